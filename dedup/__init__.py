@@ -1,0 +1,1 @@
+"""What makes two messages the same, and the barrier that stops the second."""

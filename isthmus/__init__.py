@@ -1,0 +1,1 @@
+"""Isthmus puts the packages together: commands, local brokers, supervisor."""

@@ -1,0 +1,1 @@
+"""A message's way through a site: egress, packer, log, links, deliverer."""

@@ -1,0 +1,1 @@
+"""The hot AMQP path: whole buffers in, whole buffers out. Knows nothing of the mesh."""

@@ -1,0 +1,1 @@
+"""A TCP proxy with delay, rate, loss of a direction and half-open connections."""
