@@ -1,0 +1,165 @@
+"""The declared mesh as frozen values: what everything else is told. Reads and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ForwardingRule(StrEnum):
+    """How loops are broken. Any graph but the complete one uses the ring's rule."""
+
+    RING = "ring"
+    """Pass on to a neighbour that is not on the path yet."""
+    COMPLETE = "complete"
+    """Only the origin sends."""
+
+
+class ExchangeMode(StrEnum):
+    """Where a site's consumers bind."""
+
+    TRANSPARENT = "transparent"
+    """Publish to and bind to the same exchange."""
+    SPLIT = "split"
+    """Publish to `name`, bind to `name.in`; nothing comes round."""
+
+
+class IdentityKind(StrEnum):
+    """What makes two messages the same."""
+
+    UUID = "uuid"
+    """`message_id` where it is a UUID; others are each their own."""
+    MESSAGE_ID = "message_id"
+    HEADER = "header"
+    CONTENT = "content"
+    NONE = "none"
+
+
+class IdentityScope(StrEnum):
+    """Within what an identity is unique."""
+
+    MESH = "mesh"
+    ORIGIN = "origin"
+
+
+class OrderRule(StrEnum):
+    STRICT = "strict"
+    BEST_EFFORT = "best_effort"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRule:
+    """`header` names the header for `IdentityKind.HEADER`, and is empty otherwise."""
+
+    kind: IdentityKind = IdentityKind.UUID
+    header: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """How often a refused message is tried before it is a dead letter. Seconds."""
+
+    max_attempts: int = 5
+    backoff_first_s: float = 0.2
+    backoff_most_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An AMQP exchange that the mesh spans. `origins`/`destinations` are site names; None: all."""
+
+    name: str
+    type: str = "topic"
+    keys: tuple[str, ...] = ("#",)
+    """Binding keys of what leaves a site."""
+    origins: tuple[str, ...] | None = None
+    destinations: tuple[str, ...] | None = None
+    mode: ExchangeMode = ExchangeMode.TRANSPARENT
+    identity: IdentityRule = IdentityRule()
+    scope: IdentityScope = IdentityScope.MESH
+    order: OrderRule = OrderRule.STRICT
+    retry: RetryRule = RetryRule()
+    lane: int = 0
+
+    def leaves(self, site: str) -> bool:
+        """Whether what is published to it at `site` goes out."""
+        return self.origins is None or site in self.origins
+
+    def reaches(self, site: str) -> bool:
+        """Whether `site` delivers it."""
+        return self.destinations is None or site in self.destinations
+
+    @property
+    def delivers_to(self) -> str:
+        """Name of the exchange that the deliverer publishes to."""
+        return f"{self.name}.in" if self.mode is ExchangeMode.SPLIT else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """How to reach a site's broker, as the mesh file says. Passwords are resolved elsewhere."""
+
+    amqp: str
+    """`amqp[s]://user@host[:port]/vhost`, without password."""
+    stream: str
+    """`rabbitmq-stream[+tls]://host:port`."""
+    password: str
+    """`env:NAME`, `file:PATH`, or the password itself (warned of)."""
+    management: str | None = None
+    """`http[s]://host:port`, for what AMQP cannot declare (users, policies); None: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One broker cluster and virtual host. No `broker`: `isthmus up` runs a private one."""
+
+    name: str
+    cluster_id: str
+    broker: BrokerAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed connection from site to neighbour. All three are site names.
+
+    `meeting` is whose broker both ends connect to. `via` is `host:port` to dial instead of that
+    broker's own address (a port forward, a tunnel, the WAN proxy); only for the end that is not
+    the meeting site's own.
+    """
+
+    sender: str
+    receiver: str
+    meeting: str
+    via: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.sender}-{self.receiver}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """The whole federation in one state of its file; `revision` is a hash of that state."""
+
+    name: str
+    revision: str
+    outage_window_s: float
+    rule: ForwardingRule
+    sites: Mapping[str, Site]
+    exchanges: Mapping[str, Exchange]
+    links: tuple[Link, ...]
+    cluster_ids: Mapping[str, str] = field(default_factory=dict)
+    """Cluster ID -> site name."""
+
+    def links_from(self, site: str) -> tuple[Link, ...]:
+        return tuple(link for link in self.links if link.sender == site)
+
+    def links_to(self, site: str) -> tuple[Link, ...]:
+        return tuple(link for link in self.links if link.receiver == site)
+
+    def destination_set(self, exchange: Exchange) -> tuple[str, ...]:
+        """Sorted cluster IDs that the exchange's batches are for; empty for every site."""
+        if exchange.destinations is None:
+            return ()
+        return tuple(sorted(self.sites[name].cluster_id for name in exchange.destinations))
