@@ -77,10 +77,10 @@ class Predecessor(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """Which piece of a message too big for one batch. `index` counts from 0."""
+    """Which piece of a message too big for one batch. `piece` counts from 0."""
 
-    index: int
-    count: int
+    piece: int
+    pieces: int
 
 
 @dataclass(frozen=True, slots=True)
