@@ -1,0 +1,138 @@
+"""Talks to a proxy in another process; the same words as `Line` has."""
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from wan_proxy.condition import LineCondition
+from wan_proxy.connection import Side
+from wan_proxy.line import NewConnects, Way
+from wan_proxy.statistics import LineStatistics
+
+
+class ControlError(Exception):
+    """The proxy refused `request`; `reason` says what to give instead."""
+
+    def __init__(self, request: dict[str, Any], reason: str) -> None:
+        super().__init__(f"{request.get('do')}: {reason}")
+        self.request = request
+        self.reason = reason
+
+
+class ProxyControl:
+    """Use as `async with ProxyControl(port) as control`. One request at a time goes out.
+
+    Every method raises ControlError if the proxy refuses, ConnectionError if it is gone.
+    """
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._address = (host, port)
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._turn = asyncio.Lock()
+
+    async def connect(self) -> None:
+        """Opens the control connection."""
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+
+    async def disconnect(self) -> None:
+        """Closes it; the proxy goes on."""
+        if self._writer is not None:
+            self._writer.close()
+            self._reader = self._writer = None
+
+    async def open_line(
+        self,
+        line: str,
+        target_host: str,
+        target_port: int,
+        condition: LineCondition | str = "LAN",
+        *,
+        port: int = 0,
+    ) -> int:
+        """A new line; returns its port."""
+        answer = await self._ask(
+            do="open",
+            line=line,
+            target=f"{target_host}:{target_port}",
+            condition=_as_json(condition),
+            port=port,
+        )
+        opened: int = answer["port"]
+        return opened
+
+    async def end_line(self, line: str) -> None:
+        """Ends a line for good."""
+        await self._ask(do="end", line=line)
+
+    async def lines(self) -> dict[str, dict[str, Any]]:
+        """By name: port, target, condition, cut."""
+        lines: dict[str, dict[str, Any]] = (await self._ask(do="lines"))["lines"]
+        return lines
+
+    async def set(self, line: str, condition: LineCondition | str) -> None:
+        """As `Line.set`."""
+        await self._ask(do="set", line=line, condition=_as_json(condition))
+
+    async def cut(
+        self,
+        line: str,
+        way: Way = "both",
+        *,
+        forget: bool = False,
+        new_connects: NewConnects = "held",
+    ) -> None:
+        """As `Line.cut`."""
+        await self._ask(do="cut", line=line, way=way, forget=forget, new_connects=new_connects)
+
+    async def heal(self, line: str) -> None:
+        """As `Line.heal`."""
+        await self._ask(do="heal", line=line)
+
+    async def reset(self, line: str) -> None:
+        """As `Line.reset`."""
+        await self._ask(do="reset", line=line)
+
+    async def close(self, line: str) -> None:
+        """As `Line.close`."""
+        await self._ask(do="close", line=line)
+
+    async def half_open(self, line: str, kept: Side) -> None:
+        """As `Line.half_open`."""
+        await self._ask(do="half_open", line=line, kept=kept)
+
+    async def statistics(self, line: str) -> LineStatistics:
+        """As `Line.statistics`."""
+        answer = await self._ask(do="statistics", line=line)
+        return LineStatistics.from_json(answer["statistics"])
+
+    async def _ask(self, **request: Any) -> dict[str, Any]:
+        async with self._turn:
+            if self._reader is None or self._writer is None:
+                raise ConnectionError("not connected: use `async with ProxyControl(port)`")
+            self._writer.write(json.dumps(request).encode() + b"\n")
+            await self._writer.drain()
+            line = await self._reader.readline()
+        if not line:
+            raise ConnectionError(f"the proxy at {self._address} is gone")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise ControlError(request, answer["error"])
+        return answer
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.disconnect()
+
+
+def _as_json(condition: LineCondition | str) -> object:
+    return condition if isinstance(condition, str) else condition.to_json()

@@ -1,0 +1,141 @@
+"""One direction of a line: what its connections share, the router's queue before the rate cap."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from wan_proxy.condition import DirectionCondition
+from wan_proxy.router_queue import RouterQueue
+from wan_proxy.statistics import DirectionCounts, DirectionStatistics
+
+if TYPE_CHECKING:
+    from wan_proxy.stream import Item, Stream
+
+
+class Direction:
+    """The shared part of a direction; one `Stream` a connection hangs on it."""
+
+    def __init__(
+        self, condition: DirectionCondition, round_trip_ms: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.loop = loop
+        self.counts = DirectionCounts()
+        self.is_cut = False
+        self.streams: set[Stream] = set()
+        self._condition = condition
+        self._round_trip_ms = round_trip_ms
+        self._router: RouterQueue[Stream, Item] = RouterQueue(
+            condition.rate_bits_per_s, condition.queue_limit_bytes, loop.time()
+        )
+        self._waiting_for_room: dict[Stream, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        # Reading is one call from start to end, so one buffer serves all connections.
+        self._read_buffer = memoryview(bytearray(condition.read_bytes))
+
+    @property
+    def condition(self) -> DirectionCondition:
+        return self._condition
+
+    @property
+    def read_buffer(self) -> memoryview:
+        return self._read_buffer
+
+    @property
+    def late_by_seconds(self) -> float:
+        late_by_ms = self._condition.late_by_ms
+        return (self._round_trip_ms if late_by_ms is None else late_by_ms) / 1000
+
+    @property
+    def has_room(self) -> bool:
+        return not self._router.is_full
+
+    @property
+    def must_queue(self) -> bool:
+        """Whether bytes have to go through the router's queue (also while an old cap drains)."""
+        return self._condition.rate_bits_per_s is not None or len(self._router) > 0
+
+    def queue(self, stream: "Stream", item: "Item", size: int) -> None:
+        """Puts an item in the router's queue; it comes back through `Stream.departed`."""
+        self._router.push(stream, item, size, self.loop.time())
+        self._arm()
+
+    def wait_for_room(self, stream: "Stream") -> None:
+        """Has the stream asked again when the queue has room."""
+        self._waiting_for_room[stream] = None
+
+    def set(self, condition: DirectionCondition, round_trip_ms: float) -> None:
+        """Another condition, from now on; what is under way arrives when it was to."""
+        if condition.read_bytes != len(self._read_buffer):
+            self._read_buffer = memoryview(bytearray(condition.read_bytes))
+        self._condition = condition
+        self._round_trip_ms = round_trip_ms
+        self._router.change(
+            condition.rate_bits_per_s, condition.queue_limit_bytes, self.loop.time()
+        )
+        self._pump()
+        for stream in tuple(self.streams):
+            stream.condition_changed()
+
+    def cut(self) -> None:
+        """Silence: nothing moves, nobody is told."""
+        self.is_cut = True
+        self._disarm()
+        for stream in tuple(self.streams):
+            stream.regulate()
+
+    def heal(self) -> None:
+        """What was held goes on."""
+        self.is_cut = False
+        self._router.restart(self.loop.time())
+        self._pump()
+        for stream in tuple(self.streams):
+            stream.deliver()
+            stream.regulate()
+
+    def drop(self, stream: "Stream") -> None:
+        """Forgets what a stream has in the queue."""
+        self.counts.bytes_dropped += self._router.remove(stream)
+        # Not at once: this may be called from within the pump, and what is due must stay in order.
+        self.loop.call_soon(self._pump)
+
+    def remove(self, stream: "Stream") -> None:
+        """Forgets a stream and what it has in the queue."""
+        self.streams.discard(stream)
+        self._waiting_for_room.pop(stream, None)
+        self.drop(stream)
+
+    def close(self) -> None:
+        """Stops the timer."""
+        self._disarm()
+
+    def statistics(self) -> DirectionStatistics:
+        counts = self.counts
+        return DirectionStatistics(
+            bytes_read=counts.bytes_read,
+            bytes_delivered=counts.bytes_delivered,
+            bytes_dropped=counts.bytes_dropped,
+            late_segments=counts.late_segments,
+            bytes_held=counts.bytes_read - counts.bytes_delivered - counts.bytes_dropped,
+        )
+
+    def _arm(self) -> None:
+        when = self._router.next_departure()
+        if self._timer is None and when is not None and not self.is_cut:
+            self._timer = self.loop.call_at(when, self._pump)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _pump(self) -> None:
+        self._disarm()
+        if self.is_cut:
+            return
+        for departure in self._router.pop_due(self.loop.time()):
+            departure.owner.departed(departure.item, departure.at)
+        self._arm()
+        if self._waiting_for_room and self.has_room:
+            waiting = tuple(self._waiting_for_room)
+            self._waiting_for_room.clear()
+            for stream in waiting:
+                stream.regulate()

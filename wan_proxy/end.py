@@ -1,0 +1,140 @@
+"""One end of a proxied connection: a socket's protocol, told what to do by the connection."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Protocol, cast
+
+WRITE_HIGH_BYTES = 256 * 1024
+"""Above this the sink is slower than the line: the stream towards it stops handing over."""
+
+_LINGER_NOT = struct.pack("ii", 1, 0)
+"""SO_LINGER on, 0 s: closing drops what is unsent and sends RST instead of FIN."""
+
+
+class Source(Protocol):
+    """Who takes what an end reads."""
+
+    def read_buffer(self) -> memoryview: ...
+    def received(self, chunk: bytes) -> None: ...
+    def ended(self) -> None: ...
+    def broken(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Who feeds an end."""
+
+    def sink_ready(self) -> None: ...
+    def sink_gone(self) -> None: ...
+
+
+class End(asyncio.BufferedProtocol):
+    """A socket with its two streams: the one that takes what it reads (`source`), and the one that
+    feeds it (`sink`). Begins paused: reading starts when the stream says so."""
+
+    def __init__(self, source: Source, sink: Sink, on_lost: Callable[[], None]) -> None:
+        self._source = source
+        self._sink = sink
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reading = False
+        self._read_ended = False
+        self._write_ended = False
+        self.writable = False
+        self.is_lost = False
+
+    # --- what the connection asks for
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a socket that may still be written to or read from."""
+        return self._transport is not None and not self.is_lost
+
+    def read(self, wanted: bool) -> None:
+        """Starts or stops reading. After the end of what there is to read it does nothing."""
+        if self._transport is None or self._read_ended or wanted == self._reading:
+            return
+        if self._transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def write(self, chunk: bytes) -> None:
+        """Hands over to the socket; `writable` says whether it likes more."""
+        if self._transport is None or self._write_ended or self._transport.is_closing():
+            return
+        self._transport.write(chunk)
+
+    def write_end(self) -> None:
+        """FIN behind what was written."""
+        if self._transport is not None and not self._write_ended:
+            self._write_ended = True
+            if not self._transport.is_closing():
+                self._transport.write_eof()
+
+    def close_when_both_ended(self) -> None:
+        """Lets the socket go once FIN has gone both ways."""
+        if self._transport is not None and self._read_ended and self._write_ended:
+            self._transport.close()
+
+    def reset(self) -> None:
+        """RST, at once."""
+        if self._transport is None:
+            return
+        if not self._transport.is_closing():
+            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self._transport.abort()
+
+    def limit_receive_buffer(self, size_bytes: int) -> None:
+        """How much the kernel takes in advance of us. Without it a sender on loopback finds
+        megabytes of room before a line of 64 kbit/s, where a real WAN gives it none."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+
+    def _socket(self) -> socket.socket:
+        assert self._transport is not None
+        return cast(socket.socket, self._transport.get_extra_info("socket"))
+
+    # --- what the event loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._transport.pause_reading()
+        self.writable = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._source.read_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        # A copy, because a transport may keep what it is given and the buffer is shared.
+        self._source.received(bytes(self._source.read_buffer()[:nbytes]))
+
+    def eof_received(self) -> bool:
+        self._read_ended = True
+        self._reading = False
+        self._source.ended()
+        self.close_when_both_ended()
+        return True  # the other direction may go on: TCP closes each by itself
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._sink.sink_ready()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable = False
+        self._reading = False
+        self.is_lost = True
+        ended_well = self._read_ended and self._write_ended
+        self._read_ended = self._write_ended = True
+        self._sink.sink_gone()
+        if not ended_well:
+            self._source.broken()
+        self._on_lost()

@@ -1,0 +1,183 @@
+"""A line: a loopback port that leads to a target under conditions that change while it runs."""
+
+import asyncio
+import random
+import socket
+from typing import Literal
+
+from wan_proxy.condition import LAN, ConditionError, LineCondition
+from wan_proxy.connection import Connection, Side
+from wan_proxy.direction import Direction
+from wan_proxy.listener import Listener
+from wan_proxy.statistics import LineStatistics
+
+Way = Literal["outward", "inward", "both"]
+NewConnects = Literal["held", "unanswered"]
+
+
+class Line:
+    """Opened by `WanProxy.open_line`. Whatever happens to it, the port stays the same.
+
+    All methods but `stop` act at once and return at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: tuple[str, int],
+        condition: LineCondition = LAN,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        seed: int = 0,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.name = name
+        self.target = target
+        self._condition = condition
+        self._random = random.Random(f"{seed}/{name}")
+        self._outward = Direction(condition.outward, condition.round_trip_ms, loop)
+        self._inward = Direction(condition.inward, condition.round_trip_ms, loop)
+        self._connections: set[Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._passable = asyncio.Event()
+        self._passable.set()
+        self._forgetting: frozenset[str] = frozenset()
+        self._all_over = asyncio.Event()
+        self._all_over.set()
+        self._accepted = 0
+        self._unreachable = 0
+        self._host = host
+        self._listener = Listener(host, port, self._take)
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The loopback port that leads to the target."""
+        return self._listener.port
+
+    @property
+    def condition(self) -> LineCondition:
+        return self._condition
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether at least one direction is silent."""
+        return not self._passable.is_set()
+
+    def set(self, condition: LineCondition | str) -> None:
+        """Another condition (or a preset's name) from now on, for running connections too.
+
+        What is under way arrives when it was to. Raises ConditionError for an unknown name.
+        """
+        chosen = LineCondition.named(condition) if isinstance(condition, str) else condition
+        self._condition = chosen
+        self._outward.set(chosen.outward, chosen.round_trip_ms)
+        self._inward.set(chosen.inward, chosen.round_trip_ms)
+
+    def cut(
+        self, way: Way = "both", *, forget: bool = False, new_connects: NewConnects = "held"
+    ) -> None:
+        """Silence, without FIN or RST. Cuts add up until `heal`.
+
+        Bytes are held, and go on after `heal` as TCP's retransmission would have it; with `forget`
+        they vanish, and `heal` brings an RST to connections from before it. A connect meanwhile is
+        "held" (accepted, then nothing) or "unanswered" (not accepted at all).
+        """
+        if way not in ("outward", "inward", "both"):
+            raise ConditionError("way", way, "use outward, inward or both")
+        if new_connects not in ("held", "unanswered"):
+            raise ConditionError("new_connects", new_connects, "use held or unanswered")
+        self._passable.clear()
+        if way != "inward":
+            self._outward.cut()
+        if way != "outward":
+            self._inward.cut()
+        if forget:
+            self._forgetting |= {"outward", "inward"} if way == "both" else {way}
+            for connection in tuple(self._connections):
+                self._forget(connection)
+        if new_connects == "unanswered":
+            self._listener.leave_unanswered()
+
+    def heal(self) -> None:
+        """Ends all cuts. Connections that were forgotten or half open get their RST now."""
+        self._forgetting = frozenset()
+        for connection in tuple(self._connections):
+            if connection.is_forgotten:
+                connection.reset()
+        self._outward.heal()
+        self._inward.heal()
+        self._passable.set()
+        self._listener.answer()
+
+    def reset(self) -> None:
+        """RST to both ends of every connection, at once. New ones are welcome."""
+        for connection in tuple(self._connections):
+            connection.reset()
+
+    def close(self) -> None:
+        """FIN to both ends of every connection; what was under way is lost. New ones are welcome.
+
+        (A line itself ends by `WanProxy.close_line`.)
+        """
+        for connection in tuple(self._connections):
+            connection.finish()
+
+    def half_open(self, kept: Side) -> None:
+        """The `kept` side ("client" or "target") of every connection goes on believing in it,
+        unheard; the other gets an RST. New connections work. `heal` ends the belief by RST."""
+        if kept not in ("client", "target"):
+            raise ConditionError("kept", kept, "use client or target")
+        for connection in tuple(self._connections):
+            connection.half_open(kept)
+
+    def statistics(self) -> LineStatistics:
+        """Counts since the line was opened."""
+        return LineStatistics(
+            accepted=self._accepted,
+            open=len(self._connections),
+            unreachable=self._unreachable,
+            outward=self._outward.statistics(),
+            inward=self._inward.statistics(),
+        )
+
+    async def stop(self) -> None:
+        """Stops listening and ends every connection by RST; returns when all sockets are closed."""
+        self._listener.close()
+        self.reset()
+        await self._all_over.wait()
+        while self._opening:
+            await asyncio.wait(self._opening)
+        self._outward.close()
+        self._inward.close()
+
+    def _take(self, accepted: socket.socket) -> None:
+        self._accepted += 1
+        connection = Connection(
+            self._outward, self._inward, random.Random(self._random.random()), self._over
+        )
+        self._connections.add(connection)
+        self._all_over.clear()
+        if self._forgetting:
+            self._forget(connection)
+        task = asyncio.create_task(self._open(connection, accepted))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: Connection, accepted: socket.socket) -> None:
+        if not await connection.open(accepted, self.target, self._passable):
+            self._unreachable += 1
+
+    def _forget(self, connection: Connection) -> None:
+        connection.forget(
+            *(getattr(connection, way) for way in ("outward", "inward") if way in self._forgetting)
+        )
+
+    def _over(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_over.set()

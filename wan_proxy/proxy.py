@@ -1,0 +1,71 @@
+"""The proxy: lines by name, in the event loop of whoever uses it."""
+
+from types import TracebackType
+from typing import Self
+
+from wan_proxy.condition import LAN, ConditionError, LineCondition
+from wan_proxy.line import Line
+
+
+class WanProxy:
+    """Use as `async with WanProxy(seed=1) as proxy`: leaving it ends every line.
+
+    `seed` decides which segments are late, and the jitter.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._seed = seed
+        self._lines: dict[str, Line] = {}
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """A copy: lines by name."""
+        return dict(self._lines)
+
+    async def open_line(
+        self,
+        name: str,
+        target_host: str,
+        target_port: int,
+        condition: LineCondition | str = LAN,
+        *,
+        port: int = 0,
+    ) -> Line:
+        """A new line, listening when this returns; `port` 0 takes a free one.
+
+        Raises ConditionError for a name in use or an unknown preset, OSError for a port in use.
+        """
+        if name in self._lines:
+            raise ConditionError("name", name, "there is a line of this name, use another")
+        chosen = LineCondition.named(condition) if isinstance(condition, str) else condition
+        line = Line(name, (target_host, target_port), chosen, port=port, seed=self._seed)
+        self._lines[name] = line
+        return line
+
+    def line(self, name: str) -> Line:
+        """The line of that name. Raises ConditionError that lists them."""
+        if name not in self._lines:
+            raise ConditionError("line", name, f"use one of {', '.join(self._lines) or '(none)'}")
+        return self._lines[name]
+
+    async def close_line(self, name: str) -> None:
+        """Ends a line: it listens no more, its connections get RST."""
+        line = self.line(name)
+        del self._lines[name]
+        await line.stop()
+
+    async def close(self) -> None:
+        """Ends all lines."""
+        for name in tuple(self._lines):
+            await self.close_line(name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,214 @@
+"""One direction of one connection: read at the source, under way, handed to the sink."""
+
+import asyncio
+import enum
+import random
+from collections.abc import Callable
+from typing import Literal
+
+from wan_proxy.delay_queue import DelayQueue
+from wan_proxy.direction import Direction
+from wan_proxy.end import End
+from wan_proxy.late_segments import LateSegments
+
+
+class Mark(enum.Enum):
+    """What travels behind the bytes, and is late with them."""
+
+    END = "FIN"
+    BREAK = "RST"
+
+
+Item = bytes | Literal[Mark.END, Mark.BREAK]
+
+
+class Stream:
+    """Source to sink. `on_end` and `on_break` are called when a FIN or an RST has arrived at the
+    sink's side; a black hole reads and drops, and tells nobody."""
+
+    def __init__(
+        self,
+        direction: Direction,
+        rng: random.Random,
+        on_end: Callable[[], None],
+        on_break: Callable[[], None],
+    ) -> None:
+        self.source: End | None = None
+        self.sink: End | None = None
+        self.is_black_hole = False
+        self._direction = direction
+        self._random = rng
+        self._late = LateSegments(direction.condition.late_fraction, rng)
+        self._queue: DelayQueue[Item] = DelayQueue()
+        self._bytes_at_router = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_end = on_end
+        self._on_break = on_break
+        self._closed = False
+        direction.streams.add(self)
+
+    # --- from the source
+
+    def read_buffer(self) -> memoryview:
+        return self._direction.read_buffer
+
+    def received(self, chunk: bytes) -> None:
+        """Takes what the source's socket had."""
+        direction = self._direction
+        direction.counts.bytes_read += len(chunk)
+        if self.is_black_hole or self._closed:
+            direction.counts.bytes_dropped += len(chunk)
+            return
+        if direction.condition.is_transparent and not self._queue and not direction.must_queue:
+            self._hand_over(chunk)
+        else:
+            self._set_out(chunk, len(chunk))
+        self.regulate()
+
+    def ended(self) -> None:
+        """The source sent FIN."""
+        self._set_out(Mark.END, 0)
+
+    def broken(self) -> None:
+        """The source is gone without FIN."""
+        self._set_out(Mark.BREAK, 0)
+
+    # --- under way
+
+    def _set_out(self, item: Item, size: int) -> None:
+        if self.is_black_hole or self._closed:
+            return
+        if self._direction.must_queue:
+            self._bytes_at_router += size
+            self._direction.queue(self, item, size)
+        else:
+            self._fly(item, self._direction.loop.time())
+            self.deliver()
+
+    def departed(self, item: Item, at: float) -> None:
+        """The router's queue let it go."""
+        if isinstance(item, bytes):
+            self._bytes_at_router -= len(item)
+        self._fly(item, at)
+        self.deliver()
+        self.regulate()
+
+    def _fly(self, item: Item, at: float) -> None:
+        condition = self._direction.condition
+        arrives = at + condition.delay_ms / 1000
+        if condition.jitter_ms:
+            arrives += self._random.random() * condition.jitter_ms / 1000
+        if not isinstance(item, bytes):
+            self._queue.push(item, 0, arrives)
+            return
+        for piece, is_late in self._late.split(item):
+            if is_late:
+                self._direction.counts.late_segments += 1
+                self._queue.push(piece, len(piece), arrives + self._direction.late_by_seconds)
+            else:
+                self._queue.push(piece, len(piece), arrives)
+
+    def deliver(self) -> None:
+        """Hands over what has arrived, as far as line and sink allow."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._direction.loop.time()
+        while self._may_deliver():
+            item = self._queue.pop_due(now)
+            if item is None:
+                break
+            if isinstance(item, bytes):
+                self._hand_over(item)
+            elif item is Mark.END:
+                self._on_end()
+            else:
+                self._on_break()
+        when = self._queue.next_arrival()
+        if when is not None and self._may_deliver():
+            self._timer = self._direction.loop.call_at(when, self._arrived)
+
+    def _arrived(self) -> None:
+        self._timer = None
+        self.deliver()
+        self.regulate()
+
+    def _may_deliver(self) -> bool:
+        return (
+            not self._direction.is_cut
+            and not self.is_black_hole
+            and not self._closed
+            and self.sink is not None
+            and self.sink.writable
+        )
+
+    def _hand_over(self, chunk: bytes) -> None:
+        if self.sink is None or not self.sink.is_open:
+            self._direction.counts.bytes_dropped += len(chunk)
+            return
+        self._direction.counts.bytes_delivered += len(chunk)
+        self.sink.write(chunk)
+
+    # --- from the sink
+
+    def sink_ready(self) -> None:
+        """The sink's socket takes more."""
+        self.deliver()
+        self.regulate()
+
+    def sink_gone(self) -> None:
+        """Nobody is there any more to deliver to."""
+        self.regulate()
+
+    # --- what the line says
+
+    def regulate(self) -> None:
+        """Reads from the source exactly while there is room for it on the line."""
+        if self.source is None or self._closed:
+            return
+        if self.is_black_hole:
+            self.source.read(True)
+            return
+        wanted = not self._direction.is_cut and self.sink is not None and self.sink.writable
+        if wanted and not self._direction.has_room:
+            wanted = False
+            self._direction.wait_for_room(self)
+        on_the_way = self._queue.bytes_under_way + self._bytes_at_router
+        if on_the_way >= self._direction.condition.window_bytes:
+            wanted = False
+        self.source.read(wanted)
+
+    def condition_changed(self) -> None:
+        """Takes the direction's new condition."""
+        self._late.change(self._direction.condition.late_fraction)
+        self.limit_kernel_buffer()
+        self.deliver()
+        self.regulate()
+
+    def limit_kernel_buffer(self) -> None:
+        """Leaves the kernel's buffer before a rate cap at half a second of it."""
+        rate = self._direction.condition.rate_bits_per_s
+        if self.source is None or rate is None:
+            return
+        self.source.limit_receive_buffer(min(max(16 * 1024, int(rate / 16)), 4 * 1024 * 1024))
+
+    def swallow(self) -> None:
+        """From now on a black hole, for what is under way too."""
+        self.is_black_hole = True
+        self._drop_all()
+        self.regulate()
+
+    def close(self) -> None:
+        """The connection is over."""
+        if not self._closed:
+            self._closed = True
+            self._drop_all()
+            self._direction.remove(self)
+
+    def _drop_all(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._direction.counts.bytes_dropped += self._queue.clear()
+        self._direction.drop(self)
+        self._bytes_at_router = 0
