@@ -1,0 +1,94 @@
+"""The seam to the site's own broker, as the deliverer needs it: publish, and hear what came of it.
+
+One object is one connection; once `closed`, for good. Twins: `rabbit_exchange.RabbitExchange` and
+`memory_exchange.MemoryExchange`; one contract suite runs over both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+
+class Outgoing(NamedTuple):
+    """A message on its way to the local broker. `properties` are raw content-header bytes."""
+
+    routing_key: bytes
+    properties: bytes
+    body: bytes
+
+
+class Outcome(IntEnum):
+    """What the broker said of one publish."""
+
+    CONFIRMED = 0
+    """Every queue that it was routed to has it."""
+    UNROUTED = 1
+    """Confirmed, and returned: no queue wanted it."""
+    REFUSED = 2
+    """Negatively acknowledged: some queue refused, others may have it."""
+    UNKNOWN = 3
+    """Sent, and nothing was heard: time-out, or the connection went."""
+    UNSENT = 4
+    """Not handed to the broker: certainly not published."""
+
+
+class LocalExchangeError(Exception):
+    """Root of what a local exchange raises.
+
+    LocalExchangeError
+    +- ExchangeMissing   the exchange is not declared; nothing of the call was published
+    +- LockHeld          another node delivers at this site
+    +- LocalClosed       the connection is gone and nothing of the call was sent
+    """
+
+
+class ExchangeMissing(LocalExchangeError):
+    """The exchange is not there: run `isthmus apply`, which declares it. Nothing was published."""
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(f"exchange {exchange!r} is not declared: `isthmus apply` declares it")
+        self.exchange = exchange
+
+
+class LockHeld(LocalExchangeError):
+    """Another node holds this site's lock: one node a site. Stop the other, or wait for its end."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"another node holds {queue!r}: only one node may serve a site")
+        self.queue = queue
+
+
+class LocalClosed(LocalExchangeError):
+    """The connection to the site's broker is gone; nothing of this call was sent."""
+
+
+class LocalExchange(Protocol):
+    """The site's broker over one connection that holds the deliverer's lock."""
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        """Done, with the reason, once the connection is gone."""
+        ...
+
+    @property
+    def blocked(self) -> bool:
+        """The broker takes no publishes at present (`connection.blocked`)."""
+        ...
+
+    async def publish(
+        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+    ) -> list[Outcome]:
+        """Publish in this order, mandatory, and wait for every answer; an outcome a message.
+
+        `exchange` "" with a queue's name as routing key reaches that queue. What is not answered
+        within `timeout_s` (which does not run while blocked) or before the connection goes is
+        UNKNOWN. Raises ExchangeMissing and LocalClosed when nothing was published.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close; idempotent."""
+        ...

@@ -1,0 +1,99 @@
+"""A site's broker in memory: for simulation and for the deliverer's tests. Same contract suite."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from relay.local_exchange import ExchangeMissing, LocalClosed, Outcome, Outgoing
+
+
+@dataclass(slots=True)
+class MemoryBroker:
+    """What outlives connections: exchanges with their queues, and what those hold.
+
+    `queues` maps an exchange to the queues bound to it (all keys); the default exchange reaches
+    every queue by name. `capacity` makes a queue refuse (`reject-publish`) beyond that many.
+    """
+
+    exchanges: dict[str, list[str]] = field(default_factory=dict)
+    messages: dict[str, list[tuple[str, Outgoing]]] = field(default_factory=dict)
+    capacity: dict[str, int] = field(default_factory=dict)
+
+    def declare(self, exchange: str, *queues: str) -> None:
+        self.exchanges.setdefault(exchange, []).extend(queues)
+        for queue in queues:
+            self.messages.setdefault(queue, [])
+
+    def declare_queue(self, queue: str) -> None:
+        self.messages.setdefault(queue, [])
+
+    def take(self, exchange: str, message: Outgoing) -> Outcome:
+        if exchange:
+            queues = self.exchanges[exchange]
+        else:
+            name = message.routing_key.decode()
+            queues = [name] if name in self.messages else []
+        refused = False
+        for queue in queues:
+            held = self.messages[queue]
+            if len(held) >= self.capacity.get(queue, len(held) + 1):
+                refused = True
+            else:
+                held.append((exchange, message))
+        if refused:
+            return Outcome.REFUSED
+        return Outcome.CONFIRMED if queues else Outcome.UNROUTED
+
+
+class MemoryExchange:
+    """One connection to a `MemoryBroker`.
+
+    `before_answer` is awaited between the broker's taking a message and the answer's arrival;
+    the default yields to the loop once, as a socket would.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        before_answer: Callable[[], asyncio.Future[None]] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._before_answer = before_answer
+        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.blocked = False
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        return self._closed
+
+    async def publish(
+        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+    ) -> list[Outcome]:
+        if self._closed.done():
+            raise LocalClosed(self._closed.result())
+        if exchange and exchange not in self._broker.exchanges:
+            raise ExchangeMissing(exchange)
+        outcomes = [self._broker.take(exchange, message) for message in messages]
+        if self._before_answer is None:
+            await asyncio.sleep(0)
+        else:
+            waiting = self._before_answer()
+            await asyncio.wait(
+                {waiting, self._closed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not waiting.done():
+                waiting.cancel()
+                return [Outcome.UNKNOWN] * len(messages)
+        if self._closed.done():
+            return [Outcome.UNKNOWN] * len(messages)
+        return outcomes
+
+    def break_off(self, reason: str) -> None:
+        """The connection goes, with whatever it carried in doubt."""
+        if not self._closed.done():
+            self._closed.set_result(reason)
+
+    async def close(self) -> None:
+        self.break_off("closed")
