@@ -1,0 +1,113 @@
+"""Processes by PID, told from later ones with the same PID by when they began (Linux /proc)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMark:
+    """One process for good: its PID, when it began (ticks since boot) and which boot that was."""
+
+    pid: int
+    began: int
+    boot: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether that very process still runs; a zombie does not."""
+        status = _status(self.pid)
+        if status is None or status.state in "ZX":
+            return False
+        return status.began == self.began and self.boot == _boot()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to that process, if it still runs."""
+        if not self.is_alive:
+            return
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return  # It ended between the look and the signal, which is all one wants of it.
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    state: str
+    parent: int
+    began: int
+
+
+def mark(pid: int) -> ProcessMark | None:
+    """The mark of a process, or None if there is none with that PID."""
+    status = _status(pid)
+    return None if status is None else ProcessMark(pid, status.began, _boot())
+
+
+def descendants(pid: int) -> tuple[ProcessMark, ...]:
+    """All children of a process, their children and so on, as they are now."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (status := _status(int(entry))) is not None:
+            children.setdefault(status.parent, []).append((int(entry), status.began))
+    boot = _boot()
+    found: list[ProcessMark] = []
+    ahead = [pid]
+    while ahead:
+        for child, began in children.get(ahead.pop(), ()):
+            found.append(ProcessMark(child, began, boot))
+            ahead.append(child)
+    return tuple(found)
+
+
+async def end(marks: Iterable[ProcessMark], *, first: signal.Signals, patience_s: float) -> None:
+    """Signal all with `first`, and with SIGKILL those that have not ended in `patience_s`.
+
+    Returns when all have ended. Raises TimeoutError if one survives SIGKILL by 10 s (it hangs in
+    the kernel).
+    """
+    left = [each for each in marks if each.is_alive]
+    for each in left:
+        # A stopped process would take SIGTERM only once it goes on.
+        each.send(first)
+        each.send(signal.SIGCONT)
+    if await gone(left, patience_s):
+        return
+    for each in left:
+        each.send(signal.SIGKILL)
+    if not await gone(left, 10.0):
+        alive = [each.pid for each in left if each.is_alive]
+        raise TimeoutError(f"processes {alive} did not end on SIGKILL")
+
+
+async def gone(marks: Iterable[ProcessMark], patience_s: float = math.inf) -> bool:
+    """Wait until all of these have ended; False if that took longer than `patience_s`."""
+    limit = time.monotonic() + patience_s
+    while any(each.is_alive for each in marks):
+        if time.monotonic() >= limit:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True
+
+
+def _status(pid: int) -> _Status | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in brackets, and may hold spaces and brackets.
+    fields = text.rpartition(")")[2].split()
+    return _Status(state=fields[0], parent=int(fields[1]), began=int(fields[19]))
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,151 @@
+"""Fixtures that every kind of test may use; real brokers among them.
+
+A test that uses one of the broker fixtures is marked `live` by that. It fails, and is never
+skipped, if there is no RabbitMQ to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.local_brokers import (
+    BrokerUser,
+    LocalBroker,
+    RabbitMQInstallation,
+    find_installation,
+)
+from tests.live_brokers import BrokerPool, Vhost, discard, local_broker
+
+LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rabbitmq",
+        metavar="DIR",
+        default=os.environ.get("ISTHMUS_RABBITMQ") or None,
+        help="another RabbitMQ for live tests: a server's folder, or a chroot that has one "
+        "(default: $ISTHMUS_RABBITMQ, or else the newest installed)",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if LIVE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(pytestconfig: pytest.Config) -> RabbitMQInstallation:
+    """The RabbitMQ that live tests run."""
+    folder = pytestconfig.getoption("--rabbitmq")
+    return find_installation(Path(folder) if folder else None)
+
+
+@pytest.fixture(scope="session")
+def broker_pool(
+    rabbitmq: RabbitMQInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerPool]:
+    """The run's shared brokers, each started when first needed. They must not be killed."""
+    pool = BrokerPool(rabbitmq, tmp_path_factory.mktemp("brokers"))
+    try:
+        # Here, because the kernel ties a broker's life to the thread that starts it.
+        asyncio.run(pool.broker())
+        yield pool
+    finally:
+        pool.close()
+
+
+@pytest.fixture
+async def vhost(broker_pool: BrokerPool) -> AsyncIterator[Vhost]:
+    """A fresh virtual host on the first shared broker."""
+    async with broker_pool.vhost() as made:
+        yield made
+
+
+VhostFactory = Callable[..., Awaitable[Vhost]]
+
+
+@pytest.fixture
+async def vhost_factory(broker_pool: BrokerPool) -> AsyncIterator[VhostFactory]:
+    """Call with (label="", broker=0) for more virtual hosts; broker=1 is another shared node."""
+    async with contextlib.AsyncExitStack() as made:
+
+        async def make(label: str = "", *, broker: int = 0) -> Vhost:
+            return await made.enter_async_context(broker_pool.vhost(label, broker=broker))
+
+        yield make
+
+
+LocalBrokerFactory = Callable[..., Awaitable[LocalBroker]]
+
+
+@pytest.fixture
+async def local_broker_factory(
+    rabbitmq: RabbitMQInstallation, tmp_path: Path
+) -> AsyncIterator[LocalBrokerFactory]:
+    """Call with (name, vhosts=, users=, start=True) for a broker that this test may kill."""
+    made: list[LocalBroker] = []
+
+    async def make(
+        name: str = "own",
+        *,
+        vhosts: tuple[str, ...] = ("/",),
+        users: tuple[BrokerUser, ...] = (),
+        start: bool = True,
+    ) -> LocalBroker:
+        folder = tmp_path / f"broker{len(made)}"
+        broker = local_broker(rabbitmq, folder, name, vhosts=vhosts, users=users)
+        made.append(broker)
+        if start:
+            await broker.start()
+        return broker
+
+    try:
+        yield make
+    finally:
+        for broker in made:
+            discard(broker)
+
+
+Condition = Callable[[], Any]
+Eventually = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Wait until a condition, plain or async, gives something true; that is returned.
+
+    `await eventually(lambda: seen == 3, "three deliveries", deadline_s=10)`. The message may be a
+    function, called when time is up, that tells how far it got.
+    """
+
+    async def wait(
+        condition: Condition,
+        message: str | Callable[[], str],
+        *,
+        deadline_s: float = 10.0,
+        every_s: float = 0.02,
+    ) -> Any:
+        limit = time.monotonic() + deadline_s
+        while True:
+            met = condition()
+            if inspect.isawaitable(met):
+                met = await met
+            if met:
+                return met
+            if time.monotonic() >= limit:
+                told = message if isinstance(message, str) else message()
+                pytest.fail(f"not within {deadline_s:g} s: {told}")
+            await asyncio.sleep(every_s)
+
+    return wait
