@@ -1,0 +1,146 @@
+"""What makes two messages the same, and what makes them different in content.
+
+An identity is 16 bytes. Where a message has none of its own the packer makes one (`uuid7`): it is
+then different from every other message, its own copies by other paths excepted.
+"""
+
+from __future__ import annotations
+
+from binascii import unhexlify
+from collections.abc import Callable
+from enum import StrEnum
+from hashlib import blake2b
+from struct import Struct
+
+IDENTITY_BYTES = 16
+CONTENT_BYTES = 16
+
+_JOIN_UP_TO = 64 * 1024
+_lengths = Struct(">IBBQ").pack
+"""Of key, content type, content encoding and body, so that no two messages hash the same bytes.
+AMQP short strings are at most 255 bytes."""
+
+
+class IdentityForm(StrEnum):
+    """Where an exchange's identity comes from (`identity:` of the mesh file)."""
+
+    UUID = "uuid"
+    MESSAGE_ID = "message_id"
+    HEADER = "header"
+    CONTENT = "content"
+    NONE = "none"
+
+
+IdentityOf = Callable[[bytes | None, bytes | None, bytes], bytes | None]
+"""(message_id, value of the named header, content hash) -> identity, or None for "has none"."""
+
+
+def content_hash(
+    routing_key: bytes, body: bytes, content_type: bytes | None, content_encoding: bytes | None
+) -> bytes:
+    """16 bytes over what "content" means: key, body, content type and encoding.
+
+    Not the rest: a publisher that sends again sets a new timestamp. An absent property counts as
+    an empty one.
+    """
+    kind = content_type or b""
+    encoding = content_encoding or b""
+    head = _lengths(len(routing_key), len(kind), len(encoding), len(body))
+    if len(body) <= _JOIN_UP_TO:
+        return blake2b(
+            b"".join((head, routing_key, kind, encoding, body)), digest_size=CONTENT_BYTES
+        ).digest()
+    hasher = blake2b(b"".join((head, routing_key, kind, encoding)), digest_size=CONTENT_BYTES)
+    hasher.update(body)  # not copied: it may be 15 MiB
+    return hasher.digest()
+
+
+def uuid_of(message_id: bytes | None) -> bytes | None:
+    """The 16 bytes of a UUID in its canonical form (36 characters, either case), else None."""
+    if message_id is None or len(message_id) != 36:
+        return None
+    if not 45 == message_id[8] == message_id[13] == message_id[18] == message_id[23]:  # "-"
+        return None
+    try:
+        found = unhexlify(message_id.replace(b"-", b""))
+    except ValueError:
+        return None
+    return found if len(found) == IDENTITY_BYTES else None
+
+
+def text_identity(text: bytes | None) -> bytes | None:
+    """16 bytes for any string; None for an absent or empty one."""
+    if not text:
+        return None
+    return blake2b(text, digest_size=IDENTITY_BYTES).digest()
+
+
+def identity_function(form: IdentityForm) -> IdentityOf:
+    """The one rule of an exchange as a function, chosen once and not per message."""
+    return _FUNCTIONS[form]
+
+
+def uuid7(now_ms: int, random_bytes: bytes) -> bytes:
+    """A UUIDv7 as 16 bytes: 48 bits of milliseconds since 1970, 74 random bits.
+
+    `random_bytes` are 10 bytes, new for each call. Raises ValueError for another length.
+    """
+    if len(random_bytes) != 10:
+        raise ValueError(f"a UUIDv7 takes 10 random bytes, not {len(random_bytes)}")
+    chance = int.from_bytes(random_bytes)
+    return (
+        (now_ms & 0xFFFF_FFFF_FFFF) << 80
+        | 0x7 << 76
+        | (chance >> 62 & 0xFFF) << 64
+        | 0b10 << 62
+        | chance & 0x3FFF_FFFF_FFFF_FFFF
+    ).to_bytes(16)
+
+
+def scope_prefix(exchange: str, origin: str | None) -> bytes:
+    """8 bytes for within what an identity is unique: the exchange, and with `origin` (a cluster
+    ID, for `scope: origin`) that too. Made once a flow.
+    """
+    name = exchange.encode()
+    text = len(name).to_bytes(4) + name
+    if origin is not None:
+        text += b"@" + origin.encode()
+    return blake2b(text, digest_size=8).digest()
+
+
+def barrier_key(prefix: bytes, identity: bytes) -> bytes:
+    """24 bytes: what the barrier remembers a message by.
+
+    Not hashed again: it costs nothing, and identities that begin with the time (UUIDv7, ours
+    included) stay near each other, so that the barrier's youngest part fits into its cache.
+    """
+    return prefix + identity
+
+
+def _by_uuid(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
+    return uuid_of(message_id)
+
+
+def _by_message_id(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
+    return text_identity(message_id)
+
+
+def _by_header(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
+    return text_identity(header)
+
+
+def _by_content(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
+    return content
+
+
+def _by_nothing(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
+    return None
+
+
+_FUNCTIONS: dict[IdentityForm, IdentityOf] = {
+    IdentityForm.UUID: _by_uuid,
+    IdentityForm.MESSAGE_ID: _by_message_id,
+    IdentityForm.HEADER: _by_header,
+    IdentityForm.CONTENT: _by_content,
+    IdentityForm.NONE: _by_nothing,
+}
