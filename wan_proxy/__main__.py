@@ -7,6 +7,7 @@ SIGTERM or SIGINT (or until its stdin ends, with --until-stdin-ends).
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 
@@ -58,9 +59,14 @@ async def _run(control_port: int, lines: list[str], seed: int, until_stdin_ends:
         ports = {name: line.port for name, line in proxy.lines.items()}
         print(json.dumps({"control": bound, "lines": ports}), flush=True)
         if until_stdin_ends:
-            loop.add_reader(sys.stdin, lambda: sys.stdin.buffer.read1(4096) or stop.set())
+            loop.add_reader(sys.stdin.fileno(), _watch, sys.stdin.fileno(), stop)
         await stop.wait()
         await control.close()
+
+
+def _watch(stdin: int, stop: asyncio.Event) -> None:
+    if not os.read(stdin, 4096):
+        stop.set()
 
 
 def main() -> int:

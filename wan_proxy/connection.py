@@ -69,7 +69,7 @@ class Connection:
         self.inward.source = self.target
         self.outward.sink = self.target
         self.inward.limit_kernel_buffer()
-        self.outward.regulate()
+        self.outward.sink_ready()
         self.inward.regulate()
         return True
 

@@ -31,7 +31,8 @@ class Sink(Protocol):
 
 class End(asyncio.BufferedProtocol):
     """A socket with its two streams: the one that takes what it reads (`source`), and the one that
-    feeds it (`sink`). Begins paused: reading starts when the stream says so."""
+    feeds it (`sink`). It may read a little before the stream says whether it should: not every
+    event loop lets a protocol begin paused."""
 
     def __init__(self, source: Source, sink: Sink, on_lost: Callable[[], None]) -> None:
         self._source = source
@@ -104,7 +105,7 @@ class End(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self._transport.pause_reading()
+        self._reading = True
         self.writable = True
 
     def get_buffer(self, sizehint: int) -> memoryview:

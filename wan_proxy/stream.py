@@ -59,7 +59,8 @@ class Stream:
         if self.is_black_hole or self._closed:
             direction.counts.bytes_dropped += len(chunk)
             return
-        if direction.condition.is_transparent and not self._queue and not direction.must_queue:
+        passes_at_once = direction.condition.is_transparent and not direction.must_queue
+        if passes_at_once and not self._queue and self._may_deliver():
             self._hand_over(chunk)
         else:
             self._set_out(chunk, len(chunk))

@@ -1,0 +1,102 @@
+"""Endpoints for the proxy's tests: a target that records, and clients with deadlines."""
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable
+
+import pytest
+
+DEADLINE_S = 20.0
+"""Nothing here takes so long: it is for a machine that is busy with something else."""
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Waits until the condition holds; fails with `what` if it does not in time."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():  # noqa: ASYNC110 - any condition, of anyone
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        pytest.fail(f"not within {DEADLINE_S} s: {what}")
+
+
+class Accepted:
+    """The target's side of one connection: all it got, and how it ended."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.received = bytearray()
+        self.end: str | None = None
+
+    async def record(self) -> None:
+        try:
+            while chunk := await self.reader.read(65536):
+                self.received += chunk
+            self.end = "FIN"
+        except ConnectionError:
+            self.end = "RST"
+
+
+class Target:
+    """A server that keeps what each connection sends."""
+
+    def __init__(self) -> None:
+        self.connections: list[Accepted] = []
+        self.port = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = Accepted(reader, writer)
+        self.connections.append(accepted)
+        await accepted.record()
+
+    async def connection(self, index: int = 0) -> Accepted:
+        await eventually(lambda: len(self.connections) > index, f"connection {index} at target")
+        return self.connections[index]
+
+
+class Client:
+    """A client's side: writes, and records what comes back."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._side = accepted
+        self._recording = asyncio.create_task(accepted.record())
+
+    @classmethod
+    async def connect(cls, port: int) -> "Client":
+        return cls(Accepted(*await asyncio.open_connection("127.0.0.1", port)))
+
+    @property
+    def received(self) -> bytes:
+        return bytes(self._side.received)
+
+    @property
+    def end(self) -> str | None:
+        return self._side.end
+
+    def write(self, data: bytes) -> None:
+        self._side.writer.write(data)
+
+    def write_end(self) -> None:
+        self._side.writer.write_eof()
+
+    def is_stuck(self) -> bool:
+        """Whether what was written does not even fit the socket."""
+        return self._side.writer.transport.get_write_buffer_size() > 0
+
+    def reset(self) -> None:
+        """RST to the other side."""
+        connection = self._side.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._side.writer.transport.abort()
+
+    async def leave(self) -> None:
+        self._recording.cancel()
+        self._side.writer.transport.abort()
+
+
+def some_bytes(count: int) -> bytes:
+    """The same bytes each time, and no two places alike."""
+    return random.Random(count).randbytes(count)
