@@ -1,0 +1,436 @@
+"""One AMQP 0-9-1 connection: the socket, the handshake, heartbeats, and who gets which event.
+
+Decisions about bytes are in frame_reader.py and frame_writer.py; here is the I/O. The states::
+
+    STARTING --start--> TUNING --tune--> OPENING --open-ok--> OPEN --close()--> CLOSING
+        |                  |                |                   |                  |
+        +------------------+----------------+-------------------+------------------+--> CLOSED
+
+A callback that raises closes the connection (CallbackFailed): going on would skip a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from itertools import count
+from typing import cast
+
+from pamqp import base as pamqp_base
+from pamqp import commands, header
+from pamqp import frame as pamqp_frame
+
+from relay.bulk_amqp.address import Address
+from relay.bulk_amqp.channel import Channel
+from relay.bulk_amqp.errors import (
+    AuthenticationFailed,
+    BulkAmqpError,
+    CallbackFailed,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    Misuse,
+    PeerSilent,
+    UnexpectedFrame,
+)
+from relay.bulk_amqp.frame_reader import (
+    Broken,
+    Confirms,
+    Deliveries,
+    Event,
+    FrameReader,
+    Method,
+)
+from relay.bulk_amqp.heartbeat import TICKS_PER_HEARTBEAT, HeartbeatWatch
+
+FRAME_MAX = 131072
+"""Bytes: what we ask for. RabbitMQ's own default; larger frames gain nothing measurable."""
+
+_HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+_MOST_CHANNELS = 2047
+_LOGIN_REFUSED = (403, 530)
+_CAPABILITIES = (
+    "publisher_confirms",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "authentication_failure_close",
+)
+
+
+class _State(Enum):
+    STARTING = auto()
+    TUNING = auto()
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+_LOGIN = frozenset({_State.STARTING, _State.TUNING, _State.OPENING})
+
+
+async def connect(
+    uri: str | Address,
+    *,
+    name: str = "isthmus",
+    ssl_context: ssl.SSLContext | None = None,
+    heartbeat: int = 10,
+    timeout: float = 10.0,
+    frame_max: int = FRAME_MAX,
+    write_high_water: int = 1 << 20,
+    on_blocked: Callable[[str | None], None] | None = None,
+) -> Connection:
+    """Open a connection and log in (PLAIN).
+
+    ``name`` is shown in the broker's list of connections. ``ssl_context`` is used for ``amqps``
+    only; without one the system's certificates are trusted and the host name is checked.
+    ``heartbeat`` in seconds (0: none, and a silent peer is never noticed), ``timeout`` in seconds
+    for all of it, ``frame_max`` and ``write_high_water`` in bytes: above the latter in the write
+    buffer, ``drain()`` waits. ``on_blocked`` gets the broker's reason when it blocks publishers
+    (memory, disk), None when it goes on.
+
+    Raises AddressInvalid, AuthenticationFailed, ConnectionFailed.
+    """
+    address = uri if isinstance(uri, Address) else Address.parse(uri)
+    loop = asyncio.get_running_loop()
+    connection = Connection(loop, address, name, heartbeat, frame_max, write_high_water, on_blocked)
+    context = (ssl_context or ssl.create_default_context()) if address.tls else None
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.create_connection(
+                lambda: connection, address.host, address.port, ssl=context
+            )
+            await connection.wait_open()
+    except TimeoutError:
+        raise ConnectionFailed(f"{address} did not answer within {timeout:g} s") from None
+    except OSError as error:
+        raise ConnectionFailed(f"{address} cannot be reached: {error}") from error
+    finally:
+        connection.abort_unless_open()
+    return connection
+
+
+class Connection(asyncio.Protocol):
+    """Made by ``connect()``. Not safe across threads; belongs to one event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: Address,
+        name: str,
+        heartbeat: int,
+        frame_max: int,
+        write_high_water: int,
+        on_blocked: Callable[[str | None], None] | None,
+    ) -> None:
+        self.loop = loop
+        self.address = address
+        self.heartbeat = heartbeat
+        self.frame_max = frame_max
+        self.blocked: str | None = None
+        self.on_blocked = on_blocked
+        self.server_properties: dict[str, object] = {}
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._bytes_left_behind = 0
+        self._name = name
+        self._write_high_water = write_high_water
+        self._state = _State.STARTING
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(FRAME_MAX)
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[ConnectionClosed] = loop.create_future()
+        self._channels: dict[int, Channel] = {}
+        self._most_channels = _MOST_CHANNELS
+        self._consumers = count(1)
+        self._writable: asyncio.Future[None] | None = None
+        self._pausers: set[object] = set()
+        self._watch = HeartbeatWatch()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- for everybody --------------------------------------------------------------------------
+
+    async def channel(self) -> Channel:
+        """Open a channel. Raises ConnectionClosed, ConnectionFailed if no number is free."""
+        self._check_open()
+        number = next(
+            (n for n in range(1, self._most_channels + 1) if n not in self._channels), None
+        )
+        if number is None:
+            raise ConnectionFailed(f"all {self._most_channels} channels are in use: close some")
+        channel = self._channels[number] = Channel(self, number)
+        await channel.request(commands.Channel.Open(), commands.Channel.OpenOk)
+        return channel
+
+    async def drain(self) -> None:
+        """Wait until the write buffer is below its low-water mark. Raises ConnectionClosed."""
+        self._check_open()
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+            self._check_open()
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Close by handshake, after all that was written; abort after ``timeout`` seconds."""
+        if self._state is _State.OPEN:
+            self.send_method(0, commands.Connection.Close(200, "", 0, 0))
+            self._state = _State.CLOSING
+            self._resume_transport()
+        give_up = self.loop.call_later(
+            timeout, self._finish, ConnectionLost(0, "the peer did not answer our close in time")
+        )
+        try:
+            await self.wait_closed()
+        finally:
+            give_up.cancel()
+
+    async def wait_closed(self) -> ConnectionClosed:
+        """Wait until the connection is closed, by whomever; gives the reason."""
+        return await asyncio.shield(self._closed)
+
+    @property
+    def close_reason(self) -> ConnectionClosed | None:
+        """Why it is closed; None while it is open."""
+        return self._closed.result() if self._closed.done() else None
+
+    @property
+    def bytes_taken(self) -> int:
+        """Bytes that the socket has taken since the start: a writer's sign of progress."""
+        return self.bytes_sent - self.bytes_waiting
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes written, but not yet taken by the socket."""
+        if self._state is _State.CLOSED or self._transport is None:
+            return self._bytes_left_behind
+        return self._transport.get_write_buffer_size()
+
+    # --- for channels, consumers and publishers -------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Write whole frames. Raises ConnectionClosed."""
+        if self._transport is None or self._closed.done():
+            self._check_open()
+            raise Misuse("nothing can be sent before the connection is made")
+        self.bytes_sent += len(data)
+        self._transport.write(data)
+
+    def send_method(self, channel: int, frame: pamqp_base.Frame) -> None:
+        self.send(pamqp_frame.marshal(frame, channel))
+
+    def next_consumer(self) -> int:
+        """A number for a consumer tag."""
+        return next(self._consumers)
+
+    def pause_reading(self, who: object) -> None:
+        """Leave everything in the socket until all who paused have resumed."""
+        if self._state is _State.OPEN and self._transport is not None:
+            if not self._pausers:
+                self._transport.pause_reading()
+            self._pausers.add(who)
+
+    def resume_reading(self, who: object) -> None:
+        if who in self._pausers:
+            self._pausers.discard(who)
+            if not self._pausers:
+                self._resume_transport()
+
+    def forget_channel(self, channel: Channel) -> None:
+        self._channels.pop(channel.number, None)
+        self._reader.forget_channel(channel.number)
+
+    def tell(self, callback: Callable[[], None]) -> None:
+        """Call what is not ours; if it raises, that ends the connection, never passes unnoticed."""
+        try:
+            callback()
+        except Exception as error:
+            if self._closed.done():
+                self.loop.call_exception_handler(
+                    {"message": "a callback failed while the connection closed", "exception": error}
+                )
+            else:
+                self._fail_by_callback(error)
+
+    async def wait_open(self) -> None:
+        await self._opened
+
+    def abort_unless_open(self) -> None:
+        """After a login that failed or was cancelled: leave no socket behind."""
+        if self._state in _LOGIN:
+            self._finish(ConnectionLost(0, "the login was given up"))
+        if self._opened.done() and not self._opened.cancelled():
+            self._opened.exception()  # connect() has raised it
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, as uvloop's transports do not inherit from asyncio's.
+        self._transport = made = cast(asyncio.Transport, transport)
+        if self._state is _State.CLOSED:
+            made.abort()
+            return
+        made.set_write_buffer_limits(high=self._write_high_water)
+        self.send(header.ProtocolHeader().marshal())
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_received += len(data)
+        try:
+            for event in self._reader.feed(data):
+                self._dispatch(event)
+                if self._state is _State.CLOSED:
+                    return
+        except UnexpectedFrame as error:
+            self._finish(error)
+        except Exception as error:
+            self._fail_by_callback(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        text = str(error) if error else "the peer ended the connection"
+        self._finish(ConnectionLost(0, text))
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event) -> None:
+        if isinstance(event, Broken):
+            raise event.error
+        if event.channel == 0 and isinstance(event, Method):
+            self._take_method(event.frame)
+            return
+        channel = self._channels.get(event.channel)
+        if channel is None:
+            raise UnexpectedFrame(504, f"a frame on channel {event.channel}, which is not open")
+        if isinstance(event, Deliveries):
+            channel.take_deliveries(event.consumer_tag, event.messages)
+        elif isinstance(event, Confirms):
+            channel.take_confirms(event)
+        elif isinstance(event, Method):
+            channel.take_method(event.frame)
+        else:
+            channel.take_return(event)
+
+    def _take_method(self, frame: pamqp_base.Frame) -> None:
+        state = self._state
+        if isinstance(frame, commands.Connection.Close):
+            self.send_method(0, commands.Connection.CloseOk())
+            self._finish(ConnectionClosed(frame.reply_code or 0, frame.reply_text))
+        elif isinstance(frame, commands.Connection.CloseOk) and state is _State.CLOSING:
+            self._finish(ConnectionClosed(200, "closed by us"))
+        elif isinstance(frame, commands.Connection.Start) and state is _State.STARTING:
+            self._answer_start(frame)
+        elif isinstance(frame, commands.Connection.Tune) and state is _State.TUNING:
+            self._answer_tune(frame)
+        elif isinstance(frame, commands.Connection.OpenOk) and state is _State.OPENING:
+            self._state = _State.OPEN
+            self._opened.set_result(None)
+        elif isinstance(frame, commands.Connection.Blocked):
+            self._set_blocked(frame.reason or "blocked")
+        elif isinstance(frame, commands.Connection.Unblocked):
+            self._set_blocked(None)
+        else:
+            raise UnexpectedFrame(503, f"{frame.name} while {state.name.lower()}")
+
+    def _answer_start(self, frame: commands.Connection.Start) -> None:
+        self.server_properties = dict(frame.server_properties or {})
+        if "PLAIN" not in frame.mechanisms.split():
+            raise UnexpectedFrame(503, f"the broker does not offer PLAIN but {frame.mechanisms!r}")
+        self._state = _State.TUNING
+        self.send_method(
+            0,
+            commands.Connection.StartOk(
+                client_properties={
+                    "product": "isthmus",
+                    "connection_name": self._name,
+                    "capabilities": dict.fromkeys(_CAPABILITIES, True),
+                },
+                mechanism="PLAIN",
+                response=f"\0{self.address.user}\0{self.address.password}",
+                locale="en_US",
+            ),
+        )
+
+    def _answer_tune(self, frame: commands.Connection.Tune) -> None:
+        self.frame_max = min(self.frame_max, frame.frame_max or self.frame_max)
+        self._reader.frame_max = self.frame_max
+        self._most_channels = min(_MOST_CHANNELS, frame.channel_max or _MOST_CHANNELS)
+        if self.heartbeat:
+            self.heartbeat = min(self.heartbeat, frame.heartbeat or self.heartbeat)
+            self._next_tick()
+        self._state = _State.OPENING
+        self.send_method(
+            0, commands.Connection.TuneOk(self._most_channels, self.frame_max, self.heartbeat)
+        )
+        self.send_method(0, commands.Connection.Open(self.address.vhost))
+
+    def _set_blocked(self, reason: str | None) -> None:
+        self.blocked = reason
+        if self.on_blocked is not None:
+            self.on_blocked(reason)
+
+    def _next_tick(self) -> None:
+        self._timer = self.loop.call_later(self.heartbeat / TICKS_PER_HEARTBEAT, self._tick)
+
+    def _tick(self) -> None:
+        due, silent = self._watch.tick(
+            self.bytes_sent, self.bytes_received, listening=not self._pausers
+        )
+        if silent:
+            self._finish(PeerSilent(0, f"nothing heard for {2 * self.heartbeat} s"))
+            return
+        if due:
+            self.send(_HEARTBEAT)
+            self._watch.sent = self.bytes_sent
+        self._next_tick()
+
+    def _resume_transport(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _check_open(self) -> None:
+        if self._closed.done():
+            raise self._closed.result()
+        if self._state is _State.CLOSING:
+            raise Misuse("the connection is being closed: open another one")
+
+    def _fail_by_callback(self, error: Exception) -> None:
+        reason = CallbackFailed(0, f"a callback raised {type(error).__name__}: {error}")
+        reason.__cause__ = error
+        self._finish(reason)
+
+    def _finish(self, reason: ConnectionClosed) -> None:
+        """Every way out ends here, once: close the socket and tell everybody why."""
+        if self._closed.done():
+            return
+        if self._transport is not None:
+            self._bytes_left_behind = self._transport.get_write_buffer_size()
+            if type(reason) is ConnectionClosed:
+                self._transport.close()  # our close-ok still goes out
+            else:
+                self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        in_login = self._state in _LOGIN
+        self._state = _State.CLOSED
+        self._closed.set_result(reason)
+        if in_login and not self._opened.done():
+            self._opened.set_exception(self._why_login_failed(reason))
+        self._pausers.clear()
+        self.resume_writing()
+        for channel in list(self._channels.values()):
+            self.tell(partial(channel.end, reason))
+
+    def _why_login_failed(self, reason: ConnectionClosed) -> BulkAmqpError:
+        if reason.code in _LOGIN_REFUSED and type(reason) is ConnectionClosed:
+            return AuthenticationFailed(f"{self.address} refused us: {reason.text}", reason.code)
+        return ConnectionFailed(f"{self.address}: {reason.text}", reason.code)

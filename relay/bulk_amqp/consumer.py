@@ -1,0 +1,138 @@
+"""Takes deliveries off a queue in bulk, and settles them by tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pamqp import commands
+from pamqp.common import Arguments
+
+from relay.bulk_amqp.channel import Channel
+from relay.bulk_amqp.errors import AckOutOfOrder, BulkAmqpError, ConsumerCancelled, Misuse
+from relay.bulk_amqp.frame_reader import CONSUMER_TAG_LENGTH, Delivery
+from relay.bulk_amqp.frame_writer import BASIC_ACK, BASIC_NACK
+
+_MULTIPLE, _REQUEUE = 1, 2
+
+
+class Consumer:
+    """One consumer, alone on its channel.
+
+    ``on_deliveries`` is called, synchronously, once per read of the socket with everything that
+    this read completed, in order; if it raises, the connection closes (CallbackFailed), so that
+    nothing is skipped. ``on_ended`` is called once, when no delivery will come any more: with
+    ConsumerCancelled if the broker ended it, else with what closed the channel. It is not called
+    after ``cancel()``.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: str,
+        on_deliveries: Callable[[list[Delivery]], None],
+        *,
+        on_ended: Callable[[BulkAmqpError], None] | None = None,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.consumer_tag = f"c{channel.connection.next_consumer():0{CONSUMER_TAG_LENGTH - 1}d}"
+        self.delivered_up_to = 0
+        self.settled_up_to = 0
+        self.ended: BulkAmqpError | None = None
+        self._on_deliveries = on_deliveries
+        self._on_ended = on_ended
+        self._singles: set[int] = set()  # settled one by one, above settled_up_to
+        self._number = channel.number
+        self._started = False
+        self._cancelling = False
+
+    async def start(
+        self,
+        *,
+        prefetch: int = 2000,
+        exclusive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Begin. ``prefetch``: most unsettled deliveries (a quorum queue of 3.10 allows 2000).
+
+        Deliveries may come before this returns. Raises ChannelClosed (404, 403, 405),
+        ConnectionClosed.
+        """
+        if self._started or self.channel.consumer is not None:
+            raise Misuse("one consumer a channel, started once: open another channel")
+        self._started = True
+        self.channel.consumer = self
+        await self.channel.request(
+            commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk
+        )
+        await self.channel.request(
+            commands.Basic.Consume(
+                queue=self.queue,
+                consumer_tag=self.consumer_tag,
+                exclusive=exclusive,
+                arguments=arguments or {},
+            ),
+            commands.Basic.ConsumeOk,
+        )
+
+    def ack(self, tag: int, *, multiple: bool = True) -> None:
+        """Settle ``tag``, with ``multiple`` all before it too. Raises AckOutOfOrder."""
+        self._settle(BASIC_ACK, tag, multiple, 0)
+
+    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
+        """Refuse ``tag``: back to the queue, or (``requeue=False``) dropped or dead-lettered."""
+        self._settle(BASIC_NACK, tag, multiple, _REQUEUE if requeue else 0)
+
+    def pause(self) -> None:
+        """Stop reading the socket: for all that the connection carries, confirms included."""
+        self.channel.connection.pause_reading(self)
+
+    def resume(self) -> None:
+        """Read again, if nobody else of this connection has paused."""
+        self.channel.connection.resume_reading(self)
+
+    async def cancel(self) -> None:
+        """Stop delivery. What was delivered may still be settled."""
+        if self.ended is not None or self._cancelling:
+            return
+        self._cancelling = True
+        await self.channel.request(
+            commands.Basic.Cancel(consumer_tag=self.consumer_tag), commands.Basic.CancelOk
+        )
+
+    def _settle(self, method: int, tag: int, multiple: bool, bits: int) -> None:
+        if tag <= self.settled_up_to or tag > self.delivered_up_to or tag in self._singles:
+            raise AckOutOfOrder(tag, self.settled_up_to, self.delivered_up_to)
+        channel = self.channel
+        channel.check_open()
+        channel.connection.send(
+            channel.writer.settle(method, tag, bits | _MULTIPLE if multiple else bits)
+        )
+        if not multiple and tag != self.settled_up_to + 1:
+            self._singles.add(tag)
+            return
+        self.settled_up_to = tag
+        if self._singles:
+            self._singles = {n for n in self._singles if n > tag}
+            while self.settled_up_to + 1 in self._singles:
+                self.settled_up_to += 1
+                self._singles.discard(self.settled_up_to)
+
+    # --- what the channel hands over ------------------------------------------------------------
+
+    def take(self, messages: list[Delivery]) -> None:
+        self.delivered_up_to = messages[-1][0]
+        self._on_deliveries(messages)
+
+    def cancelled_by_broker(self) -> None:
+        self._end(ConsumerCancelled(self.queue, self.consumer_tag))
+
+    def channel_closed(self, reason: BulkAmqpError) -> None:
+        self.resume()
+        self._end(reason)
+
+    def _end(self, reason: BulkAmqpError) -> None:
+        if self.ended is None:
+            self.ended = reason
+            if self._on_ended is not None and not self._cancelling:
+                self._on_ended(reason)

@@ -1,0 +1,119 @@
+"""Messages -> the bytes to publish them, whole buffers at a time. No socket, no clock.
+
+A message is one method frame, one header frame, and as many body frames as it needs
+(frames are drawn in frame_reader.py). The method frame depends on exchange and routing key alone,
+so it is built once for each pair; the rest is two packs and a join::
+
+    [ basic.publish frame | 2, channel ][ size, class, weight, body size ][ properties ]
+    [ 0xCE, 3, channel, size ][ body ][ 0xCE ]
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from relay.bulk_amqp.errors import MessageUnsendable
+
+Message: TypeAlias = tuple[str, bytes, bytes, bytes]
+"""(exchange, routing key, properties, body); ``properties`` from the property flags on."""
+
+_METHODS_REMEMBERED = 8192
+_FRAME = struct.Struct(">BHI")
+_HEADER = struct.Struct(">IIQ")
+_BODY = struct.Struct(">4sI")
+_ACK = struct.Struct(">BHIIQBB")
+_CLASS = 0x003C0000
+_END = b"\xce"
+
+
+class FrameWriter:
+    """Builds what one channel sends. ``frame_max`` is in bytes, as negotiated."""
+
+    def __init__(self, channel: int, frame_max: int) -> None:
+        self.channel = channel
+        self._largest = frame_max - 8
+        self._methods: tuple[dict[tuple[str, bytes], bytes], dict[tuple[str, bytes], bytes]]
+        self._methods = ({}, {})
+        self._body_start = _END + b"\x03" + channel.to_bytes(2, "big")
+
+    def publish(self, messages: Sequence[Message], *, mandatory: bool) -> bytes:
+        """All frames of ``messages``, in order.
+
+        Raises MessageUnsendable, naming the first message that AMQP cannot carry.
+        """
+        parts: list[bytes | memoryview] = []
+        append = parts.append
+        pack_header = _HEADER.pack
+        pack_body = _BODY.pack
+        methods = self._methods[mandatory]
+        body_start = self._body_start
+        largest = self._largest
+        for exchange, routing_key, properties, body in messages:
+            method = methods.get((exchange, routing_key))
+            size = len(body)
+            header_size = len(properties) + 12
+            if method is None or header_size > largest:
+                reason = self._refusal(exchange, routing_key, properties)
+                if reason:
+                    index = next(i for i, m in enumerate(messages) if self._refusal(*m[:3]))
+                    raise MessageUnsendable(index, reason)
+                method = self._method(exchange, routing_key, mandatory)
+            append(method)
+            append(pack_header(header_size, _CLASS, size))
+            append(properties)
+            if not size:
+                append(_END)
+            elif size <= largest:
+                append(pack_body(body_start, size))
+                append(body)
+                append(_END)
+            else:
+                whole = memoryview(body)
+                for at in range(0, size, largest):
+                    piece = whole[at : at + largest]
+                    append(pack_body(body_start, len(piece)))
+                    append(piece)
+                append(_END)
+        return b"".join(parts)
+
+    def settle(self, method: int, tag: int, bits: int) -> bytes:
+        """One basic.ack or basic.nack frame."""
+        return _ACK.pack(1, self.channel, 13, method, tag, bits, 0xCE)
+
+    def _refusal(self, exchange: str, routing_key: bytes, properties: bytes) -> str:
+        """Why AMQP cannot carry such a message; empty if it can."""
+        for what, size, most in (
+            ("the exchange's name", len(exchange.encode("utf-8", "surrogateescape")), 255),
+            ("the routing key", len(routing_key), 255),
+            ("the block of properties", len(properties), self._largest - 12),
+        ):
+            if size > most:
+                return f"{what} takes {size} bytes, AMQP allows {most} here"
+        return ""
+
+    def _method(self, exchange: str, routing_key: bytes, mandatory: bool) -> bytes:
+        """The basic.publish frame, and the start of the header frame that follows it."""
+        name = exchange.encode("utf-8", "surrogateescape")
+        payload = b"".join(
+            (
+                b"\x00\x3c\x00\x28\x00\x00",
+                bytes([len(name)]),
+                name,
+                bytes([len(routing_key)]),
+                routing_key,
+                bytes([mandatory]),
+            )
+        )
+        start = b"\x02" + self.channel.to_bytes(2, "big")
+        frame = _FRAME.pack(1, self.channel, len(payload)) + payload + _END + start
+        methods = self._methods[mandatory]
+        if len(methods) >= _METHODS_REMEMBERED:
+            methods.clear()
+        methods[(exchange, routing_key)] = frame
+        return frame
+
+
+BASIC_ACK = 0x003C0050
+BASIC_NACK = 0x003C0078
