@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+RETENTION_MARGIN_S = 900.0
+"""The least time that things are kept beyond the outage window."""
+
 
 class ForwardingRule(StrEnum):
     """How loops are broken. Any graph but the complete one uses the ring's rule."""
@@ -72,7 +75,7 @@ class Exchange:
     name: str
     type: str = "topic"
     keys: tuple[str, ...] = ("#",)
-    """Binding keys of what leaves a site."""
+    """Binding keys of what leaves a site; fanout and headers exchanges have none: all leaves."""
     origins: tuple[str, ...] | None = None
     destinations: tuple[str, ...] | None = None
     mode: ExchangeMode = ExchangeMode.TRANSPARENT
@@ -151,6 +154,13 @@ class Mesh:
     links: tuple[Link, ...]
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
     """Cluster ID -> site name."""
+
+    @property
+    def retention_s(self) -> float:
+        """How long a log and the barrier's memory are kept: the window plus a margin, so that a
+        link that was away for just the window is not a race against retention. Seconds.
+        """
+        return self.outage_window_s + max(RETENTION_MARGIN_S, 0.1 * self.outage_window_s)
 
     def links_from(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.sender == site)

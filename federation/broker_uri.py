@@ -1,0 +1,129 @@
+"""The three addresses of a broker as the mesh file gives them: AMQP, stream, management. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+
+class BadUri(ValueError):
+    """Not such an address. `wrong` and `mend` never quote a password."""
+
+    def __init__(self, wrong: str, mend: str) -> None:
+        self.wrong = wrong
+        self.mend = mend
+        super().__init__(f"{wrong}; {mend}")
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpUri:
+    """`password` is None where the URI has none."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+
+    def without_password(self) -> str:
+        """The URI, in full, less the password."""
+        scheme = "amqps" if self.tls else "amqp"
+        user = quote(self.user, safe="")
+        return f"{scheme}://{user}@{bracketed(self.host)}:{self.port}/{quote(self.vhost, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where a listener is, and whether it speaks TLS."""
+
+    host: str
+    port: int
+    tls: bool = False
+
+    def as_uri(self, scheme: str, tls_scheme: str) -> str:
+        """`scheme://host:port`."""
+        return f"{tls_scheme if self.tls else scheme}://{bracketed(self.host)}:{self.port}"
+
+
+def parse_amqp(text: str) -> AmqpUri:
+    """`amqp[s]://user[:password]@host[:port][/vhost]`. No vhost is `/`. Raises BadUri."""
+    like = "write amqps://USER@HOST/VHOST"
+    parts, tls = _split(text, {"amqp": False, "amqps": True}, like)
+    if not parts.username:
+        raise BadUri("the address names no user", like)
+    if "/" in parts.path[1:]:
+        raise BadUri("the virtual host has a / in it", "write %2F for a / inside its name")
+    return AmqpUri(
+        host=parts.hostname or "",
+        port=_port(parts, 5671 if tls else 5672),
+        vhost=unquote(parts.path[1:]) or "/",
+        user=unquote(parts.username),
+        password=unquote(parts.password) if parts.password else None,
+        tls=tls,
+    )
+
+
+def parse_stream(text: str) -> HostPort:
+    """`rabbitmq-stream[+tls]://host[:port]`. Raises BadUri."""
+    like = "write rabbitmq-stream+tls://HOST:5551; user and virtual host are the broker's"
+    parts, tls = _split(text, {"rabbitmq-stream": False, "rabbitmq-stream+tls": True}, like)
+    if parts.username or parts.path not in ("", "/"):
+        raise BadUri("the stream address has more than host and port", like)
+    return HostPort(parts.hostname or "", _port(parts, 5551 if tls else 5552), tls)
+
+
+def parse_management(text: str) -> HostPort:
+    """`http[s]://host[:port]`. Raises BadUri."""
+    like = "write https://HOST:15671; the user is the broker's"
+    parts, tls = _split(text, {"http": False, "https": True}, like)
+    if parts.username or parts.path not in ("", "/"):
+        raise BadUri("the management address has more than host and port", like)
+    return HostPort(parts.hostname or "", _port(parts, 15671 if tls else 15672), tls)
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """`host:port`; an IPv6 address in brackets. Raises BadUri."""
+    like = "write HOST:PORT, such as hub.example:5671"
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        raise BadUri(f"`{text}` is no address", like) from None
+    if "//" in text or parts.username or parts.path or not parts.hostname or not port:
+        raise BadUri(f"`{text}` is no host and port", like)
+    return parts.hostname, port
+
+
+def bracketed(host: str) -> str:
+    """An IPv6 address in brackets; any other host as it is."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _split(text: str, schemes: dict[str, bool], like: str) -> tuple[SplitResult, bool]:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise BadUri("this is no address", like) from None
+    if parts.scheme not in schemes:
+        known = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise BadUri(f"the address does not begin with {known}", like)
+    if not parts.hostname:
+        raise BadUri("the address names no host", like)
+    if parts.query or parts.fragment:
+        raise BadUri("the address has a ? or # part, which nothing reads", "leave that part out")
+    if any(ord(letter) <= 32 for letter in text):
+        raise BadUri("the address has a blank in it", like)
+    return parts, schemes[parts.scheme]
+
+
+def _port(parts: SplitResult, default: int) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadUri(
+            "the port is not a number from 1 to 65535", "leave it out or mend it"
+        ) from None
+    if port == 0:
+        raise BadUri("the port is not a number from 1 to 65535", "leave it out or mend it")
+    return default if port is None else port

@@ -1,0 +1,157 @@
+"""Every name that Isthmus gives to something on a broker, made in one place.
+
+All begin with `isthmus.<mesh>.`, so that several meshes can share a virtual host and rights can be
+given by a pattern. Names of meshes and sites have no dots (mesh_rules sees to it), so no name is a
+prefix of another by accident: rights of site `a` never cover what belongs to site `a-b`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from federation.mesh import Link
+
+MAX_NAME_BYTES = 255
+"""What AMQP, streams and RabbitMQ's users allow."""
+
+
+class NameTooLong(ValueError):
+    """A name that a broker would refuse. Shorten what `made_from` says."""
+
+    def __init__(self, name: str, made_from: str) -> None:
+        self.name = name
+        self.made_from = made_from
+        self.length = len(name.encode())
+        super().__init__(
+            f"{name[:60]!r}... has {self.length} bytes, a broker takes {MAX_NAME_BYTES}: "
+            f"shorten {made_from}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one mesh. Every method raises NameTooLong."""
+
+    mesh: str
+
+    @property
+    def prefix(self) -> str:
+        """What all of this mesh's names begin with; the last dot included."""
+        return f"isthmus.{self.mesh}."
+
+    # Queues and streams of a site
+
+    def egress(self, exchange: str) -> str:
+        """The quorum queue where a site's outgoing messages of that exchange wait."""
+        return self._made(f"egress.{exchange}", "the name of the exchange or of the mesh")
+
+    @property
+    def egress_prefix(self) -> str:
+        return f"{self.prefix}egress."
+
+    @property
+    def log(self) -> str:
+        """The stream that is a site's log."""
+        return self._made("log", "the name of the mesh")
+
+    @property
+    def packer_lock(self) -> str:
+        """The exclusive queue whose owner may consume egress."""
+        return self._made("lock.packer", "the name of the mesh")
+
+    @property
+    def deliverer_lock(self) -> str:
+        """The exclusive queue whose owner may publish locally."""
+        return self._made("lock.deliverer", "the name of the mesh")
+
+    @property
+    def dead_letters(self) -> str:
+        """The queue of messages given up, with reason, count and path."""
+        return self._made("dead", "the name of the mesh")
+
+    @property
+    def quarantine(self) -> str:
+        """The queue of what cannot be decoded or is older than the window."""
+        return self._made("quarantine", "the name of the mesh")
+
+    @property
+    def deliverer_mark(self) -> str:
+        """The consumer name under which a deliverer's position is stored in its own log."""
+        return self._made("deliverer", "the name of the mesh")
+
+    @property
+    def log_publisher(self) -> str:
+        """The publisher name with which a node appends to its own log."""
+        return self._made("node", "the name of the mesh")
+
+    # Links: all at the meeting site's broker
+
+    def link_data(self, link: Link) -> str:
+        """The exchange that the link's sender publishes batches to."""
+        return self._made(f"data.{link.sender}.{link.receiver}", "the names of its sites")
+
+    def link_acks(self, link: Link) -> str:
+        """The exchange that the link's receiver publishes welcomes and acks to."""
+        return self._made(f"acks.{link.sender}.{link.receiver}", "the names of its sites")
+
+    def receiver_queue(self, link: Link) -> str:
+        """The exclusive queue, bound to the data exchange, of which there is one receiver."""
+        return self._made(f"link.{link.receiver}.data-from.{link.sender}", "the names of its sites")
+
+    def sender_queue(self, link: Link) -> str:
+        """The exclusive queue, bound to the acks exchange, of the sender."""
+        return self._made(f"link.{link.sender}.acks-from.{link.receiver}", "the names of its sites")
+
+    def link_queue_prefix(self, site: str) -> str:
+        """What the names of the queues begin with that `site` holds at other sites' brokers."""
+        return self._made(f"link.{site}.", "the name of the site")
+
+    # Users and policies
+
+    def relay_user(self, site: str) -> str:
+        """The user of a site's node at the site's own private broker."""
+        return self._made(f"relay.{site}", "the name of the site")
+
+    def link_user(self, site: str) -> str:
+        """The user of a site's node at another site's broker: what the broker vouches for."""
+        return self._made(f"link.{site}", "the name of the site")
+
+    def application_user(self, site: str) -> str:
+        """The user of the applications at a private broker."""
+        return self._made(f"app.{site}", "the name of the site")
+
+    def admin_user(self, site: str) -> str:
+        """The user with which `apply` sets users and policies at a private broker."""
+        return self._made(f"admin.{site}", "the name of the site")
+
+    @property
+    def log_policy(self) -> str:
+        """The policy that says how long the log is kept."""
+        return self._made("log-retention", "the name of the mesh")
+
+    def _made(self, rest: str, made_from: str) -> str:
+        name = self.prefix + rest
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise NameTooLong(name, made_from)
+        return name
+
+
+def exactly(*names: str) -> str:
+    """A pattern for RabbitMQ's rights and policies that matches these names and no other.
+
+    No names: a pattern that matches nothing (RabbitMQ reads the empty one as just that).
+    """
+    if not names:
+        return "^$"
+    return f"^({'|'.join(_literal(name) for name in names)})$"
+
+
+def beginning(prefix: str) -> str:
+    """An alternative for use inside a pattern of one's own: any name that begins so."""
+    return f"{_literal(prefix)}.*"
+
+
+def _literal(name: str) -> str:
+    # Not re.escape: it escapes blanks and more, and the other side is PCRE, not Python.
+    return re.sub(r"([\\.^$|?*+()\[\]{}])", r"\\\1", name)

@@ -1,0 +1,313 @@
+"""YAML text -> a tree that knows where everything stands. Knows nothing of meshes.
+
+A subset of YAML on purpose: `true`, `false`, `null`, decimal numbers and text. So a site called
+`no`, a key `12:30` or a date stay text, whatever YAML 1.1 makes of them; tags, which can make
+objects, are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import yaml
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 40
+MAX_NODES = 100_000
+"""What aliases may make of a file: more is a bomb."""
+
+Scalar = str | int | float | bool | None
+Location = tuple[str | int, ...]
+"""Keys and indices from the root to a value."""
+
+
+class Position(NamedTuple):
+    """Both count from 1."""
+
+    line: int
+    column: int
+
+
+class TreeProblem(NamedTuple):
+    position: Position
+    wrong: str
+    mend: str
+
+
+class BadYaml(Exception):
+    """Text of which no tree can be made."""
+
+    def __init__(self, problem: TreeProblem) -> None:
+        self.problem = problem
+        super().__init__(problem.wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A value, where it begins and, for a mapping, where its keys stand."""
+
+    position: Position
+    value: Scalar | list[Tree] | dict[str, Tree]
+    key_positions: dict[str, Position] = field(default_factory=dict)
+
+    def plain(self) -> object:
+        """The value without positions."""
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def child(self, step: str | int) -> Tree | None:
+        if isinstance(self.value, dict) and isinstance(step, str):
+            return self.value.get(step)
+        if isinstance(self.value, list) and isinstance(step, int):
+            return self.value[step] if step < len(self.value) else None
+        return None
+
+    def find(self, location: Location) -> Tree:
+        """The value there, or as near above it as there is one."""
+        tree = self
+        for step in location:
+            below = tree.child(step)
+            if below is None:
+                break
+            tree = below
+        return tree
+
+    def position_of(self, location: Location, *, key: bool = False) -> Position:
+        """Where the value there begins; with `key`, where its key does."""
+        if key and location and isinstance(location[-1], str):
+            parent = self.find(location[:-1])
+            if location[-1] in parent.key_positions:
+                return parent.key_positions[location[-1]]
+        return self.find(location).position
+
+    def with_default(self, key: str, value: Scalar) -> Tree:
+        """A mapping that has this key, with this value if it has none now."""
+        if not isinstance(self.value, dict) or key in self.value:
+            return self
+        children = {**self.value, key: Tree(self.position, value)}
+        return Tree(self.position, children, self.key_positions)
+
+    def without(self, locations: Iterable[Location]) -> Tree:
+        """The same tree less what stands there. List items go too: later ones move up."""
+        here = {location[0] for location in locations if len(location) == 1}
+        below: dict[str | int, list[Location]] = {}
+        for location in locations:
+            if len(location) > 1:
+                below.setdefault(location[0], []).append(location[1:])
+        if isinstance(self.value, dict):
+            children = {
+                key: child.without(below[key]) if key in below else child
+                for key, child in self.value.items()
+                if key not in here
+            }
+            return Tree(self.position, children, self.key_positions)
+        if isinstance(self.value, list):
+            items = [
+                child.without(below[index]) if index in below else child
+                for index, child in enumerate(self.value)
+                if index not in here
+            ]
+            return Tree(self.position, items)
+        return self
+
+
+def parse_tree(data: bytes) -> tuple[Tree, list[TreeProblem]]:
+    """The tree of a file's content, and what is wrong with it that does not prevent one.
+
+    Raises BadYaml. Of a key that is there twice, the first value is taken.
+    """
+    text = _decoded(data)
+    try:
+        node = yaml.compose(text, Loader=_CoreLoader)
+    except RecursionError:
+        raise BadYaml(_too_deep(Position(1, 1))) from None
+    except yaml.MarkedYAMLError as error:
+        raise BadYaml(_broken(error, text)) from None
+    except yaml.reader.ReaderError as error:
+        position = _position_at(text, error.position)
+        raise BadYaml(
+            TreeProblem(position, f"character #x{error.character:04x} is not allowed", "remove it")
+        ) from None
+    if node is None:
+        raise BadYaml(TreeProblem(Position(1, 1), "the file is empty", "begin with `mesh: NAME`"))
+    building = _Building()
+    return building.tree(node, 0)[0], building.problems
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """Resolves nothing but what the docstring above names."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+_CORE = "tag:yaml.org,2002:"
+_CoreLoader.add_implicit_resolver(
+    f"{_CORE}bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_CoreLoader.add_implicit_resolver(
+    f"{_CORE}null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+_CoreLoader.add_implicit_resolver(
+    f"{_CORE}int", re.compile(r"[-+]?[0-9]{1,18}$"), list("-+0123456789")
+)
+_CoreLoader.add_implicit_resolver(
+    f"{_CORE}float",
+    re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{0,18}(?:[eE][-+]?[0-9]{1,3})?$"),
+    list("-+0123456789"),
+)
+
+
+class _Building:
+    """YAML nodes -> Tree, each node once however often it is aliased."""
+
+    def __init__(self) -> None:
+        self.problems: list[TreeProblem] = []
+        self._made: dict[int, tuple[Tree, int]] = {}
+        self._open: set[int] = set()
+
+    def tree(self, node: yaml.Node, depth: int) -> tuple[Tree, int]:
+        """The tree and how many nodes it is with every alias written out."""
+        if id(node) in self._made:
+            return self._made[id(node)]
+        position = _at(node.start_mark)
+        if id(node) in self._open:
+            raise BadYaml(
+                TreeProblem(position, "an anchor that contains itself", "write the value out")
+            )
+        if depth > MAX_DEPTH:
+            raise BadYaml(_too_deep(position))
+        self._open.add(id(node))
+        made, size = self._built(node, position, depth)
+        self._open.discard(id(node))
+        if size > MAX_NODES:
+            raise BadYaml(
+                TreeProblem(
+                    position,
+                    f"with its aliases written out, this is more than {MAX_NODES} values",
+                    "write out what you need",
+                )
+            )
+        self._made[id(node)] = made, size
+        return made, size
+
+    def _built(self, node: yaml.Node, position: Position, depth: int) -> tuple[Tree, int]:
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_CORE}seq":
+            items = [self.tree(child, depth + 1) for child in node.value]
+            return Tree(position, [tree for tree, _ in items]), 1 + sum(n for _, n in items)
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_CORE}map":
+            return self._mapping(node, position, depth)
+        if isinstance(node, yaml.ScalarNode):
+            return Tree(position, self._scalar(node, position)), 1
+        self._refuse_tag(node, position)
+        return Tree(position, None), 1
+
+    def _mapping(self, node: yaml.MappingNode, position: Position, depth: int) -> tuple[Tree, int]:
+        children: dict[str, Tree] = {}
+        positions: dict[str, Position] = {}
+        size = 1
+        for key_node, value_node in node.value:
+            at = _at(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._say(at, "a key must be text", "write it on one line, in quotes if need be")
+                continue
+            # The text as it stands: a site may be called `no` or `1`.
+            key = key_node.value
+            child, below = self.tree(value_node, depth + 1)
+            size += below + 1
+            if key in children:
+                first = positions[key]
+                self._say(
+                    at,
+                    f"`{key}` is here twice, first in line {first.line}",
+                    "keep one of them",
+                )
+            elif key == "<<":
+                self._say(at, "merge keys (`<<`) are not taken", "write the values out")
+            else:
+                children[key] = child
+                positions[key] = at
+        return Tree(position, children, positions), size
+
+    def _scalar(self, node: yaml.ScalarNode, position: Position) -> Scalar:
+        text: str = node.value
+        match node.tag.removeprefix(_CORE):
+            case "str":
+                return text
+            case "null" if node.style is None and text.lower() in ("", "~", "null"):
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
+                return int(text)
+            case "float" if re.fullmatch(r"[-+]?[0-9.]{1,40}(?:[eE][-+]?[0-9]{1,3})?", text):
+                return float(text)
+        self._refuse_tag(node, position)
+        return None
+
+    def _refuse_tag(self, node: yaml.Node, position: Position) -> None:
+        self._say(position, f"the tag `{node.tag}` is not taken", "write a plain value")
+
+    def _say(self, position: Position, wrong: str, mend: str) -> None:
+        self.problems.append(TreeProblem(position, wrong, mend))
+
+
+def _decoded(data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        raise BadYaml(
+            TreeProblem(
+                Position(1, 1),
+                f"the file has {len(data)} bytes, more than {MAX_BYTES}",
+                "is this the mesh file? Take out what is not needed",
+            )
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        good = data[: error.start].decode("utf-8", "replace")
+        raise BadYaml(
+            TreeProblem(
+                _position_at(good, len(good)),
+                f"byte 0x{data[error.start]:02x} is not UTF-8",
+                "save the file as UTF-8",
+            )
+        ) from None
+
+
+def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
+    mark = error.problem_mark or error.context_mark
+    position = _at(mark) if mark is not None else Position(1, 1)
+    lines = text.splitlines()
+    line = lines[min(position.line, len(lines)) - 1] if lines else ""
+    wrong = f"this is not YAML: {error.problem}"
+    if error.context and error.context_mark is not None:
+        wrong += f" ({error.context} that begins in line {error.context_mark.line + 1})"
+    mend = "see the line above too: a bracket, a quote or the indentation"
+    opened = lines[error.context_mark.line] if error.context_mark is not None and lines else ""
+    if "\\t" in str(error.problem) or line.startswith("\t"):
+        mend = "indent with blanks, not with tabs"
+    elif re.search(r"[\[,\s]#", opened):
+        mend = 'an unquoted # begins a comment: write "#"'
+    elif line.lstrip().startswith(("*", "- *")) or "alias" in str(error.problem):
+        mend = "an unquoted * is an alias: put the text in quotes"
+    elif "mapping values are not allowed" in str(error.problem):
+        mend = "indent it as its neighbours are, or put text with `: ` in quotes"
+    return TreeProblem(position, wrong, mend)
+
+
+def _too_deep(position: Position) -> TreeProblem:
+    return TreeProblem(position, "brackets or indentation nested too deeply", "close them earlier")
+
+
+def _at(mark: yaml.Mark) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
+
+
+def _position_at(text: str, index: int) -> Position:
+    before = text[:index]
+    return Position(before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
