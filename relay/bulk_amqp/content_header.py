@@ -1,0 +1,226 @@
+"""Properties of a message as raw bytes: read one, change one, leave every other byte as it was.
+
+::
+
+    | flags, 2 | the present ones of these, in this order |
+
+    0x8000 content type   S     0x0400 correlation ID  S     0x0020 type        S
+    0x4000 encoding       S     0x0200 reply to        S     0x0010 user ID     S
+    0x2000 headers        T     0x0100 expiration      S     0x0008 app ID      S
+    0x1000 delivery mode  1     0x0080 message ID      S     0x0004 cluster ID  S
+    0x0800 priority       1     0x0040 timestamp       8     0x0003 unused, kept
+
+    S length, 1, and so many bytes    T length, 4, and a table (field_table.py)    1, 8 a number
+
+All functions raise MalformedProperties for bytes that are no properties, and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+
+from relay.bulk_amqp import field_table
+from relay.bulk_amqp.errors import MalformedProperties, Misuse
+
+CONTENT_TYPE = 0x8000
+CONTENT_ENCODING = 0x4000
+HEADERS = 0x2000
+DELIVERY_MODE = 0x1000
+PRIORITY = 0x0800
+CORRELATION_ID = 0x0400
+REPLY_TO = 0x0200
+EXPIRATION = 0x0100
+MESSAGE_ID = 0x0080
+TIMESTAMP = 0x0040
+TYPE = 0x0020
+USER_ID = 0x0010
+APP_ID = 0x0008
+CLUSTER_ID = 0x0004
+
+NONE_PRESENT = b"\x00\x00"
+"""The properties of a message that has none."""
+
+_SHORT, _LONG = 0, -1
+_SIZES = {
+    CONTENT_TYPE: _SHORT,
+    CONTENT_ENCODING: _SHORT,
+    HEADERS: _LONG,
+    DELIVERY_MODE: 1,
+    PRIORITY: 1,
+    CORRELATION_ID: _SHORT,
+    REPLY_TO: _SHORT,
+    EXPIRATION: _SHORT,
+    MESSAGE_ID: _SHORT,
+    TIMESTAMP: 8,
+    TYPE: _SHORT,
+    USER_ID: _SHORT,
+    APP_ID: _SHORT,
+    CLUSTER_ID: _SHORT,
+}
+_FLAGS = struct.Struct(">H")
+_LENGTH = struct.Struct(">I")
+
+
+def properties_present(properties: bytes) -> int:
+    """The flags, to be tested with the constants above."""
+    if len(properties) < 2:
+        raise MalformedProperties("the flags are cut short", 0)
+    return (properties[0] << 8) | properties[1]
+
+
+def text(properties: bytes, which: int) -> bytes | None:
+    """A string property (``MESSAGE_ID``, ``EXPIRATION``...) as bytes; None if it is absent."""
+    span = _span(properties, which)
+    return None if span is None else properties[span[0] + 1 : span[1]]
+
+
+def number(properties: bytes, which: int) -> int | None:
+    """``DELIVERY_MODE``, ``PRIORITY`` or ``TIMESTAMP`` (seconds); None if it is absent."""
+    span = _span(properties, which)
+    return None if span is None else int.from_bytes(properties[span[0] : span[1]], "big")
+
+
+def headers(properties: bytes) -> bytes | None:
+    """The header table's bytes, for field_table.py; None if there is no table."""
+    span = _span(properties, HEADERS)
+    return None if span is None else properties[span[0] + 4 : span[1]]
+
+
+def header(properties: bytes, name: bytes) -> bytes | None:
+    """Tag and value of the (outermost) header ``name``; None if it is absent."""
+    if name not in properties:
+        return None
+    table = headers(properties)
+    return None if table is None else field_table.value(table, name)
+
+
+def rewrite(
+    properties: bytes,
+    changes: Mapping[int, bytes | int | None],
+    add_headers: bytes = b"",
+) -> bytes:
+    """The properties with some set (a value) or taken out (None); headers go through the others.
+
+    ``add_headers``: encoded entries (``field_table.entry``), put behind those that are there.
+    Values that AMQP cannot carry raise Misuse.
+    """
+    flags = properties_present(properties)
+    touched = HEADERS if add_headers else 0
+    for which in changes:
+        if which == HEADERS or which not in _SIZES:
+            raise Misuse(f"{which:#06x} is no property that can be set here")
+        touched |= which
+    parts: list[bytes] = [b""]
+    copied_to = 2
+    at = 2
+    try:
+        for which, size in _walk(flags | touched):
+            start = at
+            if flags & which:
+                if size == _SHORT:
+                    at += 1 + properties[at]
+                elif size == _LONG:
+                    at += 4 + _LENGTH.unpack_from(properties, at)[0]
+                else:
+                    at += size
+            if not touched & which:
+                continue
+            parts.append(properties[copied_to:start])
+            copied_to = at
+            if which == HEADERS:
+                old = properties[start + 4 : at]
+                parts.append(_LENGTH.pack(len(old) + len(add_headers)))
+                parts.append(old)
+                parts.append(add_headers)
+                flags |= which
+                continue
+            value = changes[which]
+            if value is None:
+                flags &= ~which
+            else:
+                parts.append(_encoded(which, size, value))
+                flags |= which
+    except (IndexError, struct.error):
+        raise MalformedProperties("a property is cut short", at) from None
+    if at != len(properties):
+        raise MalformedProperties("the properties do not end where their lengths say", at)
+    parts.append(properties[copied_to:])
+    parts[0] = _FLAGS.pack(flags)
+    return b"".join(parts)
+
+
+def without_headers(
+    properties: bytes, prefixes: tuple[bytes, ...] = (), names: tuple[bytes, ...] = ()
+) -> bytes:
+    """Cut the headers that begin with one of ``prefixes`` or are called one of ``names``.
+
+    The same object if there is none: a search for those bytes comes before any walk. A table left
+    empty goes altogether, as the one that a queue made for its ``x-delivery-count``.
+    """
+    for sought in (*prefixes, *names):
+        if sought in properties:
+            break
+    else:
+        return properties
+    span = _span(properties, HEADERS)
+    if span is None:
+        return properties
+    start, end = span
+    table = properties[start + 4 : end]
+    rest = field_table.without(table, lambda name: name in names or name.startswith(prefixes))
+    if rest is table:
+        return properties
+    if rest:
+        return b"".join((properties[:start], _LENGTH.pack(len(rest)), rest, properties[end:]))
+    flags = properties_present(properties) & ~HEADERS
+    return b"".join((_FLAGS.pack(flags), properties[2:start], properties[end:]))
+
+
+def check(properties: bytes) -> None:
+    """Raise MalformedProperties unless RabbitMQ would take them, nested tables and all."""
+    rewrite(properties, {})
+    table = headers(properties)
+    if table:
+        field_table.check(table)
+
+
+@lru_cache(maxsize=1024)
+def _walk(flags: int) -> tuple[tuple[int, int], ...]:
+    """Those of ``flags`` in wire order, each with its size."""
+    return tuple((which, size) for which, size in _SIZES.items() if flags & which)
+
+
+def _span(properties: bytes, sought: int) -> tuple[int, int] | None:
+    """Where one property's bytes are, its length included; None if it is absent."""
+    flags = properties_present(properties)
+    if not flags & sought:
+        return None
+    at = 2
+    try:
+        for which, size in _walk(flags):
+            start = at
+            if size == _SHORT:
+                at += 1 + properties[at]
+            elif size == _LONG:
+                at += 4 + _LENGTH.unpack_from(properties, at)[0]
+            else:
+                at += size
+            if which == sought:
+                break
+    except (IndexError, struct.error):
+        raise MalformedProperties("a property is cut short", at) from None
+    if at > len(properties):
+        raise MalformedProperties("a property is cut short", at)
+    return start, at
+
+
+def _encoded(which: int, size: int, value: bytes | int) -> bytes:
+    if size == _SHORT:
+        if not isinstance(value, bytes) or len(value) > 255:
+            raise Misuse(f"property {which:#06x} is a string of at most 255 bytes")
+        return bytes((len(value),)) + value
+    if not isinstance(value, int) or not 0 <= value < 1 << 8 * size:
+        raise Misuse(f"property {which:#06x} is a number of {size} bytes")
+    return value.to_bytes(size, "big")
