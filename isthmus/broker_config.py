@@ -197,7 +197,7 @@ def environment(
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "data" / "config"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-        "RABBITMQ_PLUGINS_DIR": str(installation.home / "plugins"),
+        "RABBITMQ_PLUGINS_DIR": str(folder / "plugins"),
         # No busy waiting: many brokers share few cores here.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             f"{schedulers} +sbwt none +sbwtdcpu none +sbwtdio none "

@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -26,6 +27,7 @@ from isthmus.broker_errors import BrokerStartError
 from isthmus.ports import free_ports
 from isthmus.processes import ProcessMark
 from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
+from isthmus.rabbitmq_plugins import needed_plugins
 
 __all__ = [
     "BrokerSpec",
@@ -205,11 +207,28 @@ class LocalBroker:
             "advanced.config": "[].\n",
         }.items():
             _write_private(spec.folder / name, text)
+        self._link_plugins()
         cookie = spec.folder / ".erlang.cookie"
         if not cookie.exists():
             _write_private(cookie, secrets.token_hex(16))
         self._output_file.unlink(missing_ok=True)
         return spec.log_file.stat().st_size if spec.log_file.exists() else 0
+
+    def _link_plugins(self) -> None:
+        links = self.spec.folder / "plugins"
+        # Made anew each time: another installation may have its turn with this folder.
+        if links.is_symlink():
+            links.unlink()
+        elif links.exists():
+            shutil.rmtree(links)
+        all_plugins = self.installation.home / "plugins"
+        needed = needed_plugins(self.installation.home_outside / "plugins", broker_config.PLUGINS)
+        if not needed:
+            links.symlink_to(all_plugins)
+            return
+        links.mkdir()
+        for name in needed:
+            (links / name).symlink_to(all_plugins / name)
 
     def _write_marks(self) -> None:
         marks = [

@@ -41,6 +41,13 @@ class RabbitMQInstallation:
         """The version as numbers, for comparing: (4, 0, 5)."""
         return _release(self.version)
 
+    @property
+    def home_outside(self) -> Path:
+        """The tree as this process sees it."""
+        if self.chroot is None:
+            return self.home
+        return self.chroot / self.home.relative_to("/")
+
     def path_inside(self, folder: Path) -> Path:
         """How the server sees a broker's folder."""
         return folder if self.chroot is None else FOLDER_INSIDE_CHROOT
