@@ -8,8 +8,11 @@ back what is there (a broken connection says nothing about what it carried). Twi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+
+MAX_UNCONFIRMED_BYTES = 4 * 1024 * 1024
+"""A stream's chunk is as big as what its writer had in flight, and a reader gets it whole."""
 
 
 class Record(NamedTuple):
@@ -17,6 +20,8 @@ class Record(NamedTuple):
 
     offset: int
     data: bytes
+    flaw: str = ""
+    """Why this cannot be a record of ours (`data` is then what stands there); empty: it can."""
 
 
 class SiteLogError(Exception):
@@ -41,6 +46,23 @@ class LogRefused(SiteLogError):
     """The broker refused: missing rights or inequivalent arguments."""
 
 
+class LogCursor(Protocol):
+    """Reads on from one place. Memory is bounded: a chunk at a time, unless asked for more."""
+
+    async def next(self, ahead: int = 1) -> list[Record]:
+        """What comes next, at least one record; waits for new ones at the end of the log.
+
+        `ahead`: how many chunks may be under way at once (each is up to 4 MiB; a shared limit may
+        allow fewer). Cancelling loses nothing: the next call returns what this one would have.
+        Raises LogClosed, LogMissing.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop reading; idempotent."""
+        ...
+
+
 class SiteLog(Protocol):
     """A site's log over one connection of its only writer."""
 
@@ -49,21 +71,31 @@ class SiteLog(Protocol):
         """Done, with the reason, once the connection is gone."""
         ...
 
-    async def append(self, records: Sequence[bytes]) -> None:
-        """Append in this order, after all earlier calls; returns when all are confirmed.
+    @property
+    def max_record_bytes(self) -> int:
+        """The largest record that can be appended."""
+        ...
 
-        Concurrent calls are written in the order in which they were made. Unconfirmed bytes are
-        capped (4 MiB), since a stream's chunk is as big as what was in flight: waits its turn.
-        Raises LogClosed with everything in doubt.
+    def submit(self, records: Sequence[bytes], done: Callable[[SiteLogError | None], None]) -> None:
+        """Append in this order, after all earlier calls.
+
+        `done` is called once, in the order of the calls and never from inside this one: with None
+        when all records are confirmed, with the error when that is not known (LogClosed,
+        LogMissing) or not so (LogRefused). Unconfirmed bytes are capped: what is above waits here.
+        Raises LogRefused, with nothing appended, if a record is larger than `max_record_bytes`.
         """
         ...
 
-    def read(self, from_offset: int) -> AsyncIterator[list[Record]]:
-        """Records at or after `from_offset` (0: from the start), for ever: waits for new ones.
+    async def append(self, records: Sequence[bytes]) -> None:
+        """`submit`, then wait; raises what `done` gets. Cancelling does not undo it."""
+        ...
+
+    async def read(self, from_offset: int) -> LogCursor:
+        """Read records at or after `from_offset` (0: from the start).
 
         A start before the log's first record begins at the first. One past the end does NOT
         move silently: it begins at the log's last chunk or earlier (the caller looks for names).
-        Memory is bounded whatever the size of a chunk. Raises LogClosed, LogMissing.
+        Raises LogClosed, LogMissing, LogRefused.
         """
         ...
 
@@ -76,7 +108,9 @@ class SiteLog(Protocol):
         ...
 
     async def store_mark(self, offset: int) -> None:
-        """Store an offset under the deliverer's name in the broker itself (state-lost mark)."""
+        """Store an offset under the deliverer's name in the broker itself (state-lost mark);
+        returns when the broker has it.
+        """
         ...
 
     async def load_mark(self) -> int | None:
@@ -84,5 +118,5 @@ class SiteLog(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close; idempotent."""
+        """Close; idempotent. What is unconfirmed ends as LogClosed."""
         ...
