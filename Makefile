@@ -1,0 +1,55 @@
+# make demo and make test are all that a newcomer needs; both set up what is missing first.
+# RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-audit demo test test-long check lint lock rabbitmq4
+
+RABBITMQ4 := .rabbitmq/4
+PYTHON_TOOL := .venv/bin/python -m
+PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
+
+help:
+	@echo "make demo       three sites in a ring, a cut link, a killed node; shown live"
+	@echo "make test       formatting, types and all tests but the long ones"
+	@echo "make test-long  the tests that take minutes"
+	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
+	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
+	@echo "make lint       formatting, types and shell scripts"
+	@echo "make lock       write the lock files anew from pyproject.toml"
+	@echo "make test and make test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
+
+setup:
+	@scripts/setup.sh
+
+setup-audit: setup
+	@scripts/setup.sh audit
+
+demo: setup
+	@.venv/bin/isthmus demo $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
+
+ifdef RABBITMQ
+test: setup
+	$(PYTEST) -m "live and not long"
+else
+test: check
+	$(PYTEST) -m "not long"
+endif
+
+test-long: setup
+	$(PYTEST) -m long
+
+check: setup
+	$(PYTHON_TOOL) ruff check
+	$(PYTHON_TOOL) ruff format --check --quiet
+	$(PYTHON_TOOL) mypy
+
+lint: check
+	@command -v shellcheck >/dev/null || \
+		{ echo "make lint needs shellcheck: apt-get install shellcheck" >&2; exit 2; }
+	shellcheck scripts/*.sh .ci/run
+
+lock:
+	@scripts/lock.sh
+
+rabbitmq4:
+	@scripts/rabbitmq4.sh "$(RABBITMQ4)"
