@@ -33,6 +33,7 @@ class Connection:
         self.target = End(self.inward, self.outward, self._end_lost)
         self.is_forgotten = False
         self.is_over = False
+        self._was_reset = False
         self._on_over = on_over
         self._opening: asyncio.Task[bool] | None = None
 
@@ -45,7 +46,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: self.client, accepted)
-        if self.is_over:  # reset before it began
+        if self._was_reset:  # before it began
             self.client.reset()
             return True
         self.outward.source = self.client
@@ -75,6 +76,7 @@ class Connection:
 
     def reset(self) -> None:
         """RST to both ends, at once; what is under way is lost."""
+        self._was_reset = True
         self._stop_opening()
         self.client.reset()
         self.target.reset()
@@ -116,6 +118,7 @@ class Connection:
         if self.is_over or self.client.is_open or self.target.is_open:
             return
         self.is_over = True
+        self._stop_opening()
         self.outward.close()
         self.inward.close()
         self._on_over(self)

@@ -5,10 +5,24 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
+from tests.wan_proxy.endpoints import Client, Target
 from wan_proxy import WanProxy
 
-from .endpoints import Client, Target
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What touches sockets runs on both loops: they differ in when a protocol may begin paused,
+    in who keeps what is written, and the proxy's own process runs on the one, tests on the other.
+    """
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+        "asyncio": asyncio.new_event_loop
+    }
+    if item.path.name == "test_line.py":
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.wan_proxy.endpoints import Client, Target, eventually
 from wan_proxy import (
     DSL_BRANCH,
     ISDN_64K,
@@ -18,8 +19,6 @@ from wan_proxy import (
     WanProxy,
 )
 from wan_proxy.control import ControlServer
-
-from .endpoints import Client, Target, eventually
 
 Connect = Callable[[int], Coroutine[Any, Any, Client]]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.wan_proxy.endpoints import Accepted, Client, Target, eventually, some_bytes
 from wan_proxy import (
     ISDN_64K,
     LAN,
@@ -16,8 +17,6 @@ from wan_proxy import (
     LineCondition,
     WanProxy,
 )
-
-from .endpoints import Accepted, Client, Target, eventually, some_bytes
 
 Connect = Callable[[int], Coroutine[Any, Any, Client]]
 
