@@ -195,25 +195,24 @@ def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say) -> None:
         keys = MeshKeys.model_validate(rest.plain())
     except ValidationError:
         return
-    harmful = [cut for cut, d in zip(cuts, details, strict=True) if d["type"] != "extra_forbidden"]
-    # The sections that lack something now; the file as a whole is no such section.
-    lacking = {
-        tree.find(cut[:-1]).position for cut in harmful if len(cut) > 1 and isinstance(cut[-1], str)
-    }
+    harmful = [
+        cut
+        for cut, detail in zip(cuts, details, strict=True)
+        if detail["type"] != "extra_forbidden" or cut == ("topology",)
+    ]
     graph_is_known = not any(
         cut[:1] in (("topology",), ("both",), ("links",))
-        or (cut[:1] == ("sites",) and len(cut) < 3)
-        for cut in [*harmful, *(cut for cut in cuts if cut == ("topology",))]
+        or (cut[:1] == ("sites",) and len(cut) == 2)
+        for cut in harmful
     )
+    lacking = {(tree.find(cut[:2]).position, cut[2]) for cut in harmful if len(cut) > 2}
+
+    def follows(violation: Violation) -> bool:
+        item = rest.find(violation.location[:2]).position
+        return any((item, key) in lacking for key in violation.depends_on)
+
     found = violations(keys, graph_is_known=graph_is_known)
-    _say_violations(
-        (v for v in found if not lacking.intersection(_sections(rest, v.location))), rest, say
-    )
-
-
-def _sections(tree: Tree, location: Location) -> set[Position]:
-    """Where the sections begin that the location lies in, the file as a whole left out."""
-    return {tree.find(location[:n]).position for n in range(1, len(location) + 1)}
+    _say_violations((v for v in found if not follows(v)), rest, say)
 
 
 def _in_tree(tree: Tree, location: Location) -> Location:

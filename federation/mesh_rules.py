@@ -36,13 +36,16 @@ _PLAIN_SAID = "write 1 to 63 letters, digits, - and _, beginning with a letter o
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`on_key`: it is the key at `location` that is wrong, not its value."""
+    """`on_key`: it is the key at `location` that is wrong, not its value. `depends_on` are keys of
+    the same site or exchange: where one of them could not be read, this may be wrongly said.
+    """
 
     location: Location
     wrong: str
     mend: str
     on_key: bool = False
     severity: Severity = Severity.ERROR
+    depends_on: tuple[str, ...] = ()
 
 
 def violations(keys: MeshKeys, *, graph_is_known: bool = True) -> Iterator[Violation]:
@@ -154,6 +157,7 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
                     f"`{key}` without a `broker` it belongs to",
                     "add broker: amqps://USER@HOST/VHOST, or take it out (a private broker)",
                     True,
+                    depends_on=("broker",),
                 )
         return
     in_uri = parse_amqp(site.broker).password is not None
@@ -170,6 +174,7 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
                 (*at, "broker"),
                 f"no password for the broker of `{name}`",
                 "add password: env:NAME or file:PATH",
+                depends_on=("password",),
             )
     elif in_uri:
         yield Violation((*at, "password"), "a second password", "take the one in `broker` out")
@@ -230,6 +235,7 @@ def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violatio
             at if exchange.keys is None else (*at, "keys"),
             f"the direct exchange `{exchange.name}` needs the keys of what leaves a site",
             "add keys: [KEY, ...]: a direct exchange has no key that stands for all",
+            depends_on=("keys",),
         )
     if exchange.keys is None:
         return
@@ -241,7 +247,12 @@ def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violatio
             True,
         )
     elif exchange.type == "topic" and not exchange.keys:
-        yield Violation((*at, "keys"), "no key, so nothing leaves a site", 'write "#" for all')
+        yield Violation(
+            (*at, "keys"),
+            "no key, so nothing leaves a site",
+            'write "#" for all',
+            depends_on=("type",),
+        )
     for k, key in enumerate(exchange.keys):
         if len(key.encode()) > 255:
             yield Violation((*at, "keys", k), "a key has at most 255 bytes", "shorten it")
@@ -394,6 +405,7 @@ def _reach(keys: MeshKeys) -> Iterator[Violation]:
             f"no links lead from `{origin}` to `{destination}`, so `{exchange.name}` "
             f"cannot get there{more}",
             "add a link, or name in `from` and `to` the sites it is for",
+            depends_on=("from", "to"),
         )
 
 

@@ -8,6 +8,7 @@ prefix of another by accident: rights of site `a` never cover what belongs to si
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from federation.mesh import Link
@@ -137,19 +138,14 @@ class Names:
         return name
 
 
-def exactly(*names: str) -> str:
-    """A pattern for RabbitMQ's rights and policies that matches these names and no other.
+def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
+    """A pattern for RabbitMQ's rights and policies: just these names, and all that begin so.
 
-    No names: a pattern that matches nothing (RabbitMQ reads the empty one as just that).
+    Of nothing, a pattern that matches nothing (RabbitMQ's own word for that is the empty name).
     """
-    if not names:
-        return "^$"
-    return f"^({'|'.join(_literal(name) for name in names)})$"
-
-
-def beginning(prefix: str) -> str:
-    """An alternative for use inside a pattern of one's own: any name that begins so."""
-    return f"{_literal(prefix)}.*"
+    whole = [_literal(name) for name in names]
+    begun = [f"{_literal(prefix)}.*" for prefix in prefixes]
+    return f"^(?:{'|'.join(whole + begun)})$"
 
 
 def _literal(name: str) -> str:

@@ -1,0 +1,129 @@
+"""Users, rights and policies: what only the management API can set."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from federation.apply_report import Item, Outcome
+from federation.management import ManagementApi, ManagementError
+from federation.provision import PolicyDeclaration, UserDeclaration, password_hash
+
+
+async def apply_users(api: ManagementApi, users: Iterable[UserDeclaration]) -> list[Item]:
+    """Users with their passwords and tags, and their rights in the site's virtual host."""
+    items: list[Item] = []
+    for user in users:
+        try:
+            items.append(await _user(api, user))
+            items.append(await _rights(api, user))
+        except ManagementError as error:
+            items.append(unchecked("user", user.name, error, "let its administrator make it"))
+    return items
+
+
+async def apply_policies(api: ManagementApi, policies: Iterable[PolicyDeclaration]) -> list[Item]:
+    """Policies; one that is there and says something else is changed."""
+    items: list[Item] = []
+    for policy in policies:
+        try:
+            items.append(await _policy(api, policy))
+        except ManagementError as error:
+            items.append(unchecked("policy", policy.name, error, by_hand(policy, api.vhost)))
+    return items
+
+
+async def policy_in_force(api: ManagementApi, queue: str, policy: str) -> list[Item]:
+    """Whether that policy is the one that holds for the queue: of several that match, the one
+    with the highest priority wins and the others say nothing.
+    """
+    try:
+        found = await api.get("queues", api.vhost, queue)
+    except ManagementError as error:
+        return [unchecked("policy", policy, error, "")]
+    holding = found.get("policy") if found is not None else None
+    # A queue that was made a moment ago may be listed without its policy yet.
+    if not holding or holding == policy:
+        return []
+    return [
+        Item(
+            "policy",
+            policy,
+            Outcome.DIFFERS,
+            f"the policy {holding!r} holds for {queue} instead",
+            f"give {holding!r} a lower priority, or a pattern that leaves out names that begin "
+            "with isthmus.",
+        )
+    ]
+
+
+def unchecked(kind: str, name: str, why: ManagementError | str, mend: str) -> Item:
+    """What could not be looked at."""
+    return Item(kind, name, Outcome.UNCHECKED, str(why), mend)
+
+
+def by_hand(policy: PolicyDeclaration, vhost: str) -> str:
+    """The command with which the broker's administrator sets the policy."""
+    definition = json.dumps(dict(policy.definition))
+    return (
+        f"rabbitmqctl set_policy -p {vhost} --priority {policy.priority} "
+        f"--apply-to {policy.apply_to} {policy.name} '{policy.pattern}' '{definition}'"
+    )
+
+
+async def _user(api: ManagementApi, user: UserDeclaration) -> Item:
+    found = await api.get("users", user.name)
+    if found is not None and _has_password(found, user.password) and _tags(found) == set(user.tags):
+        return Item("user", user.name, Outcome.THERE)
+    await api.put("users", user.name, body={"password": user.password, "tags": ",".join(user.tags)})
+    if found is None:
+        return Item("user", user.name, Outcome.CREATED)
+    return Item("user", user.name, Outcome.CHANGED, "it had another password or other tags")
+
+
+def _has_password(found: dict[str, Any], password: str) -> bool:
+    if found.get("hashing_algorithm") != "rabbit_password_hashing_sha256":
+        return False
+    try:
+        salt = base64.b64decode(found.get("password_hash") or "", validate=True)[:4]
+    except binascii.Error:
+        return False
+    return password_hash(password, salt) == found.get("password_hash")
+
+
+def _tags(found: dict[str, Any]) -> set[str]:
+    tags = found.get("tags") or []
+    # A list, except in versions before 3.9: there, text.
+    return set(tags.split(",")) - {""} if isinstance(tags, str) else set(tags)
+
+
+async def _rights(api: ManagementApi, user: UserDeclaration) -> Item:
+    wanted = {"configure": user.configure, "write": user.write, "read": user.read}
+    found = await api.get("permissions", api.vhost, user.name)
+    if found is not None and all(found.get(key) == value for key, value in wanted.items()):
+        return Item("rights", user.name, Outcome.THERE)
+    await api.put("permissions", api.vhost, user.name, body=wanted)
+    return Item("rights", user.name, Outcome.CREATED if found is None else Outcome.CHANGED)
+
+
+async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
+    wanted = {
+        "pattern": policy.pattern,
+        "definition": dict(policy.definition),
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+    }
+    found = await api.get("policies", api.vhost, policy.name)
+    if found is not None and all(found.get(key) == value for key, value in wanted.items()):
+        return Item("policy", policy.name, Outcome.THERE)
+    await api.put("policies", api.vhost, policy.name, body=wanted)
+    if found is None:
+        return Item("policy", policy.name, Outcome.CREATED, _said(wanted))
+    return Item("policy", policy.name, Outcome.CHANGED, f"{_said(found)} is now {_said(wanted)}")
+
+
+def _said(policy: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in policy.get("definition", {}).items())

@@ -1,0 +1,140 @@
+"""The passwords that Isthmus makes itself, for the private brokers of a mesh.
+
+They stand in STATE/secrets.json, readable by its owner only, and are made once: brokers and nodes
+of several runs must agree on them. Passwords of brokers of one's own come from the mesh file
+(`env:`, `file:`) and are never stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federation.mesh import Mesh
+
+SECRETS_FILE = "secrets.json"
+_LOCK_FILE = "secrets.lock"
+_FORMAT = 1
+KINDS = ("relay", "link", "app", "admin")
+
+
+class CredentialsError(Exception):
+    """The secrets file cannot be used. Put it back from a copy, or run `isthmus down`, delete it
+    and `isthmus up`: private brokers take up new passwords when they start.
+    """
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(f"{file}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class SitePasswords:
+    """The passwords of one site's users. `link` is that of its node at other sites' brokers."""
+
+    relay: str = field(repr=False)
+    link: str = field(repr=False)
+    app: str = field(repr=False)
+    admin: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What was made for the private brokers of a mesh, by site name."""
+
+    sites: Mapping[str, SitePasswords]
+
+    def of(self, site: str) -> SitePasswords:
+        """Raises KeyError for a site that none were made for."""
+        return self.sites[site]
+
+
+def make_credentials(
+    mesh: Mesh,
+    known: Mapping[str, SitePasswords] | None = None,
+    random_text: Callable[[int], str] = secrets.token_urlsafe,
+) -> Credentials:
+    """The known ones and new ones for sites that have none. Sites that left the mesh keep theirs:
+    they may come back. `random_text` makes text of that many random bytes.
+    """
+    known = known or {}
+    made = dict(known)
+    for site in mesh.sites:
+        if site not in made:
+            made[site] = SitePasswords(**{kind: random_text(24) for kind in KINDS})
+    return Credentials(made)
+
+
+def load_or_make(state: Path, mesh: Mesh) -> Credentials:
+    """The credentials in that state folder, made and stored first where there are none.
+
+    Several processes may call it at once: one makes them, all get the same. Raises
+    CredentialsError, OSError.
+    """
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = state / SECRETS_FILE
+    with _locked(state / _LOCK_FILE):
+        known = _read(file)
+        credentials = make_credentials(mesh, known)
+        if dict(credentials.sites) != known:
+            _write(file, credentials)
+    return credentials
+
+
+def _read(file: Path) -> dict[str, SitePasswords]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        content = json.loads(text)
+        if content["format"] != _FORMAT:
+            raise CredentialsError(file, f"format {content['format']!r}, which this version lacks")
+        return {
+            name: SitePasswords(**{kind: _text(passwords[kind]) for kind in KINDS})
+            for name, passwords in content["sites"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CredentialsError(file, f"damaged: {error!r}") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a password is not text")
+    return value
+
+
+def _write(file: Path, credentials: Credentials) -> None:
+    content = {
+        "format": _FORMAT,
+        "sites": {
+            name: {kind: getattr(passwords, kind) for kind in KINDS}
+            for name, passwords in sorted(credentials.sites.items())
+        },
+    }
+    # A new file under another name, then renamed: a crash leaves the old one or the new one.
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        json.dump(content, out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(file)
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

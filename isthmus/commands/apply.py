@@ -1,0 +1,117 @@
+"""`isthmus apply FILE`: make the brokers as the mesh file says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from federation.addresses import AddressBook, AddressError, read_private_brokers
+from federation.applied import AppliedRecordBroken
+from federation.apply import apply_site
+from federation.apply_report import Item, Outcome, SiteReport
+from federation.credentials import CredentialsError, load_or_make
+from federation.mesh import Mesh
+from federation.mesh_file import PasswordMissing, read_mesh
+
+EXIT_FAULTS = 1
+EXIT_BAD_FILE = 2
+SITES_AT_ONCE = 8
+"""Enough to hide the delay of far sites, few enough for a hub of many virtual hosts."""
+
+_EXPECTED = (AddressError, AppliedRecordBroken, CredentialsError, PasswordMissing)
+
+
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")],
+    site: Annotated[
+        list[str] | None,
+        typer.Option("--site", help="Only this site; may be repeated."),
+    ] = None,
+    state: Annotated[
+        Path, typer.Option("--state", metavar="DIR", help="Folder of the mesh's state.")
+    ] = Path(".isthmus"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List what was there already too.")
+    ] = False,
+) -> None:
+    """Declare at every site's broker what the mesh needs; delete nothing.
+
+    Shows what was created or changed, what differs and cannot be changed in place, and what
+    nobody could check. Doing it twice does nothing the second time. Exit status 0 if all is as it
+    should be, 1 if something differs or failed, 2 if the file is wrong.
+    """
+    reading = read_mesh(file)
+    for problem in reading.problems:
+        typer.echo(str(problem), err=True)
+    if reading.mesh is None:
+        raise typer.Exit(EXIT_BAD_FILE)
+    mesh = reading.mesh
+    chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
+    for name in chosen:
+        if name not in mesh.sites:
+            typer.echo(f"{file}: there is no site {name!r}: {', '.join(mesh.sites)}", err=True)
+            raise typer.Exit(EXIT_BAD_FILE)
+    try:
+        book = AddressBook(mesh, load_or_make(state, mesh), read_private_brokers(state), os.environ)
+    except _EXPECTED as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULTS) from None
+    reports = asyncio.run(apply_sites(book, chosen, state))
+    if as_json:
+        typer.echo(json.dumps(as_object(mesh, reports), indent=1))
+    else:
+        for report in reports:
+            typer.echo("\n".join(lines(report, everything=everything)))
+    if not all(report.ok for report in reports):
+        raise typer.Exit(EXIT_FAULTS)
+
+
+async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:
+    """Apply several sites side by side; what goes wrong at one does not stop the others."""
+    turn = asyncio.Semaphore(SITES_AT_ONCE)
+
+    async def one(site: str) -> SiteReport:
+        async with turn:
+            try:
+                return await apply_site(book, site, state)
+            except _EXPECTED as error:
+                return SiteReport(site, (Item("broker", site, Outcome.FAILED, str(error)),))
+
+    return list(await asyncio.gather(*map(one, sites)))
+
+
+def lines(report: SiteReport, *, everything: bool = False) -> list[str]:
+    """A report for people: a heading, then what is worth saying."""
+    there = sum(item.outcome is Outcome.THERE for item in report.items)
+    if not report.changes and not report.faults:
+        heading = f"{report.site}: nothing to do, {there} already there"
+    else:
+        heading = f"{report.site}: {len(report.changes)} changed, {there} already there"
+    if report.faults:
+        heading += f", {len(report.faults)} AT FAULT"
+    said = [heading]
+    for item in report.items:
+        if everything or item.outcome is not Outcome.THERE:
+            detail = f": {item.detail}" if item.detail else ""
+            said.append(f"  {item.outcome.value:<13} {item.kind:<8} {item.name}{detail}")
+            if item.mend:
+                said.append(f"  {'':<13} {'':<8} -> {item.mend}")
+    return said
+
+
+def as_object(mesh: Mesh, reports: Sequence[SiteReport]) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "mesh": mesh.name,
+        "revision": mesh.revision,
+        "ok": all(report.ok for report in reports),
+        "sites": {report.site: [asdict(item) for item in report.items] for report in reports},
+    }

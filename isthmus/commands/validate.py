@@ -1,0 +1,44 @@
+"""`isthmus validate FILE`: what is wrong with a mesh file, all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from federation.durations import show_duration
+from federation.mesh import Mesh
+from federation.mesh_file import read_mesh
+
+EXIT_BAD_FILE = 2
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")],
+) -> None:
+    """Check a mesh file without touching any broker.
+
+    Each problem is told as FILE:LINE:COLUMN: what is wrong; how to mend it. Exit status 0 if the
+    file can be used (there may be warnings), 2 if not.
+    """
+    reading = read_mesh(file)
+    for problem in reading.problems:
+        typer.echo(str(problem), err=True)
+    if reading.mesh is None:
+        raise typer.Exit(EXIT_BAD_FILE)
+    typer.echo(summary(file, reading.mesh))
+
+
+def summary(file: Path, mesh: Mesh) -> str:
+    """One line that tells what the file comes to."""
+    return (
+        f"{file}: ok: mesh {mesh.name}, {_count(len(mesh.sites), 'site')}, "
+        f"{_count(len(mesh.links), 'link')} ({mesh.rule.value} rule), "
+        f"{_count(len(mesh.exchanges), 'exchange')}, outage window "
+        f"{show_duration(mesh.outage_window_s)}, revision {mesh.revision}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
