@@ -46,7 +46,7 @@ has_rabbitmq() {
 missing_packages() {
     has_rabbitmq || echo rabbitmq-server
     command -v amqp-publish >/dev/null 2>&1 || echo amqp-tools
-    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -n "${PIP_CERT:-}" ] || echo ca-certificates
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e "${PIP_CERT:-}" ] || echo ca-certificates
     if [ -z "$python" ]; then
         echo python3 python3-venv
     elif [ ! -x .venv/bin/python ] && ! python_has_venv "$python"; then
