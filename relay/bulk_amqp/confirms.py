@@ -155,10 +155,8 @@ class ConfirmLedger:
                 raise UnexpectedFrame(503, f"a confirm for publish {tag}, never sent")
             if not bits & 1:
                 singles.append(tag)
-            elif tag > up_to:
-                up_to = tag
-            elif not tag:
-                up_to = self.next_sequence - 1  # AMQP's tag 0: all there are
+            else:
+                up_to = max(up_to, tag or self.next_sequence - 1)  # tag 0: all there are
         done: list[Publication] = []
         for publication in self._open:
             if publication.first > up_to:

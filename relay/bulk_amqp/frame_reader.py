@@ -214,10 +214,9 @@ class FrameReader:
             while True:
                 start, size, consumer, tag, redelivered, _ = read_method(data, position)
                 if consumer != last_consumer or start != last_start:
-                    messages = self._batch_of(start, consumer, events)
-                    if messages is None:
+                    if start[0] != _METHOD or consumer[:5] != _DELIVER_TO:
                         return position
-                    append = messages.append
+                    append = None
                     last_start, last_consumer = start, consumer
                     header_start = b"\xce\x02" + start[1:]
                     body_start = b"\xce\x03" + start[1:]
@@ -241,20 +240,18 @@ class FrameReader:
                 known = names.get(name)
                 if known is None:
                     known = self._remember(name)
-                append((tag, redelivered, known[0], known[1], properties, body))  # type: ignore[misc]
+                if append is None:
+                    append = self._batch_of(start, consumer, events).append
+                append((tag, redelivered, known[0], known[1], properties, body))
                 position = at + 1
         except struct.error:  # cut by the end of the buffer
             return position
 
-    def _batch_of(
-        self, start: bytes, consumer: bytes, events: list[Event]
-    ) -> list[Delivery] | None:
-        """The list that this read's deliveries to a consumer go to; None if it is no delivery."""
+    def _batch_of(self, start: bytes, consumer: bytes, events: list[Event]) -> list[Delivery]:
+        """The list that this read's deliveries to a consumer go to."""
         route = (start, consumer)
         messages = self._open.get(route)
         if messages is None:
-            if start[0] != _METHOD or consumer[:5] != _DELIVER_TO:
-                return None
             messages = self._open[route] = []
             tag = consumer[5:].decode("ascii", "replace")
             events.append(Deliveries(int.from_bytes(start[1:], "big"), tag, messages))
@@ -382,8 +379,6 @@ class FrameReader:
             )
             return
         messages = self._batch_of(*content.route, events)
-        if messages is None:
-            raise UnexpectedFrame(503, "a delivery without a consumer")
         tag, redelivered = content.first
         messages.append(
             (tag, bool(redelivered), content.exchange, content.routing_key, properties, body)
