@@ -2,14 +2,40 @@
 
 A transport carries whole frames (bytes) with what the carrier vouches for. It may lose, repeat
 or forget, and says so only sometimes. Twins: `rabbit_transport` (exchanges on the meeting
-broker), `memory_transport` (virtual time). One object is one connection; once `closed`, for good.
+broker), `memory_transport` (virtual time); one contract suite over both. One `LinkEnd` is one
+connection; once closed, for good.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+
+class LinkTransportError(Exception):
+    """Root of what a transport raises. `reason` is fit to be shown as the link's state.
+
+    LinkTransportError
+    +- LinkUnreachable   no connection to the meeting broker; try again
+    +- LinkRefused       the broker said no: rights, missing exchange; mend the set-up, try again
+       +- LinkTaken      another receiver holds this link's queue; it ends, or goes on in its stead
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LinkUnreachable(LinkTransportError):
+    """No connection could be made."""
+
+
+class LinkRefused(LinkTransportError):
+    """The broker refused."""
+
+
+class LinkTaken(LinkRefused):
+    """Another receiver is there. After a silent cut: the broker still believes in the old one."""
 
 
 class Carried(NamedTuple):
@@ -19,41 +45,63 @@ class Carried(NamedTuple):
     frame: bytes
 
 
+class Line(NamedTuple):
+    """What the transport shows of the line at the moment."""
+
+    bytes_taken: int
+    """Bytes that the line has taken so far: a slow line's sign of progress."""
+    bytes_waiting: int
+    """Bytes handed over and not yet taken."""
+    blocked: bool
+    """The carrier takes nothing at present (`connection.blocked`): no time-out runs."""
+
+
+class LinkListener(Protocol):
+    """Who is told what comes. Called from the event loop, never from within `send`."""
+
+    def on_frames(self, frames: Sequence[Carried]) -> None:
+        """These came, in order; once a read."""
+        ...
+
+    def on_nobody(self, head: bytes) -> None:
+        """The carrier returned a frame because nobody is there to take it; `head` is at least
+        the first `link_wire.HEAD_BYTES` of it, to tell a late return from one that matters.
+        """
+        ...
+
+    def on_closed(self, reason: str) -> None:
+        """The connection is gone. Called once, also after `abort` and `close`."""
+        ...
+
+
 class LinkEnd(Protocol):
     """One end of a link: the sender's (data out, acks in) or the receiver's (the reverse)."""
 
     @property
-    def closed(self) -> asyncio.Future[str]:
-        """Done, with the reason, once the connection is gone."""
-        ...
+    def line(self) -> Line: ...
 
-    @property
-    def blocked(self) -> bool:
-        """The carrier takes nothing at present (`connection.blocked`): no time-out runs."""
-        ...
-
-    @property
-    def bytes_taken(self) -> int:
-        """Bytes that the socket has taken so far: a slow line's sign of progress."""
-        ...
-
-    @property
-    def bytes_waiting(self) -> int:
-        """Bytes handed over and not yet taken by the socket."""
+    def listen(self, listener: LinkListener) -> None:
+        """From now on tell this listener; what came before is told at once. Call it once."""
         ...
 
     def send(self, frame: bytes) -> None:
-        """Hand over; never blocks. The caller bounds what it hands over (the window)."""
+        """Hand over; never blocks, nor fails: after the end it does nothing. The caller bounds
+        what it hands over (the window).
+        """
         ...
 
-    def on_frames(self, callback: Callable[[list[Carried]], None]) -> None:
-        """Called with what came, in order, once a read."""
-        ...
-
-    def on_nobody(self, callback: Callable[[], None]) -> None:
-        """Called when the carrier returned a frame because nobody is there to take it."""
+    def abort(self, reason: str) -> None:
+        """Drop the connection at once, with whatever it still holds."""
         ...
 
     async def close(self) -> None:
-        """Close; idempotent."""
+        """Close in good order, within seconds; idempotent."""
+        ...
+
+
+class LinkConnector(Protocol):
+    """Makes one end of one link, again and again."""
+
+    async def connect(self) -> LinkEnd:
+        """A new connection, its queue declared and consumed. Raises LinkTransportError."""
         ...

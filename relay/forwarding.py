@@ -1,0 +1,116 @@
+"""Does this batch go to that neighbour? Pure; asked of the unopened header alone.
+
+A batch must not come back to a site that has had it, and need not go where nobody wants it. What
+is decided here says nothing about what the neighbour already has: that is the link's logged set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from federation.mesh import ForwardingRule, Link, Mesh
+from relay.batch import EVERY_SITE, BatchHeader, BatchKind
+
+
+class Verdict(StrEnum):
+    """Send, or why not."""
+
+    SEND = "send"
+    ON_PATH = "on its path already"
+    ONLY_THE_ORIGIN_SENDS = "only its origin sends"
+    NOT_WANTED = "no destination that way"
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How one site passes batches on to one neighbour. All are cluster IDs.
+
+    `reachable` is every site that a batch handed to this neighbour can get to without coming back
+    through `own`, the neighbour itself included. `sites` are all of the mesh.
+    """
+
+    rule: ForwardingRule
+    own: str
+    neighbour: str
+    reachable: frozenset[str]
+    sites: frozenset[str]
+
+    def decide(self, header: BatchHeader) -> Verdict:
+        path = header.path
+        if self.neighbour in path:
+            return Verdict.ON_PATH
+        complete = self.rule is ForwardingRule.COMPLETE
+        series = header.name.series
+        if complete and series.origin != self.own:
+            return Verdict.ONLY_THE_ORIGIN_SENDS
+        destinations = series.destinations
+        # A mark tells where an incarnation ended: every site judges its batches by that.
+        if destinations == EVERY_SITE or header.kind is BatchKind.MARK:
+            return Verdict.SEND
+        if self.neighbour in destinations:
+            return Verdict.SEND
+        if not complete:
+            reachable = self.reachable
+            for destination in destinations:
+                if destination in reachable and destination not in path:
+                    return Verdict.SEND
+        return Verdict.NOT_WANTED
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSeen:
+    """The filter that a link's position was reached with, kept beside the position.
+
+    `sites` are all cluster IDs of any revision so far: a batch may name a site that has left since.
+    """
+
+    rule: ForwardingRule
+    own: str
+    neighbour: str
+    reachable: frozenset[str]
+    sites: frozenset[str]
+
+    def after(self, now: Forwarding) -> FilterSeen:
+        """What is to be kept once the link has gone through its log with `now`."""
+        return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, self.sites | now.sites)
+
+    def stranded_by(self, now: Forwarding) -> bool:
+        """Whether batches that were skipped with this filter may be due with `now`.
+
+        Then the position means nothing. A site that was never in the mesh is in no batch's
+        destination set, so that a new site makes no link go through its log again.
+        """
+        if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
+            return True
+        return not (now.reachable & self.sites) <= self.reachable
+
+
+def seen_with(now: Forwarding) -> FilterSeen:
+    """The filter of a link that begins."""
+    return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites)
+
+
+def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
+    """The declared mesh's rule for one of its links."""
+    own, neighbour = mesh.sites[link.sender].cluster_id, mesh.sites[link.receiver].cluster_id
+    onward: dict[str, list[str]] = {name: [] for name in mesh.sites}
+    for other in mesh.links:
+        onward[other.sender].append(other.receiver)
+    found = {link.sender, link.receiver}
+    queue = deque([link.receiver])
+    while queue:
+        for name in onward[queue.popleft()]:
+            if name not in found:
+                found.add(name)
+                queue.append(name)
+    found.discard(link.sender)
+    cluster_ids = {name: site.cluster_id for name, site in mesh.sites.items()}
+    return Forwarding(
+        mesh.rule,
+        own,
+        neighbour,
+        frozenset(cluster_ids[name] for name in found),
+        frozenset(cluster_ids.values()),
+    )

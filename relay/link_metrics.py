@@ -1,0 +1,71 @@
+"""What a link says of itself: plain counters, read by status and metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class LinkState(StrEnum):
+    STARTING = "starting"
+    """No session yet, and nothing known to be wrong."""
+    RUNNING = "running"
+    DOWN = "down"
+
+
+@dataclass(slots=True)
+class SenderCounters:
+    """Of one link's sender since the process started. Bytes are of batches as sent."""
+
+    sessions: int = 0
+    fruitless_sessions: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    resent: int = 0
+    """Batches sent again that an earlier session of this process had sent."""
+    acked: int = 0
+    acked_messages: int = 0
+    acked_bytes: int = 0
+    refused: int = 0
+    """Batches that the receiver will never take. Each is an error to look into."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Batches not sent, by reason."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Frames not obeyed, by reason."""
+    returned: int = 0
+    """Frames that came back because nobody was there."""
+    ends: Counter[str] = field(default_factory=Counter)
+    """Ended sessions by reason."""
+    round_trip_s: float = 0.0
+    clock_ahead_ms: int = 0
+    """What the receiver's clock is ahead of ours."""
+
+
+@dataclass(slots=True)
+class ReceiverCounters:
+    """Of one link's receiver since the process started."""
+
+    sessions: int = 0
+    arrived: int = 0
+    arrived_bytes: int = 0
+    logged: int = 0
+    logged_messages: int = 0
+    known: int = 0
+    """Batches that the log had already: another path was faster, or a resend."""
+    refused: int = 0
+    acks: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Frames not obeyed, by reason."""
+    ends: Counter[str] = field(default_factory=Counter)
+    clock_ahead_ms: int = 0
+    """What our clock is ahead of the sender's, as it measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a link's receiver does not have yet. Messages and bytes before compression."""
+
+    messages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,185 @@
+"""How far a link has safely got, what that was true of, and where its next session begins.
+
+Pure. A position says "the receiver's log has all up to here that it should have". It is worth only
+what it was reached with: this log of ours, that log of the receiver's, its run, our filter. When
+any of these has changed, the link looks again from further back for what the receiver lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from federation.mesh import ForwardingRule
+from relay.batch import BatchName, Place, Series
+from relay.forwarding import FilterSeen, Forwarding, seen_with
+
+_VERSION = 1
+
+
+class Sample(NamedTuple):
+    """The position once stood at `place` (None: before the log's first batch). `at` in seconds,
+    of whatever clock; only differences count.
+    """
+
+    at: float
+    place: Place | None
+
+
+class Totals(NamedTuple):
+    """An incarnation's running totals at a place in the log."""
+
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPosition:
+    """What a link's sender keeps over restarts. The bytes of `encode` go into the node's state.
+
+    `history` is in order of time; its first is where to look again from for a receiver with a
+    new run.
+    `totals` are those of the incarnations that the position has passed: what lag is counted from.
+    """
+
+    own_log: bytes
+    receiver_log: bytes
+    run: bytes
+    seen: FilterSeen
+    place: Place | None
+    history: tuple[Sample, ...]
+    totals: Mapping[bytes, Totals]
+
+    def encode(self) -> bytes:
+        """JSON, with ages instead of times: clocks of two processes have nothing in common."""
+        last = self.history[-1].at
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "own_log": self.own_log.hex(),
+                "receiver_log": self.receiver_log.hex(),
+                "run": self.run.hex(),
+                "rule": self.seen.rule.value,
+                "reachable": sorted(self.seen.reachable),
+                "sites": sorted(self.seen.sites),
+                "own": self.seen.own,
+                "neighbour": self.seen.neighbour,
+                "place": _place_out(self.place),
+                "history": [[last - s.at, _place_out(s.place)] for s in self.history],
+                "totals": {key.hex(): list(value) for key, value in self.totals.items()},
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, now: float) -> LinkPosition:
+        """The position in these bytes, its last sample taken as of `now`. Raises ValueError."""
+        kept = json.loads(data)
+        if kept["version"] != _VERSION:
+            raise ValueError(f"a link's position of version {kept['version']}")
+        return cls(
+            bytes.fromhex(kept["own_log"]),
+            bytes.fromhex(kept["receiver_log"]),
+            bytes.fromhex(kept["run"]),
+            FilterSeen(
+                ForwardingRule(kept["rule"]),
+                kept["own"],
+                kept["neighbour"],
+                frozenset(kept["reachable"]),
+                frozenset(kept["sites"]),
+            ),
+            _place_in(kept["place"]),
+            tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
+            {bytes.fromhex(key): Totals(*value) for key, value in kept["totals"].items()},
+        )
+
+
+class LinkMemory(Protocol):
+    """Where one link's position is kept: the node's state, or a test's variable."""
+
+    def load(self) -> LinkPosition | None:
+        """What was saved last, None for a link that begins."""
+        ...
+
+    def save(self, position: LinkPosition) -> None:
+        """Keep it; must not block. An older one that survives costs resends, never loss."""
+        ...
+
+
+class Beginning(NamedTuple):
+    """How a session begins: the position to go on from, and why there."""
+
+    position: LinkPosition
+    why: str
+
+
+def begin(
+    kept: LinkPosition | None,
+    own_log: bytes,
+    receiver_log: bytes,
+    run: bytes,
+    forwarding: Forwarding,
+    now: float,
+) -> Beginning:
+    """Where the session with this receiver begins. The place given is where reading starts;
+    what the receiver has is skipped from there on.
+    """
+    why = _from_the_start(kept, own_log, receiver_log, forwarding)
+    if kept is None or why:
+        seen = kept.seen.after(forwarding) if kept else seen_with(forwarding)
+        fresh = LinkPosition(own_log, receiver_log, run, seen, None, (Sample(now, None),), {})
+        return Beginning(fresh, why)
+    seen = kept.seen.after(forwarding)
+    if kept.run == run:
+        return Beginning(replace(kept, seen=seen), "the receiver's run is the same")
+    # Its broker may have lost the end of its log: unsynced, and acknowledged shortly before.
+    back = kept.history[0].place
+    position = replace(kept, run=run, seen=seen, place=back, history=(Sample(now, back),))
+    return Beginning(position, "the receiver has a new run")
+
+
+def sampled(
+    history: tuple[Sample, ...], now: float, place: Place | None, every_s: float, keep_s: float
+) -> tuple[Sample, ...]:
+    """The history after the position has come to `place`: at most one sample each `every_s`, and
+    of those older than `keep_s` only the last.
+    """
+    if history and now - history[-1].at < every_s:
+        return history
+    kept = (*history, Sample(now, place))
+    first = 0
+    while first + 1 < len(kept) and kept[first + 1].at <= now - keep_s:
+        first += 1
+    return kept[first:]
+
+
+def _from_the_start(
+    kept: LinkPosition | None, own_log: bytes, receiver_log: bytes, forwarding: Forwarding
+) -> str:
+    if kept is None:
+        return "the link is new"
+    if kept.own_log != own_log:
+        return "this site's log is another"
+    if kept.receiver_log != receiver_log:
+        return "the receiver's log is another"
+    if kept.seen.stranded_by(forwarding):
+        return "the mesh has changed what this link carries"
+    return ""
+
+
+def _place_out(place: Place | None) -> list[Any] | None:
+    if place is None:
+        return None
+    offset, (series, sequence) = place
+    origin, incarnation, exchange, lane, destinations = series
+    return [offset, origin, incarnation.hex(), exchange, lane, list(destinations), sequence]
+
+
+def _place_in(kept: list[Any] | None) -> Place | None:
+    if kept is None:
+        return None
+    offset, origin, incarnation, exchange, lane, destinations, sequence = kept
+    series = Series(origin, bytes.fromhex(incarnation), exchange, lane, tuple(destinations))
+    return Place(offset, BatchName(series, sequence))

@@ -1,0 +1,610 @@
+"""The sending end of a link: a state machine without socket, clock or log.
+
+Events go in as calls with the time; what is to be done comes out as a list of actions, in order.
+Afterwards the driver looks at `wakeup` (when to call `tick`) and `room` (how much to read).
+
+::
+
+                 connected               WELCOME
+    DISCONNECTED ----------> ASKING -----------------> RUNNING
+         ^                    | ^   (reading the log)    |
+         |    disconnected    | |   session over         |
+         +--------------------+ +------------------------+
+         +-----------------------------------------------+
+
+The position moves by nothing but an ACK of this session's nonce and run, and over batches that
+were skipped with nothing under way. Everything that looks over-careful here answers a way in which
+a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
+that come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from relay.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.batch_format import BadBatch, verify_digest
+from relay.forwarding import Forwarding, Verdict
+from relay.link_metrics import LinkState, SenderCounters
+from relay.link_patience import Backoff, Patience
+from relay.link_position import LinkPosition, begin, sampled
+from relay.link_settings import LinkSettings
+from relay.link_transport import Line
+from relay.link_window import LinkWindow
+from relay.link_wire import (
+    HEAD_BYTES,
+    NO_NONCE,
+    NONCE_BYTES,
+    Ack,
+    BadFrame,
+    Cause,
+    Hello,
+    Measured,
+    Over,
+    Refused,
+    Send,
+    Welcome,
+    decode_frame,
+    encode_ask,
+    encode_batch_frame,
+    encode_pulse,
+    read_nonce,
+)
+from relay.name_set import BadNameSet, NameSet
+
+
+class ReadFrom(NamedTuple):
+    """Read the log after `place` (None: from its start) and hand it in with `session`."""
+
+    place: Place | None
+    session: int
+
+
+class StopReading(NamedTuple):
+    """The session is over: read no more."""
+
+
+class Save(NamedTuple):
+    """Keep this position."""
+
+    position: LinkPosition
+
+
+class Disconnect(NamedTuple):
+    """Drop the connection, with what it still holds, and make a new one."""
+
+    reason: str
+
+
+class GaveUpOn(NamedTuple):
+    """The receiver will never take this batch. Say so loudly."""
+
+    name: BatchName
+    reason: str
+
+
+SenderAction: TypeAlias = Send | ReadFrom | StopReading | Save | Disconnect | GaveUpOn
+
+
+class SenderPhase(Enum):
+    DISCONNECTED = "disconnected"
+    ASKING = "asking"
+    RUNNING = "running"
+
+
+_MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
+    SenderPhase.DISCONNECTED: frozenset({SenderPhase.ASKING}),
+    SenderPhase.ASKING: frozenset({SenderPhase.RUNNING, SenderPhase.DISCONNECTED}),
+    SenderPhase.RUNNING: frozenset({SenderPhase.ASKING, SenderPhase.DISCONNECTED}),
+}
+
+_FRUITFUL_AFTER_S = 30.0
+"""A session that lived so long is no setback even if there was nothing to send."""
+_MOST_SUSPECTS = 1024
+_MEASURE_AGAIN_S = 600.0
+
+
+@dataclass(slots=True)
+class _Session:
+    """What only one session knows."""
+
+    run: bytes
+    began_at: float
+    window: LinkWindow
+    logged: NameSet
+    heard_at: float
+    progress_at: float
+    arrived: int = 0
+    acked: bool = False
+    acked_at: float = 0.0
+
+
+class IllegalMove(Exception):
+    """An event that cannot happen in this phase: the driver is wrong. Nothing was changed."""
+
+    def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
+        super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
+
+
+class LinkSender:
+    """One link's sender. `random_bytes` makes nonces, `random` (0..1) jitter.
+
+    `is_void` says of a header whether its incarnation had ended before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        forwarding: Forwarding,
+        receiver_user: str,
+        own_log: bytes,
+        position: LinkPosition | None,
+        random: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+        is_void: Callable[[BatchHeader], bool] = lambda header: False,
+        settings: LinkSettings | None = None,
+        counters: SenderCounters | None = None,
+    ) -> None:
+        self.counters = counters or SenderCounters()
+        self._settings = settings or LinkSettings()
+        self._forwarding = forwarding
+        self._receiver_user = receiver_user
+        self._own_log = own_log
+        self._position = position
+        self._random_bytes = random_bytes
+        self._is_void = is_void
+        self._phase = SenderPhase.DISCONNECTED
+        self._patience = Patience(self._settings)
+        self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
+        self._setbacks = 0
+        self._asked = 0
+        self._window_bytes = self._settings.window_bytes
+        self._session: _Session | None = None
+        self._session_number = 0
+        self._nonce = NO_NONCE
+        self._ask_at = 0.0
+        self._pulse_at = 0.0
+        self._stamp: tuple[int, float] | None = None
+        self._measured: tuple[Measured, float] | None = None
+        self._taken = 0
+        self._blocked = False
+        self._suspects: dict[BatchName, int] = {}
+        self._highest_sent: dict[bytes, int] = {}
+        self._unsaved = False
+        self._saved_at = -1e9
+        self._reason = ""
+
+    # What the driver and status look at
+
+    @property
+    def phase(self) -> SenderPhase:
+        return self._phase
+
+    @property
+    def state(self) -> LinkState:
+        if self._phase is SenderPhase.RUNNING:
+            return LinkState.RUNNING
+        return LinkState.DOWN if self._reason else LinkState.STARTING
+
+    @property
+    def reason(self) -> str:
+        """Why the link is down, or what the last session ended of; empty if nothing is known."""
+        return self._reason
+
+    @property
+    def position(self) -> LinkPosition | None:
+        """How far the receiver's log safely has what it should. None: no session ever."""
+        if self._session is None or self._position is None:
+            return self._position
+        window = self._session.window
+        return replace(self._position, place=window.place, totals=dict(window.totals))
+
+    @property
+    def outstanding(self) -> int:
+        """Batches under way."""
+        return self._session.window.outstanding if self._session else 0
+
+    @property
+    def outstanding_bytes(self) -> int:
+        return self._session.window.outstanding_bytes if self._session else 0
+
+    @property
+    def window_bytes(self) -> int:
+        """The window at present: halved after sessions that brought nothing."""
+        return self._window_bytes
+
+    def room(self) -> int:
+        """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
+        if self._session is None:
+            return 0
+        window = self._session.window
+        if not window.outstanding:
+            return self._window_bytes
+        return max(0, self._window_bytes - window.outstanding_bytes)
+
+    def wakeup(self) -> float | None:
+        """When `tick` is due, at the latest."""
+        if self._phase is SenderPhase.ASKING:
+            return self._ask_at
+        session = self._session
+        if session is None:
+            return None
+        due = min(self._pulse_at, session.heard_at + self._patience.silence())
+        window = session.window
+        if session.arrived < window.last_sent:
+            due = min(due, session.progress_at + self._patience.time_out(window.outstanding_bytes))
+        if self._unsaved:
+            due = min(due, self._saved_at + self._settings.save_s)
+        return due
+
+    # Events
+
+    def connected(self, now: float, line: Line) -> list[SenderAction]:
+        """A new connection stands."""
+        self._move(SenderPhase.ASKING)
+        self._taken = line.bytes_taken
+        self._begin_asking(now)
+        return []
+
+    def disconnected(self, now: float, reason: str) -> list[SenderAction]:
+        """The connection is gone, or could not be made."""
+        if self._phase is SenderPhase.DISCONNECTED:
+            self._reason = reason
+            return []
+        actions: list[SenderAction] = []
+        self._end_session(now, reason, actions)
+        self._move(SenderPhase.DISCONNECTED)
+        self._reason = reason
+        return actions
+
+    def log_changed(self, own_log: bytes, now: float) -> list[SenderAction]:
+        """Our own log has been opened anew; its ID tells whether it is the same."""
+        self._own_log = own_log
+        return self._give_up(now, "own log opened anew")
+
+    def change(self, forwarding: Forwarding, now: float) -> list[SenderAction]:
+        """The mesh has changed what this link carries. A session under another rule ends."""
+        if forwarding == self._forwarding:
+            return []
+        self._forwarding = forwarding
+        return self._give_up(now, "the mesh has changed")
+
+    def log_failed(self, now: float, reason: str) -> list[SenderAction]:
+        """Our log cannot be read. The session ends, the next begins where it is due."""
+        return self._give_up(now, reason)
+
+    def nobody(self, head: bytes, now: float) -> list[SenderAction]:
+        """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
+        self.counters.returned += 1
+        try:
+            nonce = read_nonce(head[:HEAD_BYTES])
+        except BadFrame as error:
+            return self._drop(error.reason)
+        if nonce != self._nonce:
+            return self._drop("returned late")
+        if self._phase is SenderPhase.RUNNING:
+            return self._give_up(now, "nobody there")
+        self._reason = "nobody there"
+        return []
+
+    def frame(self, sender: str, frame: bytes, now: float) -> list[SenderAction]:
+        """A frame came, from the user that the carrier vouches for."""
+        if sender != self._receiver_user:
+            return self._drop("from a stranger")
+        try:
+            said = decode_frame(frame)
+        except BadFrame as error:
+            return self._drop(error.reason)
+        if isinstance(said, Hello):
+            return self._on_hello(now)
+        if said.nonce != self._nonce:
+            return self._drop("of another session")
+        if isinstance(said, Welcome):
+            return self._on_welcome(said, now)
+        session = self._session
+        if session is None or said.run != session.run:
+            return self._drop("of another run")
+        session.heard_at = now
+        if isinstance(said, Ack):
+            return self._on_ack(session, said, now)
+        if isinstance(said, Over):
+            return self._on_over(session, said, now)
+        if isinstance(said, Refused):
+            return self._on_refused(session, said)
+        return self._drop("not for a sender")
+
+    def batches(
+        self, batches: Sequence[LoggedBatch], session_number: int, now: float
+    ) -> list[SenderAction]:
+        """What was read next. Ignored if it was read for a session that is over."""
+        session = self._session
+        if session is None or session_number != self._session_number:
+            return []
+        actions: list[SenderAction] = []
+        window, counters, logged = session.window, self.counters, session.logged
+        moved = False
+        for place, header, data in batches:
+            why = self._why_not(header, logged)
+            if why is not None:
+                counters.skipped[why] += 1
+                moved = window.skip(place, header) or moved
+                continue
+            if session.arrived >= window.last_sent:
+                session.progress_at = now  # the clock of progress runs from the first under way
+            number = window.send(place, header, len(data), now)
+            name = header.name
+            suspect = name in self._suspects and self._is_suspect(name, data)
+            actions.append(
+                Send(
+                    encode_batch_frame(self._nonce, session.run, number, data, header.path, suspect)
+                )
+            )
+            counters.sent += 1
+            counters.sent_bytes += len(data)
+            self._count_resent(header)
+        if moved:
+            self._position_moved(now, actions)
+        return actions
+
+    def tick(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+        """Time has passed: ask, pulse, or give up. `wall_ms` is the wall clock."""
+        if self._phase is SenderPhase.ASKING:
+            return self._ask(now, wall_ms, line)
+        session = self._session
+        if session is None:
+            return []
+        if line.bytes_taken > self._taken:
+            self._taken = line.bytes_taken
+            session.progress_at = now
+        if line.blocked or self._blocked:
+            # No time-out runs while it is blocked; each begins anew with the first tick after.
+            session.progress_at = session.heard_at = now
+        self._blocked = line.blocked
+        window = session.window
+        if (
+            session.arrived < window.last_sent
+            and now - session.progress_at >= self._patience.time_out(window.outstanding_bytes)
+        ):
+            return self._time_out(now, "no progress")
+        if now - session.heard_at >= self._patience.silence():
+            return self._time_out(now, "the receiver is silent")
+        actions: list[SenderAction] = []
+        if now >= self._pulse_at:
+            self._pulse_at = now + self._settings.pulse_s
+            if not line.blocked:
+                self._stamp = (wall_ms, now)
+                measured = self._measured[0] if self._measured else None
+                pulse = encode_pulse(self._nonce, session.run, window.last_sent, wall_ms, measured)
+                actions.append(Send(pulse))
+        self._save_if_due(now, actions)
+        return actions
+
+    def stop(self, now: float) -> list[SenderAction]:
+        """The node goes: end the session and keep what is known."""
+        return self._give_up(now, "stopped")
+
+    # Asking
+
+    def _begin_asking(self, now: float) -> None:
+        self._nonce = self._random_bytes(NONCE_BYTES)
+        self._asked = 0
+        self._stamp = None
+        self._ask_at = now + self._backoff.delay(self._setbacks)
+
+    def _ask(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+        if now < self._ask_at:
+            return []
+        self._asked += 1
+        self._ask_at = now + self._backoff.delay(self._asked)
+        if line.blocked:
+            self._reason = "the connection is blocked"
+            return []
+        if self._asked > 2 and not self._reason:
+            self._reason = "no answer"
+        self._stamp = (wall_ms, now)
+        return [Send(encode_ask(self._nonce, wall_ms))]
+
+    def _on_hello(self, now: float) -> list[SenderAction]:
+        # A receiver that has just come has none of what was under way.
+        actions = self._give_up(now, "the receiver came anew")
+        if self._phase is SenderPhase.ASKING:
+            self._asked = 0
+            wait = self._settings.ask_first_s if self._setbacks > 1 else 0.0
+            self._ask_at = min(self._ask_at, now + wait)
+        return actions
+
+    def _on_welcome(self, welcome: Welcome, now: float) -> list[SenderAction]:
+        if self._phase is not SenderPhase.ASKING:
+            return self._drop("welcomed twice")
+        try:
+            logged = NameSet.decode(welcome.logged)
+        except BadNameSet:
+            return self._drop("bad set of names")
+        self._move(SenderPhase.RUNNING)
+        beginning = begin(
+            self._position,
+            self._own_log,
+            welcome.log_id,
+            welcome.run,
+            self._forwarding,
+            now,
+        )
+        self._position = beginning.position
+        window = LinkWindow(beginning.position.place, beginning.position.totals)
+        self._session = _Session(welcome.run, now, window, logged, now, now)
+        self._session_number += 1
+        self.counters.sessions += 1
+        self._measure(welcome.echo_ms, welcome.wall_ms, now)
+        self._reason = ""
+        self._pulse_at = now  # at once: only now does the receiver know that we heard it
+        actions: list[SenderAction] = []
+        self._unsaved = True
+        self._save_if_due(now, actions)
+        actions.append(ReadFrom(window.place, self._session_number))
+        return actions
+
+    # In a session
+
+    def _why_not(self, header: BatchHeader, logged: NameSet) -> str | None:
+        verdict = self._forwarding.decide(header)
+        if verdict is not Verdict.SEND:
+            return verdict.value
+        if header.name in logged:
+            return "the receiver has it"
+        if self._is_void(header):
+            return "void"
+        return None
+
+    def _on_ack(self, session: _Session, ack: Ack, now: float) -> list[SenderAction]:
+        self._measure(ack.echo_ms, ack.wall_ms, now)
+        window = session.window
+        if session.arrived < ack.arrived <= window.last_sent:
+            session.arrived = ack.arrived
+            session.progress_at = now
+        try:
+            done = window.acknowledge(ack.logged)
+        except ValueError:
+            return self._drop("acknowledges what was not sent")
+        if done is None:
+            return []
+        counters = self.counters
+        counters.acked += done.batches
+        counters.acked_messages += done.messages
+        counters.acked_bytes += done.bytes
+        since = max(done.first_sent_at, session.acked_at)
+        self._patience.measured_transfer(done.bytes, now - since)
+        session.progress_at = session.acked_at = now
+        if not session.acked:
+            session.acked = True
+            self._patience.fruitless = 0
+            self._setbacks = 0
+        if self._window_bytes < self._settings.window_bytes:
+            grown = 2 * max(self._window_bytes, done.bytes)
+            self._window_bytes = min(self._settings.window_bytes, grown)
+        actions: list[SenderAction] = []
+        self._position_moved(now, actions)
+        return actions
+
+    def _on_refused(self, session: _Session, refused: Refused) -> list[SenderAction]:
+        name = session.window.name_of(refused.number)
+        if name is None:
+            return self._drop("refuses what is not under way")
+        self.counters.refused += 1
+        self._suspects.pop(name, None)
+        return [GaveUpOn(name, refused.reason)]
+
+    def _on_over(self, session: _Session, over: Over, now: float) -> list[SenderAction]:
+        reason = over.cause.name.lower().replace("_", " ")
+        if over.cause is Cause.BAD_BATCH:
+            name = session.window.name_of(over.number)
+            if name is not None and len(self._suspects) < _MOST_SUSPECTS:
+                self._suspects[name] = self._suspects.get(name, 0) + 1
+        return self._give_up(now, f"{reason}: {over.reason}" if over.reason else reason)
+
+    def _is_suspect(self, name: BatchName, data: bytes) -> bool:
+        # The receiver called it damaged. A copy that is bad here too will never get better; an
+        # intact one is tried a few times more before it is given up.
+        try:
+            verify_digest(data)
+        except BadBatch:
+            return True
+        return self._suspects[name] >= self._settings.bad_copies
+
+    def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
+        if self._stamp is None or echo_ms != self._stamp[0]:
+            return
+        seconds = now - self._stamp[1]
+        self._stamp = None
+        self._patience.measured_round_trip(seconds)
+        self.counters.round_trip_s = self._patience.round_trip_s
+        round_trip_ms = round(seconds * 1000)
+        # The quickest exchange tells the clocks' difference best; clocks drift, so not for ever.
+        if self._measured is not None:
+            best, at = self._measured
+            if round_trip_ms > 1.25 * best.round_trip_ms + 1 and now - at < _MEASURE_AGAIN_S:
+                return
+        ahead = wall_ms - (echo_ms + round(seconds * 500))
+        self._measured = (Measured(ahead, round_trip_ms), now)
+        self.counters.clock_ahead_ms = ahead
+
+    def _position_moved(self, now: float, actions: list[SenderAction]) -> None:
+        assert self._session is not None
+        assert self._position is not None
+        place = self._session.window.place
+        settings = self._settings
+        history = sampled(
+            self._position.history, now, place, settings.sample_s, settings.lookback_s
+        )
+        if history is not self._position.history:
+            self._position = replace(self._position, history=history)
+        self._unsaved = True
+        self._save_if_due(now, actions)
+
+    def _save_if_due(self, now: float, actions: list[SenderAction], at_once: bool = False) -> None:
+        if not self._unsaved or (not at_once and now - self._saved_at < self._settings.save_s):
+            return
+        position = self.position
+        assert position is not None
+        self._unsaved = False
+        self._saved_at = now
+        actions.append(Save(position))
+
+    # The end of a session
+
+    def _time_out(self, now: float, reason: str) -> list[SenderAction]:
+        # Its bytes may lie in the socket for a long time yet, ahead of the next session's.
+        actions = self._give_up(now, reason)
+        actions.append(Disconnect(reason))
+        return actions
+
+    def _give_up(self, now: float, reason: str) -> list[SenderAction]:
+        """The session, if there is one, is over; ask for the next."""
+        actions: list[SenderAction] = []
+        if self._phase is SenderPhase.RUNNING:
+            self._end_session(now, reason, actions)
+            self._move(SenderPhase.ASKING)
+            self._reason = reason
+            self._begin_asking(now)
+        return actions
+
+    def _end_session(self, now: float, reason: str, actions: list[SenderAction]) -> None:
+        session = self._session
+        if session is None:
+            return
+        self.counters.ends[reason.partition(":")[0]] += 1
+        self._save_if_due(now, actions, at_once=True)
+        self._position = self.position
+        if session.acked or now - session.began_at >= _FRUITFUL_AFTER_S:
+            self._setbacks = 0
+        else:
+            self._setbacks += 1
+        if not session.acked and session.window.last_sent:
+            self.counters.fruitless_sessions += 1
+            self._patience.fruitless += 1
+            self._window_bytes = max(1, self._window_bytes // 2)
+        self._session = None
+        self._nonce = NO_NONCE
+        actions.append(StopReading())
+
+    def _count_resent(self, header: BatchHeader) -> None:
+        key = header.name.series.incarnation
+        sequence = header.incarnation_sequence
+        highest = self._highest_sent.get(key, -1)
+        if sequence > highest:
+            self._highest_sent[key] = sequence
+            if len(self._highest_sent) > _MOST_SUSPECTS:
+                self._highest_sent.pop(next(iter(self._highest_sent)))
+        else:
+            self.counters.resent += 1
+
+    def _drop(self, why: str) -> list[SenderAction]:
+        self.counters.dropped[why] += 1
+        return []
+
+    def _move(self, new: SenderPhase) -> None:
+        if new not in _MOVES[self._phase]:
+            raise IllegalMove(self._phase, new)
+        self._phase = new

@@ -1,0 +1,292 @@
+"""What the two ends of a link say to each other: frames, big-endian, version 1.
+
+::
+
+    every frame    1  version
+                   1  kind
+                   4  check: CRC-32 of version and kind and of all from the nonce on; of a BATCH,
+                      to its number, then of the path (the batch's digest covers the rest of it)
+                   8  nonce: the sender's, new for each session
+                   8  run: the receiver's, new for each connection to its log
+    sender to receiver
+      ASK          8  sender's wall clock, ms
+      BATCH        8  number in the session, dense, from 1
+                   1  flags: 1 = the receiver has called this one bad in an earlier session
+                      the batch
+      PULSE        8  the last number sent
+                   8  sender's wall clock, ms
+                   8  what the receiver's clock is ahead of the sender's, ms, signed
+                   4  round trip, ms; all ones: neither is measured yet
+    receiver to sender
+      HELLO           (nonce zero) "I am here": a sender that waits may ask at once
+      WELCOME      8  receiver's wall clock, ms
+                   8  echo: the wall clock in the ASK
+                   1  length, the receiver's log ID
+                      the receiver's logged names (`NameSet.encode`)
+      ACK          8  all up to this number are in the receiver's log, or refused
+                   8  all up to this number have arrived
+                   8  receiver's wall clock, ms
+                   8  echo: the wall clock of the last PULSE if this answers it, else 0
+      REFUSED      8  number       the reason, UTF-8
+      OVER         1  cause        8  number        the reason, UTF-8
+
+An ACK is the receiver's keep-alive too, so a lost one is mended by the next.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+VERSION = 1
+NONCE_BYTES = 8
+RUN_BYTES = 8
+NO_NONCE = bytes(NONCE_BYTES)
+NO_RUN = bytes(RUN_BYTES)
+HEAD_BYTES = 22
+"""Bytes that tell kind, nonce and run of a frame; what `read_nonce` needs."""
+
+_HEAD = struct.Struct(">BBI8s8s")
+_ASK = struct.Struct(">Q")
+_BATCH = struct.Struct(">QB")
+_PULSE = struct.Struct(">QQqI")
+_WELCOME = struct.Struct(">QQB")
+_ACK = struct.Struct(">QQQQ")
+_REFUSED = struct.Struct(">Q")
+_OVER = struct.Struct(">BQ")
+_CHECKED_FROM = 6
+_NOT_MEASURED = 0xFFFFFFFF
+_SUSPECT = 1
+_BATCH_STARTS = HEAD_BYTES + _BATCH.size
+
+
+class FrameKind(IntEnum):
+    ASK = 1
+    BATCH = 2
+    PULSE = 3
+    HELLO = 16
+    WELCOME = 17
+    ACK = 18
+    REFUSED = 19
+    OVER = 20
+
+
+class Cause(IntEnum):
+    """Why a receiver ends a session."""
+
+    GAP = 1
+    """A number is missing: lost on the way."""
+    BAD_BATCH = 2
+    """The batch with this number is damaged, or not the sender's to send."""
+    NEWER_FORMAT = 3
+    """The batch with this number is of a format that this receiver does not know yet."""
+    LOG_AWAY = 4
+    """The receiver's connection to its log is gone; a new run will begin."""
+    UNKNOWN_SESSION = 5
+    """The receiver knows no session of this nonce and run: it has started anew."""
+    CLOSING = 6
+    """The receiver goes."""
+
+
+class BadFrame(Exception):
+    """These bytes are no frame of ours. `reason`: short, fit to count by."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Ask(NamedTuple):
+    nonce: bytes
+    run: bytes
+    wall_ms: int
+
+
+class BatchFrame(NamedTuple):
+    nonce: bytes
+    run: bytes
+    number: int
+    suspect: bool
+    batch: memoryview
+    check: int
+    """For `path_matches`, once the path has been read."""
+
+
+class Measured(NamedTuple):
+    """What the sender measured: the receiver's clock is `ahead_ms` ahead; the round trip."""
+
+    ahead_ms: int
+    round_trip_ms: int
+
+
+class Pulse(NamedTuple):
+    nonce: bytes
+    run: bytes
+    number: int
+    wall_ms: int
+    measured: Measured | None
+
+
+class Hello(NamedTuple):
+    nonce: bytes
+    run: bytes
+
+
+class Welcome(NamedTuple):
+    nonce: bytes
+    run: bytes
+    wall_ms: int
+    echo_ms: int
+    log_id: bytes
+    logged: bytes
+
+
+class Ack(NamedTuple):
+    nonce: bytes
+    run: bytes
+    logged: int
+    arrived: int
+    wall_ms: int
+    echo_ms: int
+
+
+class Refused(NamedTuple):
+    nonce: bytes
+    run: bytes
+    number: int
+    reason: str
+
+
+class Over(NamedTuple):
+    nonce: bytes
+    run: bytes
+    cause: Cause
+    number: int
+    reason: str
+
+
+class Send(NamedTuple):
+    """What either machine wants: hand this frame to the transport."""
+
+    frame: bytes
+
+
+ToReceiver: TypeAlias = Ask | BatchFrame | Pulse
+ToSender: TypeAlias = Hello | Welcome | Ack | Refused | Over
+Frame: TypeAlias = ToReceiver | ToSender
+
+
+def encode_ask(nonce: bytes, wall_ms: int) -> bytes:
+    return _frame(FrameKind.ASK, nonce, NO_RUN, _ASK.pack(wall_ms))
+
+
+def encode_batch_frame(
+    nonce: bytes, run: bytes, number: int, batch: bytes, path: Sequence[str], suspect: bool
+) -> bytes:
+    """`path` is the batch's own: the only part of it that its digest leaves open."""
+    fixed = nonce + run + _BATCH.pack(number, _SUSPECT if suspect else 0)
+    start = bytes((VERSION, FrameKind.BATCH))
+    check = crc32("\0".join(path).encode(), crc32(fixed, crc32(start)))
+    return b"".join((start, check.to_bytes(4, "big"), fixed, batch))
+
+
+def path_matches(frame: bytes, check: int, path: Sequence[str]) -> bool:
+    """Whether a BATCH frame's fixed part and its batch's path are as they were sent."""
+    fixed = crc32(frame[_CHECKED_FROM:_BATCH_STARTS], crc32(frame[:2]))
+    return crc32("\0".join(path).encode(), fixed) == check
+
+
+def encode_pulse(
+    nonce: bytes, run: bytes, number: int, wall_ms: int, measured: Measured | None
+) -> bytes:
+    ahead, round_trip = measured or (0, _NOT_MEASURED)
+    body = _PULSE.pack(number, wall_ms, ahead, min(round_trip, _NOT_MEASURED))
+    return _frame(FrameKind.PULSE, nonce, run, body)
+
+
+def encode_hello(run: bytes) -> bytes:
+    return _frame(FrameKind.HELLO, NO_NONCE, run, b"")
+
+
+def encode_welcome(welcome: Welcome) -> bytes:
+    fixed = _WELCOME.pack(welcome.wall_ms, welcome.echo_ms, len(welcome.log_id))
+    body = b"".join((fixed, welcome.log_id, welcome.logged))
+    return _frame(FrameKind.WELCOME, welcome.nonce, welcome.run, body)
+
+
+def encode_ack(ack: Ack) -> bytes:
+    return _frame(FrameKind.ACK, ack.nonce, ack.run, _ACK.pack(*ack[2:]))
+
+
+def encode_refused(nonce: bytes, run: bytes, number: int, reason: str) -> bytes:
+    return _frame(FrameKind.REFUSED, nonce, run, _REFUSED.pack(number) + reason.encode())
+
+
+def encode_over(nonce: bytes, run: bytes, cause: Cause, number: int, reason: str) -> bytes:
+    return _frame(FrameKind.OVER, nonce, run, _OVER.pack(cause, number) + reason.encode())
+
+
+def read_nonce(frame: bytes) -> bytes:
+    """The nonce of a frame of which perhaps only the first `HEAD_BYTES` are at hand."""
+    if len(frame) < HEAD_BYTES:
+        raise BadFrame("too short")
+    return bytes(frame[_CHECKED_FROM : _CHECKED_FROM + NONCE_BYTES])
+
+
+def decode_frame(frame: bytes) -> Frame:
+    """Raises BadFrame. A BATCH still needs `path_matches`; all others are checked here."""
+    if len(frame) < HEAD_BYTES:
+        raise BadFrame("too short")
+    version, kind, check, nonce, run = _HEAD.unpack_from(frame)
+    if version != VERSION:
+        raise BadFrame("other version")
+    try:
+        if kind == FrameKind.BATCH:
+            number, flags = _BATCH.unpack_from(frame, HEAD_BYTES)
+            batch = memoryview(frame)[_BATCH_STARTS:]
+            return BatchFrame(nonce, run, number, flags & _SUSPECT != 0, batch, check)
+        if crc32(memoryview(frame)[_CHECKED_FROM:], crc32(frame[:2])) != check:
+            raise BadFrame("damaged")
+        return _decode_checked(kind, nonce, run, frame)
+    except (struct.error, ValueError) as error:
+        raise BadFrame("malformed") from error
+
+
+def _decode_checked(kind: int, nonce: bytes, run: bytes, frame: bytes) -> Frame:
+    if kind == FrameKind.ACK:
+        return Ack(nonce, run, *_ACK.unpack_from(frame, HEAD_BYTES))
+    if kind == FrameKind.PULSE:
+        number, wall_ms, ahead, round_trip = _PULSE.unpack_from(frame, HEAD_BYTES)
+        measured = None if round_trip == _NOT_MEASURED else Measured(ahead, round_trip)
+        return Pulse(nonce, run, number, wall_ms, measured)
+    if kind == FrameKind.ASK:
+        return Ask(nonce, run, *_ASK.unpack_from(frame, HEAD_BYTES))
+    if kind == FrameKind.HELLO:
+        return Hello(nonce, run)
+    if kind == FrameKind.WELCOME:
+        wall_ms, echo_ms, length = _WELCOME.unpack_from(frame, HEAD_BYTES)
+        at = HEAD_BYTES + _WELCOME.size
+        log_id = frame[at : at + length]
+        return Welcome(nonce, run, wall_ms, echo_ms, log_id, frame[at + length :])
+    if kind == FrameKind.REFUSED:
+        (number,) = _REFUSED.unpack_from(frame, HEAD_BYTES)
+        return Refused(nonce, run, number, _text(frame, HEAD_BYTES + _REFUSED.size))
+    if kind == FrameKind.OVER:
+        cause, number = _OVER.unpack_from(frame, HEAD_BYTES)
+        return Over(nonce, run, Cause(cause), number, _text(frame, HEAD_BYTES + _OVER.size))
+    raise BadFrame("unknown kind")
+
+
+def _text(frame: bytes, at: int) -> str:
+    return frame[at:].decode(errors="replace")
+
+
+def _frame(kind: FrameKind, nonce: bytes, run: bytes, body: bytes) -> bytes:
+    if len(nonce) != NONCE_BYTES or len(run) != RUN_BYTES:
+        raise ValueError(f"nonce of {len(nonce)} and run of {len(run)} bytes, not 8 and 8")
+    checked = nonce + run + body
+    start = bytes((VERSION, kind))
+    return b"".join((start, crc32(checked, crc32(start)).to_bytes(4, "big"), checked))
