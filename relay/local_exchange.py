@@ -20,7 +20,7 @@ class Outgoing(NamedTuple):
     body: bytes
 
 
-class Outcome(IntEnum):
+class Answer(IntEnum):
     """What the broker said of one publish."""
 
     CONFIRMED = 0
@@ -31,8 +31,6 @@ class Outcome(IntEnum):
     """Negatively acknowledged: some queue refused, others may have it."""
     UNKNOWN = 3
     """Sent, and nothing was heard: time-out, or the connection went."""
-    UNSENT = 4
-    """Not handed to the broker: certainly not published."""
 
 
 class LocalExchangeError(Exception):
@@ -80,8 +78,8 @@ class LocalExchange(Protocol):
 
     async def publish(
         self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
-    ) -> list[Outcome]:
-        """Publish in this order, mandatory, and wait for every answer; an outcome a message.
+    ) -> list[Answer]:
+        """Publish in this order, mandatory, and wait for every answer; an answer a message.
 
         `exchange` "" with a queue's name as routing key reaches that queue. What is not answered
         within `timeout_s` (which does not run while blocked) or before the connection goes is

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from relay.local_exchange import ExchangeMissing, LocalClosed, Outcome, Outgoing
+from relay.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class MemoryBroker:
     def declare_queue(self, queue: str) -> None:
         self.messages.setdefault(queue, [])
 
-    def take(self, exchange: str, message: Outgoing) -> Outcome:
+    def take(self, exchange: str, message: Outgoing) -> Answer:
         if exchange:
             queues = self.exchanges[exchange]
         else:
@@ -43,8 +43,8 @@ class MemoryBroker:
             else:
                 held.append((exchange, message))
         if refused:
-            return Outcome.REFUSED
-        return Outcome.CONFIRMED if queues else Outcome.UNROUTED
+            return Answer.REFUSED
+        return Answer.CONFIRMED if queues else Answer.UNROUTED
 
 
 class MemoryExchange:
@@ -70,25 +70,24 @@ class MemoryExchange:
 
     async def publish(
         self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
-    ) -> list[Outcome]:
+    ) -> list[Answer]:
         if self._closed.done():
             raise LocalClosed(self._closed.result())
         if exchange and exchange not in self._broker.exchanges:
             raise ExchangeMissing(exchange)
-        outcomes = [self._broker.take(exchange, message) for message in messages]
+        answers = [self._broker.take(exchange, message) for message in messages]
         if self._before_answer is None:
             await asyncio.sleep(0)
         else:
             waiting = self._before_answer()
-            await asyncio.wait(
-                {waiting, self._closed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not waiting.done():
+            self._closed.add_done_callback(lambda _: waiting.cancel())
+            await asyncio.wait({waiting}, timeout=timeout_s)
+            if not waiting.done() or waiting.cancelled():
                 waiting.cancel()
-                return [Outcome.UNKNOWN] * len(messages)
+                return [Answer.UNKNOWN] * len(messages)
         if self._closed.done():
-            return [Outcome.UNKNOWN] * len(messages)
-        return outcomes
+            return [Answer.UNKNOWN] * len(messages)
+        return answers
 
     def break_off(self, reason: str) -> None:
         """The connection goes, with whatever it carried in doubt."""

@@ -53,6 +53,10 @@ class Settlement:
         """The flow is done with all that the reader met."""
         self._outstanding.pop(flow, None)
 
+    def point_of(self, flow: Flow) -> Point:
+        """Everything of this flow at or before this point is settled."""
+        return self._outstanding.get(flow, self._reader)
+
     @property
     def position(self) -> Place | None:
         """Everything at or before this place is settled. None: nothing is."""

@@ -1,0 +1,102 @@
+"""The properties that a message is delivered with: as sent, byte for byte, and what we add.
+
+Added: header `x-mesh-exchange` (with `user_id`, how a packer knows its own site's deliveries
+when they come round), header `x-mesh-path` (cluster IDs with commas between), `user_id` (the
+relay's; the broker refuses forgeries), `cluster_id` (the origin), header `x-mesh-redelivered`
+where an earlier publish may have succeeded. `expiration` becomes what is left of it.
+
+The packer has taken the publisher's own `user_id`, `cluster_id` and `x-mesh-*` away. The common
+message is stamped by cutting its bytes once; only what has an app_id or an expiration is walked.
+"""
+
+from __future__ import annotations
+
+from relay.bulk_amqp.content_header import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    EXPIRATION,
+    HEADERS,
+    USER_ID,
+    rewrite,
+)
+from relay.bulk_amqp.errors import MalformedProperties
+
+_WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
+"""What is at or near the end, where the common message takes our additions; the unused bits too."""
+
+PATH_HEADER = b"x-mesh-path"
+EXCHANGE_HEADER = b"x-mesh-exchange"
+REDELIVERED_HEADER = b"x-mesh-redelivered"
+
+
+def text_field(name: bytes, value: bytes) -> bytes:
+    """One header-table entry with a long string."""
+    return bytes([len(name)]) + name + b"S" + len(value).to_bytes(4, "big") + value
+
+
+def true_field(name: bytes) -> bytes:
+    """One header-table entry that says true."""
+    return bytes([len(name)]) + name + b"t\x01"
+
+
+class DeliveryStamp:
+    """Stamps the messages of one batch: what it adds is encoded once.
+
+    `user` is the user that the deliverer's connection has authenticated as.
+    """
+
+    __slots__ = ("_added", "_cluster_id", "_flagged", "_tail", "_user")
+
+    def __init__(self, exchange: str, path: tuple[str, ...], user: str) -> None:
+        self._added = text_field(EXCHANGE_HEADER, exchange.encode()) + text_field(
+            PATH_HEADER, ",".join(path).encode()
+        )
+        self._flagged = self._added + true_field(REDELIVERED_HEADER)
+        self._user = user.encode()
+        self._cluster_id = path[0].encode()
+        self._tail = (
+            bytes([len(self._user)]) + self._user + bytes([len(self._cluster_id)])
+        ) + self._cluster_id
+
+    def apply(self, properties: bytes, *, flagged: bool, left_ms: int | None = None) -> bytes:
+        """The delivered message's raw properties.
+
+        `left_ms`: what is left of an expiration, None when the message has none. Raises
+        MalformedProperties for bytes that are no properties.
+        """
+        added = self._flagged if flagged else self._added
+        flags = int.from_bytes(properties[:2], "big")
+        if flags & _WALKED or left_ms is not None:
+            changes: dict[int, bytes | int | None] = {
+                EXPIRATION: None if left_ms is None else str(left_ms).encode(),
+                USER_ID: self._user,
+                CLUSTER_ID: self._cluster_id,
+            }
+            return rewrite(properties, changes, added)
+        try:
+            at = 2
+            if flags & CONTENT_TYPE:
+                at += 1 + properties[at]
+            if flags & CONTENT_ENCODING:
+                at += 1 + properties[at]
+        except IndexError:
+            raise MalformedProperties("a property is cut short", at) from None
+        end, table = at, b""
+        if flags & HEADERS:
+            end = at + 4 + int.from_bytes(properties[at : at + 4], "big")
+            table = properties[at + 4 : end]
+        if end > len(properties) or len(properties) < 2:
+            raise MalformedProperties("the header table is cut short", at)
+        return b"".join(
+            (
+                (flags | HEADERS | USER_ID | CLUSTER_ID).to_bytes(2, "big"),
+                properties[2:at],
+                (len(table) + len(added)).to_bytes(4, "big"),
+                table,
+                added,
+                properties[end:],
+                self._tail,
+            )
+        )
