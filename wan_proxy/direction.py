@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from wan_proxy.condition import DirectionCondition
 from wan_proxy.router_queue import RouterQueue
 from wan_proxy.statistics import DirectionCounts, DirectionStatistics
+from wan_proxy.timer import call_not_before
 
 if TYPE_CHECKING:
     from wan_proxy.stream import Item, Stream
@@ -120,7 +121,7 @@ class Direction:
     def _arm(self) -> None:
         when = self._router.next_departure()
         if self._timer is None and when is not None and not self.is_cut:
-            self._timer = self.loop.call_at(when, self._pump)
+            self._timer = call_not_before(self.loop, when, self._pump)
 
     def _disarm(self) -> None:
         if self._timer is not None:

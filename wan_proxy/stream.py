@@ -10,6 +10,7 @@ from wan_proxy.delay_queue import DelayQueue
 from wan_proxy.direction import Direction
 from wan_proxy.end import End
 from wan_proxy.late_segments import LateSegments
+from wan_proxy.timer import call_not_before
 
 
 class Mark(enum.Enum):
@@ -127,7 +128,7 @@ class Stream:
                 self._on_break()
         when = self._queue.next_arrival()
         if when is not None and self._may_deliver():
-            self._timer = self._direction.loop.call_at(when, self._arrived)
+            self._timer = call_not_before(self._direction.loop, when, self._arrived)
 
     def _arrived(self) -> None:
         self._timer = None
