@@ -333,6 +333,7 @@ def parquet_schema() -> pyarrow.Schema:
     return pa.schema(
         [
             pa.field("site", pa.string(), nullable=False),
+            pa.field("state", pa.string(), nullable=False),
             pa.field("stage", pa.string(), nullable=False),
             pa.field("number", pa.int64(), nullable=False),
             pa.field("event", pa.string(), nullable=False),
@@ -366,11 +367,13 @@ def parquet_schema() -> pyarrow.Schema:
     )
 
 
-def parquet_values(site: str, number: int, row: LedgerRow) -> dict[str, Any]:
-    """One row as the values of `parquet_schema`. `number` is the row's, in its site and stage."""
+def parquet_values(site: str, state: str, number: int, row: LedgerRow) -> dict[str, Any]:
+    """One row as the values of `parquet_schema`. `state` is the ID of the state folder, within
+    which `number` counts the rows of a stage without a gap: a hole is a missing row."""
     batch = row.kind != 0
     return {
         "site": site,
+        "state": state,
         "stage": row.stage.name.lower(),
         "number": number,
         "event": row.event.name.lower(),
