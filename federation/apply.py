@@ -48,8 +48,8 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
         applying.say(*await apply_users(api, declared.users))
         applying.say(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
-        names = Names(book.mesh.name)
-        applying.say(*await policy_in_force(api, names.log, names.log_policy))
+        for policy in declared.policies:
+            applying.say(*await policy_in_force(api, Names(book.mesh.name).log, policy))
     return applying.report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,28 +37,37 @@ async def apply_policies(api: ManagementApi, policies: Iterable[PolicyDeclaratio
     return items
 
 
-async def policy_in_force(api: ManagementApi, queue: str, policy: str) -> list[Item]:
-    """Whether that policy is the one that holds for the queue: of several that match, the one
-    with the highest priority wins and the others say nothing.
+async def policy_in_force(api: ManagementApi, queue: str, ours: PolicyDeclaration) -> list[Item]:
+    """Whether ours is the policy that holds for the queue: of several that match, the one with
+    the highest priority wins and the others say nothing.
     """
     try:
-        found = await api.get("queues", api.vhost, queue)
+        policies = await api.get("policies", api.vhost) or []
     except ManagementError as error:
-        return [unchecked("policy", policy, error, "")]
-    holding = found.get("policy") if found is not None else None
-    # A queue that was made a moment ago may be listed without its policy yet.
-    if not holding or holding == policy:
-        return []
+        return [unchecked("policy", ours.name, error, "")]
     return [
         Item(
             "policy",
-            policy,
+            ours.name,
             Outcome.DIFFERS,
-            f"the policy {holding!r} holds for {queue} instead",
-            f"give {holding!r} a lower priority, or a pattern that leaves out names that begin "
-            "with isthmus.",
+            f"the policy {other['name']!r} holds for {queue} instead",
+            f"give {other['name']!r} a priority below {ours.priority}, or a pattern that leaves "
+            "out names that begin with isthmus.",
         )
+        for other in policies
+        if other["name"] != ours.name
+        and other["priority"] >= ours.priority
+        and other["apply-to"] in ("queues", "streams", "all")
+        and _matches(other["pattern"], queue)
     ]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        # PCRE knows more than Python does. Better to name one policy too many.
+        return True
 
 
 def unchecked(kind: str, name: str, why: ManagementError | str, mend: str) -> Item:

@@ -7,6 +7,7 @@ ManagementError
 
 from __future__ import annotations
 
+import base64
 import json
 from types import TracebackType
 from typing import Any
@@ -43,8 +44,9 @@ class ManagementApi:
     def __init__(self, address: ManagementAddress, *, timeout_s: float = 15.0) -> None:
         self.address = address
         self.vhost = address.vhost
+        login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
         self._session = aiohttp.ClientSession(
-            auth=aiohttp.BasicAuth(address.user, address.password),
+            headers={"Authorization": f"Basic {login}"},
             timeout=aiohttp.ClientTimeout(total=timeout_s),
         )
 
