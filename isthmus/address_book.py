@@ -1,0 +1,28 @@
+"""The address book of a mesh on this machine: its file, its state folder, the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+from federation.addresses import AddressBook, AddressError, read_private_brokers
+from federation.credentials import CredentialsError, load_or_make
+from federation.mesh import Mesh
+from federation.mesh_file import PasswordMissing
+from isthmus.options import EXIT_FAULT
+
+
+def address_book(mesh: Mesh, state: Path) -> AddressBook:
+    """What `AddressBook` needs, from where it is kept."""
+    return AddressBook(mesh, load_or_make(state, mesh), read_private_brokers(state), os.environ)
+
+
+def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
+    """The same; says what is wrong and ends the command."""
+    try:
+        return address_book(mesh, state)
+    except (AddressError, CredentialsError, PasswordMissing) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None

@@ -1,0 +1,64 @@
+"""`isthmus publish FILE SITE EXCHANGE KEY [BODY]`: a message by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from typing import Annotated
+
+import aio_pika
+import typer
+from aio_pika.exceptions import AMQPError, DeliveryError
+
+from isthmus.address_book import address_book_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    MeshFile,
+    SiteName,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+
+
+def publish(
+    file: MeshFile,
+    site: SiteName,
+    exchange: Annotated[str, typer.Argument(metavar="EXCHANGE", help="Where to publish.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Routing key.")],
+    body: Annotated[
+        str, typer.Argument(metavar="[BODY]", help="The text; - for standard input.")
+    ] = "-",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many times.")] = 1,
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Publish at SITE as an application would: persistent, confirmed, each with a UUID.
+
+    Example: isthmus publish mesh.yaml paris orders order.new '{"id": 1}'
+    """
+    mesh = mesh_or_exit(file)
+    site_or_exit(file, mesh, site)
+    book = address_book_or_exit(mesh, state)
+    content = sys.stdin.buffer.read() if body == "-" else body.encode()
+    try:
+        asyncio.run(_publish(book.application(site).uri, exchange, key, content, count))
+    except (AMQPError, DeliveryError, ConnectionError, OSError) as error:
+        typer.echo(f"not published: {error or type(error).__name__}", err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+    typer.echo(f"{count} confirmed by the broker of {site}")
+
+
+async def _publish(uri: str, exchange: str, key: str, body: bytes, count: int) -> None:
+    connection = await aio_pika.connect(uri, timeout=10)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=True)
+        target = await channel.get_exchange(exchange, ensure=True)
+        for _ in range(count):
+            message = aio_pika.Message(
+                body,
+                message_id=str(uuid.uuid4()),
+                delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            )
+            await target.publish(message, key, mandatory=False)
