@@ -68,7 +68,10 @@ class RocksdbStore:
         self._buffers = WriteBufferManager(settings.write_buffer_bytes, False)
         self._settings = settings
         self._point_tables = point_tables
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreFailed(f"make the folder {folder}", str(error)) from error
         self._db = self._open(tables)
         self._tables: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
