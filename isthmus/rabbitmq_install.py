@@ -22,10 +22,22 @@ OLDEST_VERSION = (3, 10)
 
 # $1 the chroot, $2 the broker's folder, then the command. Everything is exec'ed, so the process
 # that was spawned becomes the command: its PID and its parent-death signal stay.
-_ENTER_CHROOT = (
-    'mount --rbind /dev "$1/dev" && mount --rbind /proc "$1/proc" && mount --bind "$2" "$1/mnt" '
-    '|| exit 1; root=$1; shift 2; exec chroot "$root" "$@"'
-)
+#
+# The mounts must not spread to the namespace that we came from. Only a mount point can be made
+# private, and when all of this runs in a chroot itself, / is none; /proc is one everywhere. So the
+# chroot is mounted on a folder in /proc, which nobody else sees, and further mounts go below it.
+_ENTER_CHROOT = """
+set -e
+inside=/proc/driver
+mount --make-private /proc
+mount --bind "$1" "$inside"
+mount --make-private "$inside"
+mount --bind "$2" "$inside/mnt"
+mount --rbind /dev "$inside/dev"
+mount --bind /proc "$inside/proc"
+shift 2
+exec chroot "$inside" "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class RabbitMQInstallation:
         if self.chroot is None:
             return words
         return (
-            *("unshare", "--mount", "--propagation", "private", "--"),
+            *("unshare", "--mount", "--propagation", "unchanged", "--"),
             *("sh", "-c", _ENTER_CHROOT, "isthmus", str(self.chroot), str(folder), *words),
         )
 
