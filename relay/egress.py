@@ -1,0 +1,121 @@
+"""The seam to a site's egress queues: take messages off them, acknowledge them in order.
+
+One object is one connection, which holds the packer's lock; once `closed`, for good. Twins:
+`rabbit_egress.RabbitEgress` and `memory_egress.MemoryEgress`; one contract suite runs over both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+EgressMessage: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
+"""(tag, redelivered, exchange published to, routing key, raw properties, body).
+
+Tags grow by one from 1 in each consumption. The exchange published to is not always the one that
+the egress queue is bound to; nothing follows from it. `properties` are the content header's bytes
+from the property flags on. A plain tuple, as the bulk channel makes one for every message.
+"""
+
+
+class EgressError(Exception):
+    """Root of what egress raises.
+
+    EgressError
+    +- EgressClosed    the connection is gone: all that was not acknowledged comes back
+    +- LockHeld        another node packs at this site
+    +- QueueMissing    no such egress queue: `isthmus apply` declares it
+    +- EgressRefused   the broker refused: rights, arguments, credentials
+    """
+
+
+class EgressClosed(EgressError):
+    """The connection is gone or could not be made; what was not acknowledged comes back."""
+
+
+class LockHeld(EgressError):
+    """Another node holds the packer's lock. One node a site: stop it, or wait for its end."""
+
+    def __init__(self, lock: str) -> None:
+        super().__init__(f"another node of this site holds {lock!r}: stop it, or wait for its end")
+        self.lock = lock
+
+
+class QueueMissing(EgressError):
+    """The egress queue is not declared. `isthmus apply` declares it."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"egress queue {queue!r} is not there: `isthmus apply` declares it")
+        self.queue = queue
+
+
+class EgressRefused(EgressError):
+    """The broker refused what was asked: the reason says what to mend."""
+
+
+class EgressQueue(Protocol):
+    """One queue being consumed."""
+
+    def ack(self, tag: int) -> None:
+        """Acknowledge every message up to and with `tag`; tags only grow. Raises EgressClosed."""
+        ...
+
+    async def cancel(self) -> None:
+        """Hand out no more. What was handed out may still be acknowledged."""
+        ...
+
+
+class Egress(Protocol):
+    """One connection to a site's egress queues."""
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        """Done, with the reason, once the connection is gone."""
+        ...
+
+    @property
+    def blocked(self) -> bool:
+        """The broker has said that it takes no publishes (an alarm): what egress holds waits."""
+        ...
+
+    @property
+    def bytes_heard(self) -> int:
+        """Bytes received so far, heartbeats included: a sign of life of the lock's keeper."""
+        ...
+
+    async def take_lock(self) -> None:
+        """Take the packer's lock for the life of this connection.
+
+        Raises LockHeld, EgressClosed, EgressRefused. What a former holder did last may still be
+        on its way inside the broker: wait before acting on it.
+        """
+        ...
+
+    async def consume(
+        self,
+        queue: str,
+        on_messages: Callable[[list[EgressMessage]], None],
+        on_ended: Callable[[str], None],
+    ) -> EgressQueue:
+        """Hand out the queue's messages in order, at most 2000 unacknowledged.
+
+        `on_messages` is called with all that one read brought, also before this returns;
+        `on_ended` once, with the reason, when the broker ended it (queue deleted, leader moved,
+        connection gone) but not after `cancel`. What is handed out again after a connection's
+        end comes first, in order, flagged `redelivered`. Raises QueueMissing, EgressClosed,
+        EgressRefused.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Take nothing more from the broker until `resume`; a few messages may still come."""
+        ...
+
+    def resume(self) -> None:
+        """Go on."""
+        ...
+
+    async def close(self) -> None:
+        """Close in order: acknowledgements sent before it count. Idempotent."""
+        ...

@@ -1,0 +1,122 @@
+"""Which messages of one egress queue may be acknowledged, and up to where. Pure.
+
+Tags are acknowledged cumulatively, so in order: a message that is dropped or was logged earlier
+waits for those before it. Stretches of tags that went into one batch become due when the log has
+confirmed that batch::
+
+    tags   1 2 3 4 5 | 6 7 8 9 | 10 11 12
+           batch A     batch B   open
+           confirmed   (7 was ours coming round: it belongs to B's stretch)
+
+The last confirmed stretch is *held*: acknowledged once a later one is confirmed, or after a while
+(`HOLD_S`). A packer that is killed under load then leaves something logged that it has certainly
+not acknowledged; it comes back, and tells its successor exactly where the log and the queue meet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+HOLD_S = 0.2
+"""Seconds an idle queue's last batch stays unacknowledged: longer than an acknowledgement that was
+sent can be on its way to a broker that lives."""
+HOLD_TAGS = 500
+"""Most tags kept waiting by a held stretch: a quarter of the prefetch."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Consecutive tags, up to `last_tag`, and the batch that their last packed message is in.
+
+    The packer fills in the rest: when it appends that batch, and when the log confirms it.
+    """
+
+    last_tag: int
+    sequence: int = -1
+    """In the flow's series; -1: none of the messages is in a batch of this run."""
+    whole_sequence: int = -1
+    """In the incarnation."""
+    confirmed_at: float | None = None
+
+
+class EgressAcks:
+    """One consumption of one queue: tags begin at 1."""
+
+    def __init__(self) -> None:
+        self._stretches: deque[Stretch] = deque()
+        self._open_tag = 0  # last tag that belongs to the open batch; 0: there is none open
+        self._seen = 0
+        self._acked = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Messages handed out and not acknowledged."""
+        return self._seen - self._acked
+
+    def packed(self, tag: int) -> None:
+        """The message went into the open batch."""
+        self._seen = self._open_tag = tag
+
+    def passed(self, tag: int) -> None:
+        """The message needs no batch: it may go as soon as those before it."""
+        self._seen = tag
+        if self._open_tag:
+            self._open_tag = tag
+        elif self._stretches:
+            self._stretches[-1].last_tag = tag
+        else:
+            self._stretches.append(Stretch(tag, confirmed_at=float("-inf")))
+
+    def sealed(self) -> Stretch:
+        """The open batch is complete: its stretch."""
+        stretch = Stretch(self._open_tag)
+        self._open_tag = 0
+        self._stretches.append(stretch)
+        return stretch
+
+    def due(self, now: float, *, release: bool = False) -> Stretch | None:
+        """Up to where to acknowledge now; None when nothing is due. `release`: hold nothing.
+
+        What is returned counts as acknowledged.
+        """
+        stretches = self._stretches
+        due: Stretch | None = None
+        while stretches:
+            first = stretches[0]
+            if first.confirmed_at is None:
+                break
+            followed = len(stretches) > 1 and stretches[1].confirmed_at is not None
+            if not (
+                followed
+                or release
+                or first.sequence < 0
+                or now - first.confirmed_at >= HOLD_S
+                or (self._nothing_follows and first.last_tag - self._acked > HOLD_TAGS)
+            ):
+                break
+            due = stretches.popleft()
+        if due is None or due.last_tag == self._acked:
+            return None
+        self._acked = due.last_tag
+        return due
+
+    @property
+    def oldest_whole_sequence(self) -> int | None:
+        """Of the oldest appended batch with an unacknowledged message; None without one."""
+        for stretch in self._stretches:
+            if stretch.whole_sequence >= 0:
+                return stretch.whole_sequence
+        return None
+
+    @property
+    def _nothing_follows(self) -> bool:
+        """No batch is under way whose confirmation would release what is held."""
+        return len(self._stretches) == 1 and not self._open_tag
+
+    def next_release(self) -> float | None:
+        """When what is held becomes due by itself; None when nothing is held."""
+        first = self._stretches[0] if self._stretches else None
+        if first is None or first.confirmed_at is None:
+            return None
+        return first.confirmed_at + HOLD_S

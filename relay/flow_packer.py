@@ -1,0 +1,200 @@
+"""Groups one exchange's egress messages into parcels for the log. No I/O: told what came, it tells
+what is to be appended and what may be acknowledged.
+
+After a packer's start the first messages are compared with what the log has of the flow
+(`returned_prefix`); from the first fresh one on they are simply packed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from relay.batch import Entry
+from relay.egress import EgressMessage
+from relay.egress_acks import EgressAcks, Stretch
+from relay.fragments import FRAGMENT_ABOVE
+from relay.intake import Cleaned, Intake
+from relay.packer_metrics import PackerMetrics
+from relay.packer_settings import PackedExchange, PackerSettings
+from relay.returned_prefix import Returned, ReturnedPrefix, message_digest
+
+_ENTRY_BYTES = 41
+"""What an entry takes in a batch beside its key, properties and body."""
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What goes into the log together: the entries of one batch, or one big message."""
+
+    flow: FlowPacker
+    entries: list[Entry]
+    size: int
+    stretch: Stretch
+    big: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message whose verdict is out; `cleaned` None: ours coming round, to be passed over."""
+
+    tag: int
+    routing_key: bytes
+    cleaned: Cleaned | None
+    body: bytes
+
+
+class FlowPacker:
+    """One consumption of one egress queue by one incarnation.
+
+    `sealed` is called with every parcel, in order. `now_ms` is the time in ms since 1970.
+    """
+
+    def __init__(
+        self,
+        exchange: PackedExchange,
+        settings: PackerSettings,
+        intake: Intake,
+        returned: ReturnedPrefix,
+        sealed: Callable[[Parcel], None],
+        now_ms: Callable[[], int],
+        metrics: PackerMetrics,
+    ) -> None:
+        self.exchange = exchange
+        self.acks = EgressAcks()
+        self.next_sequence = 0
+        """Of the flow's series, for the next batch to be appended."""
+        self.recognised = False
+        """Whether a message was acknowledged because the log had it."""
+        self.in_hand_bytes = 0
+        """Taken off egress, not yet confirmed by the log."""
+        self._intake = intake
+        self._returned: ReturnedPrefix | None = returned
+        self._waiting: deque[_Waiting] = deque()
+        self._entries: list[Entry] = []
+        self._size = 0
+        self._most_entries = settings.batch_entries
+        self._most_bytes = settings.batch_bytes
+        self._sealed = sealed
+        self._now_ms = now_ms
+        self._metrics = metrics
+
+    @property
+    def has_open_batch(self) -> bool:
+        return bool(self._entries)
+
+    @property
+    def undecided(self) -> int:
+        """Messages that wait until it is known whether the log has them."""
+        return len(self._waiting)
+
+    @property
+    def compared(self) -> bool:
+        """Whether all that could come back has."""
+        return self._returned is None
+
+    def take(self, messages: Sequence[EgressMessage]) -> None:
+        """The next messages, in the order of their tags."""
+        if self._returned is not None:
+            messages = self._compare(messages)
+        now = self._now_ms()
+        clean = self._intake.clean
+        entry_of = self._intake.entry
+        for tag, _, _, key, properties, body in messages:
+            cleaned = clean(properties)
+            if cleaned is None:
+                self.acks.passed(tag)
+                self._metrics.own += 1
+            else:
+                self._pack(tag, entry_of(key, cleaned, body, now)[0])
+        if self._intake.malformed:
+            self._metrics.malformed += self._intake.malformed
+            self._intake.malformed = 0
+
+    def seal(self) -> None:
+        """Close the open batch, if there is one."""
+        if not self._entries:
+            return
+        parcel = Parcel(self, self._entries, self._size, self.acks.sealed())
+        self._entries = []
+        self._size = 0
+        self._sealed(parcel)
+
+    def give_up_waiting(self) -> None:
+        """Decide about what waits, with what is known now."""
+        if self._returned is not None:
+            self._apply(self._returned.give_up_waiting())
+
+    def _pack(self, tag: int, entry: Entry) -> None:
+        size = _ENTRY_BYTES + len(entry.routing_key) + len(entry.properties) + len(entry.body)
+        if self._size + size > self._most_bytes:
+            self.seal()
+        self.acks.packed(tag)
+        self.in_hand_bytes += size
+        if size > FRAGMENT_ABOVE:
+            self._sealed(Parcel(self, [entry], size, self.acks.sealed(), big=True))
+            return
+        self._entries.append(entry)
+        self._size += size
+        if len(self._entries) >= self._most_entries:
+            self.seal()
+
+    # What came before may come again
+
+    def _compare(self, messages: Sequence[EgressMessage]) -> Sequence[EgressMessage]:
+        """Take those that were handed out before; the others are returned."""
+        returned = self._returned
+        assert returned is not None
+        digests = []
+        fresh: Sequence[EgressMessage] = ()
+        for number, (tag, redelivered, _, key, properties, body) in enumerate(messages):
+            if not redelivered:
+                fresh = messages[number:]
+                break
+            cleaned = self._intake.clean(properties)
+            self._waiting.append(_Waiting(tag, key, cleaned, body))
+            self.in_hand_bytes += len(body)
+            if cleaned is not None:
+                digests.append(message_digest(key, cleaned.properties, body))
+        self._apply(returned.take(digests) if digests else [])
+        if fresh:
+            self._apply(returned.fresh())
+        if fresh or returned.over:
+            self._returned = None
+        return fresh
+
+    def _apply(self, verdicts: Sequence[Returned]) -> None:
+        now = self._now_ms()
+        verdict_of = iter(verdicts)
+        waiting = self._waiting
+        while waiting:
+            one = waiting[0]
+            if one.cleaned is None:
+                self._pass_over(one)
+                self._metrics.own += 1
+                continue
+            verdict = next(verdict_of, None)
+            if verdict is None:
+                return
+            entry, own = self._intake.entry(one.routing_key, one.cleaned, one.body, now)
+            # A message that names itself may be dropped whenever its like is in the log: the
+            # barriers would do just that with it.
+            if verdict is Returned.LOGGED or (verdict is Returned.MAYBE_LOGGED and own):
+                self._pass_over(one)
+                self.recognised = True
+                self._metrics.returned += 1
+                continue
+            if verdict is not Returned.NEW and not own:
+                entry.doubtful = True
+                self._metrics.doubtful += 1
+            self._take_back(one)
+            self._pack(one.tag, entry)
+
+    def _pass_over(self, one: _Waiting) -> None:
+        self._take_back(one)
+        self.acks.passed(one.tag)
+
+    def _take_back(self, one: _Waiting) -> None:
+        self._waiting.popleft()
+        self.in_hand_bytes -= len(one.body)

@@ -1,0 +1,705 @@
+"""One incarnation of a site's packer: egress -> batches -> the site's log -> acknowledgements.
+
+In order: take the lock and let a former holder's last bytes arrive; append the mark; read the log
+up to it, for what was logged and where earlier incarnations ended; append the statement that says
+so; write the record; only then ask for messages. An incarnation ends with its egress connection,
+its connection to the log, or a stop; `packer_loop` makes the next.
+
+Messages are acknowledged when the log has confirmed their batch and the record says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from relay.batch import (
+    EVERY_SITE,
+    BatchHeader,
+    BatchKind,
+    BatchName,
+    Entry,
+    Fragment,
+    LoggedBatch,
+    Place,
+    Predecessor,
+    Series,
+)
+from relay.batch_format import BadBatch, seal
+from relay.egress import (
+    Egress,
+    EgressClosed,
+    EgressError,
+    EgressQueue,
+    QueueMissing,
+)
+from relay.flow_packer import FlowPacker, Parcel
+from relay.fragments import FragmentMismatch, split
+from relay.incarnation import OwnHistory, VoidTable, is_mark
+from relay.intake import Intake
+from relay.lease import Lease
+from relay.log_writer import Appended, LogRun
+from relay.logged_tail import LoggedTail
+from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
+from relay.packer_record import Acked, PackedBatch, PackedLedger, PackerRecord
+from relay.packer_settings import PackedExchange, PackerSettings
+from relay.returned_prefix import ReturnedPrefix
+
+TICK_S = 0.5
+SETTLED_S = 30.0
+"""What was acknowledged so long ago on a connection that lives will not come back."""
+
+
+class PackerLog(Protocol):
+    """What a packer needs of its site's log: `log_writer.LogWriter` is it."""
+
+    @property
+    def run(self) -> LogRun | None:
+        """The present connection, checked; after another one, what was in flight is in doubt."""
+        ...
+
+    @property
+    def checked(self) -> Place | None:
+        """A place that stands in the log: what is appended from now on comes later."""
+        ...
+
+    def has(self, name: BatchName) -> bool:
+        """Whether the log has it, as far as is known."""
+        ...
+
+    async def running(self) -> LogRun:
+        """Wait for a connection that has been checked. Raises LogClosed once closed for good."""
+        ...
+
+    def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
+        """Append; the order of the calls is the order in the log. LogClosed: in doubt."""
+        ...
+
+    def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
+        """What stands from that offset on up to what is the end when reading begins."""
+        ...
+
+
+class IncarnationEnded(Exception):
+    """This incarnation can go no further, for this reason; the next one can."""
+
+
+@dataclass(slots=True)
+class PackerMemory:
+    """What a process carries from one incarnation to the next; at its start, from the record."""
+
+    record: PackerRecord | None = None
+    tail: LoggedTail = field(default_factory=LoggedTail)
+    same_process: bool = False
+    """Whether `record` is this process's own: then all of it is true."""
+    confirmed: Predecessor | None = None
+    """The last batch that the log confirmed to this process; the record may be behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackerParts:
+    """What a packer works with. `former_gone`: does the broker list no channel of an earlier
+    holder of the lock any more? Time and chance are handed in.
+    """
+
+    connect: Callable[[], Awaitable[Egress]]
+    log: PackerLog
+    ledger: PackedLedger
+    voids: VoidTable
+    now_ms: Callable[[], int]
+    random_bytes: Callable[[int], bytes]
+    former_gone: Callable[[], Awaitable[bool]]
+    boot: str
+
+
+@dataclass(slots=True)
+class _Sample:
+    """At that time the log had `offset`, and up to batch `appended` of this run had been handed
+    to it: every later one stands behind `offset`.
+    """
+
+    at: float
+    offset: int
+    appended: int
+
+
+class Packer:
+    """One incarnation. `run` returns when `stop` was called; else it raises IncarnationEnded.
+
+    `on_decided` is called once its statement stands in the log.
+    """
+
+    def __init__(
+        self,
+        settings: PackerSettings,
+        parts: PackerParts,
+        memory: PackerMemory,
+        metrics: PackerMetrics,
+        status: PackerStatus,
+        on_decided: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.incarnation = parts.random_bytes(8)
+        self._settings = settings
+        self._parts = parts
+        self._memory = memory
+        self._metrics = metrics
+        self._status = status
+        self._on_decided = on_decided
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[str] = self._loop.create_future()
+        self._stopping = asyncio.Event()
+        self._egress: Egress | None = None
+        self._flows: dict[str, FlowPacker] = {}
+        self._queues: dict[str, EgressQueue] = {}
+        self._answered: set[str] = set()  # exchanges whose queue is there, or known to be missing
+        self._run: LogRun | None = None
+        self._predecessors: tuple[Predecessor, ...] = ()
+        self._next_whole = 0
+        self._confirmed_whole = -1
+        self._total_messages = 0
+        self._total_bytes = 0
+        self._unconfirmed_bytes = 0
+        self._outbox: deque[Parcel] = deque()
+        self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
+        self._next_piece: tuple[Fragment, Entry] | None = None
+        self._in_flight = 0
+        self._packed: list[PackedBatch] = []
+        self._acked: dict[str, Acked] = {}
+        self._order: dict[bytes, int] = {}  # incarnations in the order in which the log has them
+        self._trusted = False
+        self._lost_tail = False
+        self._samples: deque[_Sample] = deque()
+        self._read_from = (0, -1)
+        self._linger: asyncio.TimerHandle | None = None
+        self._release: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._settling = False
+        self._paused = False
+        self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
+        self._drained = asyncio.Event()
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Pack until `stop`. Raises IncarnationEnded, EgressError, SiteLogError."""
+        self._metrics.incarnations += 1
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            self._run = await self._parts.log.running()
+            self._egress = await self._parts.connect()
+            self._egress.closed.add_done_callback(self._on_egress_closed)
+            tasks.append(self._loop.create_task(self._tick()))
+            await self._unless_ended(self._begin())
+            for exchange in self._settings.exchanges:
+                tasks.append(self._loop.create_task(self._consume(exchange)))
+            self._status.state, self._status.reason = PackerState.RUNNING, ""
+            await self._unless_ended(self._stopping.wait())
+            await self._finish()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for timer in (self._linger, self._release, self._patience):
+                if timer is not None:
+                    timer.cancel()
+            self._end("over")
+            if self._egress is not None:
+                await self._egress.close()
+
+    def stop(self) -> None:
+        """Take no more, append and acknowledge what is in hand, and return from `run`."""
+        self._stopping.set()
+
+    def superseded(self, by: str) -> None:
+        """The log shows another packer of this site: end."""
+        self._end(f"another packer writes this site's log: {by}")
+
+    def _end(self, reason: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(reason)
+
+    def _on_egress_closed(self, closed: asyncio.Future[str]) -> None:
+        if not closed.cancelled():
+            self._end(f"egress: {closed.result()}")
+
+    async def _unless_ended(self, step: Awaitable[Any]) -> None:
+        """Wait for the step; raise IncarnationEnded if the incarnation ends first."""
+        task = asyncio.ensure_future(step)
+        try:
+            await asyncio.wait((task, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            if self._ended.done():
+                raise IncarnationEnded(self._ended.result())
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    # --- the beginning ------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        egress = self._egress
+        assert egress is not None
+        await egress.take_lock()
+        await asyncio.sleep(self._settings.settle_s)
+        while not await self._parts.former_gone():
+            self._status.reason = "waiting for the former holder's channels to end"
+            await asyncio.sleep(self._settings.settle_s / 4)
+        record = self._memory.record
+        last = self._memory.confirmed
+        if last is None and record is not None:
+            last = Predecessor(record.incarnation, record.end)
+        self._parts.voids.deciding(
+            self._settings.cluster_id,
+            self.incarnation,
+            {} if last is None else {last.incarnation: last.end},
+        )
+        await self._append_mark()
+        history = await self._read_back(record, last)
+        self._predecessors = history.predecessors()
+        run = self._run
+        assert run is not None
+        self._lost_tail = history.lost_its_tail() or (
+            record is not None and record.log_id != run.log_id
+        )
+        self._memory.tail.forget_void(history.counts)
+        self._trusted = self._may_trust(record, history)
+        self._carry_over_acked(record, history)
+        await self._append_mark()
+        self._parts.voids.decided(self._predecessors)
+        self._write_record(())
+        self._on_decided()
+
+    async def _append_mark(self) -> None:
+        """The mark, and after it the statement: the same, with what is known by then."""
+        series = Series(self._settings.cluster_id, self.incarnation, "", 0, EVERY_SITE)
+        now = self._parts.now_ms()
+        header = self._header(BatchKind.MARK, BatchName(series, self._next_whole), now, now)
+        header, data = seal(header, ())
+        self._next_whole += 1
+        await self._append(header, data)
+        self._confirmed_whole = header.incarnation_sequence
+        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
+
+    async def _read_back(self, record: PackerRecord | None, last: Predecessor | None) -> OwnHistory:
+        """What the log shows from where anything may still be unacknowledged up to our mark."""
+        read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
+        checked = self._parts.log.checked
+        # A log that has lost its tail may end before the place, and use its offsets again.
+        read_from = min(read_from, 0 if checked is None else checked.offset)
+        self._read_from = (read_from, -1)
+        history = OwnHistory(self._settings.cluster_id, last, read_after)
+        self._memory.tail.forget_unless(self._parts.log.has)
+        async for batches in self._parts.log.read_to_end(read_from):
+            for batch in batches:
+                header = batch.header
+                if is_mark(header, self.incarnation):
+                    return history
+                if header.name.series.origin == self._settings.cluster_id:
+                    history.take(header)
+                    self._remember(batch)
+        raise IncarnationEnded("the log was read to its end and does not show the mark")
+
+    def _remember(self, batch: LoggedBatch) -> None:
+        try:
+            self._memory.tail.add(batch.header, batch.data)
+        except (BadBatch, FragmentMismatch) as error:
+            # Quarantined by who delivers; here it only means that its messages, should they come
+            # back, are taken for new.
+            exchange = batch.header.name.series.exchange
+            self._status.exchanges[exchange] = f"{batch.header.name}: {error}"
+
+    def _may_trust(self, record: PackerRecord | None, history: OwnHistory) -> bool:
+        """Whether what the record does not mention was certainly never acknowledged."""
+        if record is None or self._lost_tail:
+            return False
+        if not self._memory.same_process and record.boot != self._parts.boot:
+            return False
+        # A run that packed without writing here means that the record was put back.
+        later = history.order
+        if record.incarnation in later:
+            later = later[later.index(record.incarnation) + 1 :]
+        return not any(history.packed_anything(incarnation) for incarnation in later)
+
+    def _carry_over_acked(self, record: PackerRecord | None, history: OwnHistory) -> None:
+        tail = self._memory.tail
+        if self._trusted and record is not None:
+            self._acked = dict(record.acked)
+        else:
+            for flow in tail.flows:
+                name = tail.last_name(flow)
+                if name is not None:
+                    self._acked[flow.exchange] = Acked(name.series.incarnation, name.sequence)
+        self._order = {one: number for number, one in enumerate(history.order)}
+
+    def _returned_prefix(self, exchange: PackedExchange) -> ReturnedPrefix:
+        flow = exchange.flow(self._settings.cluster_id)
+        acked = self._acked.get(exchange.name)
+        order = self._order
+
+        def may_be_acked(name: BatchName) -> bool:
+            if acked is None:
+                return False
+            if name.series.incarnation == acked.incarnation:
+                return name.sequence <= acked.sequence
+            # One that is not in the order is older than all that was read.
+            return order.get(name.series.incarnation, -1) < order.get(acked.incarnation, -1)
+
+        surely = self._memory.tail.after(flow, may_be_acked) if self._trusted else 0
+        return ReturnedPrefix(
+            self._memory.tail.entries(flow), surely, log_lost_tail=self._lost_tail
+        )
+
+    # --- taking -------------------------------------------------------------------------------
+
+    async def _consume(self, exchange: PackedExchange) -> None:
+        """Consume one queue; look again for one that is missing. Ends the incarnation else."""
+        assert self._egress is not None
+        try:
+            while True:
+                flow = self._flow_packer(exchange)
+                self._flows[exchange.name] = flow
+                try:
+                    self._queues[exchange.name] = await self._egress.consume(
+                        exchange.queue,
+                        lambda messages, flow=flow: self._take(flow, messages),  # type: ignore[misc]
+                        lambda reason: self._end(f"egress of {exchange.name!r}: {reason}"),
+                    )
+                    self._status.exchanges.pop(exchange.name, None)
+                    self._answered.add(exchange.name)
+                    self._settle_soon()  # for what came before the answer did
+                    return
+                except QueueMissing as error:
+                    self._status.exchanges[exchange.name] = str(error)
+                    self._answered.add(exchange.name)
+                    await asyncio.sleep(self._settings.missing_retry_s)
+        except EgressError as error:
+            self._end(f"egress of {exchange.name!r}: {error}")
+
+    def _flow_packer(self, exchange: PackedExchange) -> FlowPacker:
+        return FlowPacker(
+            exchange,
+            self._settings,
+            Intake(
+                exchange.name,
+                exchange.identity,
+                self._settings.relay_user,
+                self._parts.random_bytes,
+            ),
+            self._returned_prefix(exchange),
+            self._outbox.append,
+            self._parts.now_ms,
+            self._metrics,
+        )
+
+    def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
+        if self._ended.done() or self._stopping.is_set():
+            return  # not acknowledged: they come back
+        flow.take(messages)
+        if self._outbox:
+            self._pump()
+        if flow.has_open_batch and self._linger is None:
+            self._linger = self._loop.call_later(self._settings.linger_ms / 1000, self._seal_all)
+        if flow.undecided:
+            self._wait_for_verdicts()
+        elif not flow.has_open_batch or not flow.compared:
+            self._settle_soon()
+        self._watch_memory()
+
+    def _wait_for_verdicts(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self._loop.call_later(self._settings.patience_s, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        for flow in self._flows.values():
+            if flow.undecided:
+                flow.give_up_waiting()
+        self._seal_all()
+        self._settle_soon()
+
+    def _watch_memory(self) -> None:
+        """Stop reading when too much is in hand, and go on at half of it."""
+        in_hand = sum(flow.in_hand_bytes for flow in self._flows.values())
+        egress = self._egress
+        assert egress is not None
+        if not self._paused and in_hand > self._settings.in_hand_bytes:
+            if any(flow.undecided for flow in self._flows.values()):
+                # What would tell can only come if we read on, and there is no room for it.
+                self._lose_patience()
+            self._paused = True
+            egress.pause()
+        elif self._paused and in_hand <= self._settings.in_hand_bytes // 2:
+            self._paused = False
+            egress.resume()
+        self._metrics.in_hand_bytes = in_hand
+        self._metrics.in_hand_messages = sum(f.acks.outstanding for f in self._flows.values())
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def _seal_all(self) -> None:
+        self._linger = None
+        for flow in self._flows.values():
+            flow.seal()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Append what is sealed, as far as the log may have unconfirmed."""
+        while self._outbox and self._unconfirmed_bytes < self._settings.unconfirmed_bytes:
+            if self._may_not_append():
+                return
+            parcel = self._outbox[0]
+            if not parcel.big:
+                self._outbox.popleft()
+                self._append_parcel(parcel, parcel.entries, None, last=True)
+                continue
+            if self._pieces is None:
+                self._pieces = split(parcel.entries[0])
+                self._next_piece = next(self._pieces)
+            assert self._next_piece is not None
+            fragment, entry = self._next_piece
+            self._next_piece = next(self._pieces, None)
+            last = self._next_piece is None
+            if last:
+                self._pieces = None
+                self._outbox.popleft()
+            self._append_parcel(parcel, [entry], fragment, last=last)
+
+    def _may_not_append(self) -> bool:
+        lapsed = self._lease.lapsed(self._loop.time())
+        if lapsed:
+            self._end(f"the lock may be another's: {lapsed}")
+        elif self._parts.log.run is not self._run:
+            self._end("the connection to the log is a new one")
+        return self._ended.done()
+
+    def _append_parcel(
+        self, parcel: Parcel, entries: list[Entry], fragment: Fragment | None, *, last: bool
+    ) -> None:
+        flow = parcel.flow
+        series = flow.exchange.series(self._settings.cluster_id, self.incarnation)
+        header = self._header(
+            BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT,
+            BatchName(series, flow.next_sequence),
+            entries[0].published_ms,
+            entries[-1].published_ms,
+            fragment,
+            # `seal` adds the entries; a message in pieces counts with its last one.
+            self._total_messages if last else self._total_messages - 1,
+        )
+        header, data = seal(header, entries)
+        self._total_messages = header.total_messages
+        self._total_bytes = header.total_bytes
+        if last:
+            parcel.stretch.sequence = flow.next_sequence
+            parcel.stretch.whole_sequence = self._next_whole
+        flow.next_sequence += 1
+        self._next_whole += 1
+        self._unconfirmed_bytes += len(data)
+        self._in_flight += 1
+        confirmed = self._parts.log.append_nowait(header, data)
+        confirmed.add_done_callback(
+            lambda done: self._on_confirmed(done, header, data, entries, parcel if last else None)
+        )
+
+    def _on_confirmed(
+        self,
+        done: asyncio.Future[Any],
+        header: BatchHeader,
+        data: bytes,
+        entries: list[Entry],
+        parcel: Parcel | None,
+    ) -> None:
+        self._unconfirmed_bytes -= len(data)
+        self._in_flight -= 1
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:
+            self._end(f"log: {error or 'the append was cancelled'}")
+            return
+        if self._ended.done():
+            return  # Logged, and not acknowledged: it comes back and is recognised.
+        self._confirmed_whole = header.incarnation_sequence
+        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
+        self._memory.tail.add(header, data)
+        self._packed.append(PackedBatch(header, entries))
+        self._metrics.batches += 1
+        self._metrics.batch_bytes += len(data)
+        self._metrics.bytes += header.byte_count
+        if parcel is not None:
+            self._metrics.messages += len(parcel.entries)
+            parcel.stretch.confirmed_at = self._loop.time()
+            parcel.flow.in_hand_bytes -= parcel.size
+        self._settle_soon()
+
+    async def _append(self, header: BatchHeader, data: bytes) -> None:
+        if self._may_not_append():
+            raise IncarnationEnded(self._ended.result())
+        await self._parts.log.append_nowait(header, data)
+
+    def _header(
+        self,
+        kind: BatchKind,
+        name: BatchName,
+        first_ms: int,
+        last_ms: int,
+        fragment: Fragment | None = None,
+        total_messages: int = 0,
+    ) -> BatchHeader:
+        """A header whose counts are still to be added by `seal`."""
+        settings = self._settings
+        return BatchHeader(
+            kind,
+            name,
+            self._next_whole,
+            self._predecessors,
+            settings.revision,
+            0,
+            0,
+            total_messages,
+            self._total_bytes,
+            first_ms,
+            last_ms,
+            (settings.cluster_id,),
+            fragment,
+        )
+
+    # --- acknowledging ------------------------------------------------------------------------
+
+    def _settle_soon(self) -> None:
+        """Once for all confirmations of one turn of the loop."""
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        if self._ended.done():
+            return
+        try:
+            self._acknowledge(release=self._stopping.is_set())
+        except EgressClosed as error:
+            self._end(f"egress: {error}")
+            return
+        except Exception as error:
+            # Not written, so not acknowledged; what it was is in the reason.
+            self._end(f"ledger: {error!r}")
+            return
+        self._pump()
+        self._watch_memory()
+        if not self._in_flight and not self._outbox:
+            self._drained.set()
+
+    def _acknowledge(self, *, release: bool) -> None:
+        """Write down what is confirmed and what is about to be acknowledged, then do it."""
+        now = self._loop.time()
+        due: list[tuple[str, int]] = []
+        held: float | None = None
+        for name, flow in self._flows.items():
+            if name not in self._queues:
+                continue
+            stretch = flow.acks.due(now, release=release)
+            if stretch is not None:
+                due.append((name, stretch.last_tag))
+                self._note_acked(flow, stretch.sequence)
+            release_at = flow.acks.next_release()
+            if release_at is not None and (held is None or release_at < held):
+                held = release_at
+        packed, self._packed = self._packed, []
+        if packed or due:
+            self._write_record(packed)
+        for name, tag in due:
+            self._queues[name].ack(tag)
+        if held is not None and self._release is None:
+            self._release = self._loop.call_at(held, self._release_held)
+
+    def _note_acked(self, flow: FlowPacker, sequence: int) -> None:
+        name = flow.exchange.name
+        if sequence >= 0:
+            self._acked[name] = Acked(self.incarnation, sequence)
+        elif flow.recognised:
+            last = self._memory.tail.last_name(flow.exchange.flow(self._settings.cluster_id))
+            if last is not None:
+                self._acked[name] = Acked(last.series.incarnation, last.sequence)
+
+    def _release_held(self) -> None:
+        self._release = None
+        self._settle_soon()
+
+    def _write_record(self, packed: Sequence[PackedBatch]) -> None:
+        self._advance_read_from()
+        record = PackerRecord(
+            self.incarnation,
+            self._confirmed_whole,
+            self._parts.boot,
+            self._run.log_id if self._run is not None else b"",
+            *self._read_from,
+            dict(self._acked),
+        )
+        self._parts.ledger.record(packed, record.encode())
+        self._memory.record = record
+        self._memory.same_process = True
+
+    # --- time passing -------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            egress = self._egress
+            assert egress is not None
+            now = self._loop.time()
+            lapsed = self._lease.lapsed(now)
+            if lapsed:
+                self._end(f"the lock may be another's: {lapsed}")
+                return
+            self._lease.tick(now, egress.bytes_heard, listening=not self._paused)
+            checked = self._parts.log.checked
+            if checked is not None and len(self._answered) == len(self._settings.exchanges):
+                self._samples.append(_Sample(now, checked.offset, self._next_whole - 1))
+            if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
+                blocked = egress.blocked
+                self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
+                self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
+            await asyncio.sleep(TICK_S)
+
+    def _advance_read_from(self) -> None:
+        """Move the place from which a successor reads the log, if all before it is settled."""
+        oldest = [
+            whole
+            for flow in self._flows.values()
+            if (whole := flow.acks.oldest_whole_sequence) is not None
+        ]
+        limit = min(oldest, default=self._next_whole)
+        settled = self._loop.time() - SETTLED_S
+        if any(flow.undecided for flow in self._flows.values()):
+            return
+        while self._samples and self._samples[0].at <= settled:
+            sample = self._samples[0]
+            if sample.appended >= limit:
+                return
+            self._read_from = (sample.offset, sample.appended)
+            self._samples.popleft()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """What is in hand goes into the log and is acknowledged, within the time for it."""
+        self._status.state, self._status.reason = PackerState.STOPPED, "stopping"
+        try:
+            async with asyncio.timeout(self._settings.stop_within_s):
+                await self._unless_ended(self._cancel_all())
+                self._drained.clear()
+                self._seal_all()
+                self._settle_soon()
+                await self._unless_ended(self._drained.wait())
+        except TimeoutError:
+            self._status.reason = "stopped before the log confirmed all; the rest comes again"
+        except EgressClosed as error:
+            raise IncarnationEnded(f"egress: {error}") from error
+
+    async def _cancel_all(self) -> None:
+        for queue in self._queues.values():
+            await queue.cancel()

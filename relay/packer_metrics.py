@@ -1,0 +1,50 @@
+"""What a packer counts and says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PackerState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    STOPPED = "stopped"
+    DOWN = "down"
+
+
+@dataclass(slots=True)
+class PackerMetrics:
+    """Counts since the process began."""
+
+    messages: int = 0
+    """Packed and confirmed by the log; a message in pieces counts once."""
+    bytes: int = 0
+    """Of their entries, before compression."""
+    batches: int = 0
+    batch_bytes: int = 0
+    """As appended: compressed, with headers."""
+    own: int = 0
+    """Our deliverer's messages that came round, dropped."""
+    returned: int = 0
+    """Handed out again although logged: acknowledged, not packed again."""
+    doubtful: int = 0
+    """Packed although they may have been packed before; flagged where they are delivered."""
+    malformed: int = 0
+    """Logged although their properties cannot be read; deliverers quarantine them."""
+    incarnations: int = 0
+    in_hand_messages: int = 0
+    """Handed out by egress and not acknowledged."""
+    in_hand_bytes: int = 0
+
+
+@dataclass(slots=True)
+class PackerStatus:
+    """What `status` shows of a packer."""
+
+    state: PackerState = PackerState.STARTING
+    reason: str = ""
+    """Why it is not running; empty while it is."""
+    exchanges: dict[str, str] = field(default_factory=dict)
+    """By exchange: why its messages wait. Empty when all are well."""
