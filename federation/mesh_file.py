@@ -133,7 +133,7 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
 
     keys = None
     if isinstance(tree.value, dict):
-        keys = _keys(tree, say)
+        keys = _keys(tree, say, is_whole=not broken)
     else:
         say(tree.position, "the file is no mapping of keys", "begin with `mesh: NAME`")
     problems = tuple(sorted(found.values(), key=lambda p: (p.line, p.column)))
@@ -170,22 +170,31 @@ class _Say(Protocol):
     ) -> None: ...
 
 
-def _keys(tree: Tree, say: _Say) -> MeshKeys | None:
-    """The keys, or None if they cannot all be read; says all that is wrong either way."""
+def _keys(tree: Tree, say: _Say, *, is_whole: bool) -> MeshKeys | None:
+    """The keys, or None if they cannot all be read; says all that is wrong either way. If the
+    tree is not whole, some that were written are missing.
+    """
     try:
         keys = MeshKeys.model_validate(tree.plain())
     except ValidationError as error:
         details = error.errors(include_url=False)
     else:
-        _say_violations(violations(keys), tree, say)
+        _say_violations(violations(keys, graph_is_known=is_whole), tree, say)
         return keys
+    meant = {
+        (*detail["loc"][:-1], _meant_key(detail["loc"]))
+        for detail in details
+        if detail["type"] == "extra_forbidden"
+    }
     for detail in details:
-        _say_detail(detail, tree, _in_tree(tree, detail["loc"]), say)
-    _say_what_else(tree, details, say)
+        # Who wrote `sits` did not forget `sites`.
+        if detail["type"] != "missing" or detail["loc"] not in meant:
+            _say_detail(detail, tree, _in_tree(tree, detail["loc"]), say)
+    _say_what_else(tree, details, say, is_whole=is_whole)
     return None
 
 
-def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say) -> None:
+def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say, *, is_whole: bool) -> None:
     """Cut out what is wrong and look at the rest, so that one run tells all; but say nothing
     that may only follow from the cut.
     """
@@ -200,7 +209,7 @@ def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say) -> None:
         for cut, detail in zip(cuts, details, strict=True)
         if detail["type"] != "extra_forbidden" or cut == ("topology",)
     ]
-    graph_is_known = not any(
+    graph_is_known = is_whole and not any(
         cut[:1] in (("topology",), ("both",), ("links",))
         or (cut[:1] == ("sites",) and len(cut) == 2)
         for cut in harmful
@@ -251,7 +260,7 @@ def _say_detail(detail: ErrorDetails, tree: Tree, location: Location, say: _Say)
     if kind == MESH_ERROR:
         say(at, str(context["wrong"]), str(context["mend"]))
     elif kind == "extra_forbidden" and location == whole:
-        say(tree.position_of(location, key=True), *_unknown_key(str(whole[-1]), whole[:-1]))
+        say(tree.position_of(location, key=True), *_unknown_key(whole))
     elif kind == "extra_forbidden":
         say(at, *_none_of(str(whole[-1]), keys_of(section_at(whole[:-1]) or MeshKeys)))
     elif kind == "missing":
@@ -271,12 +280,17 @@ def _say_detail(detail: ErrorDetails, tree: Tree, location: Location, say: _Say)
         say(at, f"{key}: {detail['msg'].lower()}", "mend the value")
 
 
-def _unknown_key(key: str, section_location: Location) -> tuple[str, str]:
-    section = section_at(section_location) or MeshKeys
-    known = keys_of(section)
-    meant = nearest(key, known)
+def _unknown_key(location: Location) -> tuple[str, str]:
+    known = keys_of(section_at(location[:-1]) or MeshKeys)
+    meant = _meant_key(location)
     mend = f"did you mean `{meant}`?" if meant else f"the keys here are {', '.join(known)}"
-    return f"unknown key `{key}`", mend
+    return f"unknown key `{location[-1]}`", mend
+
+
+def _meant_key(location: Location) -> str:
+    """The key that an unknown one was probably meant for, or nothing."""
+    known = keys_of(section_at(location[:-1]) or MeshKeys)
+    return nearest(str(location[-1]), known) or ""
 
 
 def _none_of(value: object, known: Iterable[str]) -> tuple[str, str]:

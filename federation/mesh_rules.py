@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from federation.broker_uri import parse_amqp
+from federation.broker_uri import parse_amqp, parse_management, parse_stream
 from federation.mesh_document import ExchangeKeys, MeshKeys, SiteKeys
 from federation.names import Names, NameTooLong
 from federation.problems import Severity
@@ -125,8 +125,8 @@ def _sites(keys: MeshKeys) -> Iterator[Violation]:
 
 def _cluster_ids(keys: MeshKeys) -> Iterator[Violation]:
     owners: dict[str, str] = {}
-    # Those that are written go first, so that the complaint is about what was written.
-    for name, site in sorted(keys.sites.items(), key=lambda item: item[1].cluster_id is None):
+    # Those that follow from a site's name go first: the complaint is about what was written.
+    for name, site in sorted(keys.sites.items(), key=lambda item: item[1].cluster_id is not None):
         written = site.cluster_id is not None
         cluster_id = site.cluster_id if site.cluster_id is not None else name
         at: Location = ("sites", name, "cluster_id") if written else ("sites", name)
@@ -160,6 +160,14 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
                     depends_on=("broker",),
                 )
         return
+    for key, host in _hosts(site):
+        if not any(letter.isalnum() for letter in host):
+            yield Violation(
+                (*at, key),
+                f"`{host}` is no host that could be found",
+                "write the broker's name or address",
+                severity=Severity.WARNING,
+            )
     in_uri = parse_amqp(site.broker).password is not None
     if in_uri:
         yield Violation(
@@ -187,6 +195,15 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
             "write env:NAME or file:PATH",
             severity=Severity.WARNING,
         )
+
+
+def _hosts(site: SiteKeys) -> Iterator[tuple[str, str]]:
+    if site.broker is not None:
+        yield "broker", parse_amqp(site.broker).host
+    if site.stream is not None:
+        yield "stream", parse_stream(site.stream).host
+    if site.management is not None:
+        yield "management", parse_management(site.management).host
 
 
 def _exchanges(keys: MeshKeys) -> Iterator[Violation]:

@@ -282,22 +282,32 @@ def _decoded(data: bytes) -> str:
 def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
     mark = error.problem_mark or error.context_mark
     position = _at(mark) if mark is not None else Position(1, 1)
-    lines = text.splitlines()
-    line = lines[min(position.line, len(lines)) - 1] if lines else ""
     wrong = f"this is not YAML: {error.problem}"
-    if error.context and error.context_mark is not None:
+    if (
+        error.context
+        and error.context_mark is not None
+        and error.context_mark.line < position.line - 1
+    ):
         wrong += f" ({error.context} that begins in line {error.context_mark.line + 1})"
-    mend = "see the line above too: a bracket, a quote or the indentation"
-    opened = lines[error.context_mark.line] if error.context_mark is not None and lines else ""
-    if "\\t" in str(error.problem) or line.startswith("\t"):
+    here = _line(text, position.line)
+    above = _line(text, error.context_mark.line + 1) if error.context_mark is not None else here
+    said = f"{error.context} {error.problem}"
+    mend = "look at the line above too: a bracket, a quote or the indentation"
+    if "\\t" in said or here.startswith("\t"):
         mend = "indent with blanks, not with tabs"
-    elif re.search(r"[\[,\s]#", opened):
+    elif re.search(r"[\[,\s]#", above):
         mend = 'an unquoted # begins a comment: write "#"'
-    elif line.lstrip().startswith(("*", "- *")) or "alias" in str(error.problem):
-        mend = "an unquoted * is an alias: put the text in quotes"
-    elif "mapping values are not allowed" in str(error.problem):
+    elif "alias" in said:
+        mend = "an unquoted * begins an alias: put the text in quotes"
+    elif "mapping values are not allowed" in said:
         mend = "indent it as its neighbours are, or put text with `: ` in quotes"
     return TreeProblem(position, wrong, mend)
+
+
+def _line(text: str, number: int) -> str:
+    """That line; past the end, the last one that says anything."""
+    lines = text.rstrip().split("\n")
+    return lines[min(number, len(lines)) - 1]
 
 
 def _too_deep(position: Position) -> TreeProblem:

@@ -126,14 +126,6 @@ async def test_the_log_keeps_the_window_by_a_policy_that_can_change(
     await paris.apply()
     names = paris.names
 
-    async def in_force(wanted: str) -> bool:
-        found = await paris.queue(names.log)
-        definition = {"max-age": wanted}
-        return found.get("policy") == names.log_policy and (
-            found["effective_policy_definition"] == definition
-        )
-
-    await eventually(lambda: in_force("4500s"), "the log's policy")
     log = await paris.queue(names.log)
     assert log["arguments"] == {
         "x-queue-type": "stream",
@@ -144,7 +136,15 @@ async def test_the_log_keeps_the_window_by_a_policy_that_can_change(
     report = await paris.apply()
     assert report.ok, report.faults
     assert [item.detail for item in report.changes] == ["max-age 4500s is now max-age 8100s"]
-    await eventually(lambda: in_force("8100s"), "the log's new policy")
+
+    async def is_in_force() -> bool:
+        found = await paris.queue(names.log)
+        return (found.get("policy"), found.get("effective_policy_definition")) == (
+            names.log_policy,
+            {"max-age": "8100s"},
+        )
+
+    await eventually(is_in_force, "the log's new policy")
 
 
 async def test_another_policy_that_wins_over_ours_is_told(paris: Site) -> None:
