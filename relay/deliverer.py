@@ -166,7 +166,7 @@ class Deliverer:
                             return
                     await self._meet(batch)
         finally:
-            reader.close()
+            await reader.close()
 
     async def _meet(self, batch: LoggedBatch) -> None:
         """The next batch of the log: to its flow, if this site has anything to do with it."""

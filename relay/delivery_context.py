@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
-from relay.batch import BatchKind, LoggedBatch
+from relay.batch import BatchKind, LoggedBatch, Place
 from relay.incarnation import VoidTable
 from relay.local_exchange import LocalExchange
-from relay.log_reader import LogReader
+from relay.log_reader import LogGap, LogReader, PlaceLost
 from relay.log_writer import LogWriter
 from relay.name_set import NameSet
 from relay.node_state import Commit, NodeState
@@ -73,6 +73,8 @@ class DeliveryContext:
     exchange: Callable[[], Awaitable[LocalExchange | None]]
     """The open connection to the site's broker; waits for one; None when stopping."""
     window_ms: int
+    position: Place | None = None
+    """What was stored last."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured it."""
 
@@ -95,14 +97,21 @@ class DeliveryContext:
         try:
             await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else None
+        except PlaceLost as lost:
+            if isinstance(lost, LogGap):
+                raise
+            # The log lost its tail, or was made anew: what is settled stays so, by name.
+            reader.rewind(None)
+            return []
         finally:
             reading.cancel()
             stopping.cancel()
 
     def save_position(self, commit: Commit) -> None:
         """Add the deliverer's position in the log to a commit: it moves with what it rests on."""
-        place = self.settlement.position
+        place = self.log.safe_position(self.settlement.position)
         if place is not None:
+            self.position = place
             commit.position(POSITION, place)
 
     async def sleep(self, seconds: float) -> bool:

@@ -116,7 +116,7 @@ class FlowQueue:
                         return
                 yield jobs
                 reached = context.settlement.reader
-                if self._behind and reached.place and reader.lag_bytes < QUEUE_BYTES // 2:
+                if self._behind and reached.place and reader.is_hot:
                     # Near enough: the reader's next batches are taken again, ours end here.
                     self._jobs.clear()
                     self._bytes = 0
@@ -127,4 +127,4 @@ class FlowQueue:
                         return
         finally:
             self._rereading = False
-            reader.close()
+            await reader.close()

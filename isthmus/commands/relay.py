@@ -1,0 +1,98 @@
+"""`isthmus relay FILE --site S`: a site's node in the foreground."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from federation.addresses import AddressError
+from federation.mesh_file import PasswordMissing
+from isthmus.address_book import address_book_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    EXIT_STOPPED,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+
+
+def relay(
+    file: MeshFile,
+    site: Annotated[
+        list[str], typer.Option("--site", help="The site to serve; several share the process.")
+    ],
+    state: StateFolder = DEFAULT_STATE,
+    admin_port: Annotated[
+        int, typer.Option("--admin-port", help="Loopback port of health and status; 0: any.")
+    ] = 0,
+) -> None:
+    """Serve one or more sites until SIGTERM.
+
+    Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
+    (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
+    """
+    from relay.node import SiteNode
+    from relay.process import RelayProcess
+
+    mesh = mesh_or_exit(file)
+    sites = list(dict.fromkeys(site))
+    site_or_exit(file, mesh, *sites)
+    book = address_book_or_exit(mesh, state)
+    _log_to_stderr()
+
+    async def run() -> dict[str, str]:
+        nodes = [SiteNode(mesh, name, book, site_folder(state, name)) for name in sites]
+        return await RelayProcess(nodes, admin_port).run()
+
+    try:
+        stopped = uvloop.run(run())
+    except (AddressError, PasswordMissing) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+    if stopped:
+        for name, reason in stopped.items():
+            typer.echo(f"{name}: {reason}", err=True)
+        raise typer.Exit(EXIT_STOPPED)
+
+
+def site_folder(state: Path, site: str) -> Path:
+    """Everything that a site's node keeps."""
+    return state / "sites" / site
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if sys.stderr.isatty()
+        else _JsonLines()
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line, for whatever collects logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+

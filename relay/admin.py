@@ -1,0 +1,73 @@
+"""A process's health, status and metrics over HTTP, on loopback.
+
+    GET /health    200 while the event loop turns; what the supervisor watches
+    GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
+    GET /metrics   the same figures as Prometheus text
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+Report = Callable[[], dict[str, Any]]
+
+
+class Admin:
+    """Serves what `report` says at the moment of asking."""
+
+    def __init__(self, report: Report, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._report = report
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> int:
+        """Listen; the port (a free one if none was asked for)."""
+        app = web.Application()
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        await site.start()
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"pid": os.getpid()})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return web.json_response(self._report())
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=prometheus_text(self._report()), content_type="text/plain")
+
+
+def prometheus_text(report: dict[str, Any]) -> str:
+    """Every number of a report as `isthmus_*` with the site or the link as labels."""
+    lines: list[str] = []
+    for site, figures in report["sites"].items():
+        lines += _numbers(figures, f'site="{site}"', "isthmus_site")
+    for link in report["links"]:
+        labels = f'from="{link["from"]}",to="{link["to"]}"'
+        lines += _numbers(link, labels, "isthmus_link")
+    return "\n".join(sorted(lines)) + "\n"
+
+
+def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:
+    lines = []
+    for name, value in figures.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            lines.append(f"{prefix}_{name}{{{labels}}} {value}")
+        elif name == "state":
+            lines.append(f'{prefix}_up{{{labels},state="{value}"}} {int(value == "running")}')
+    return lines

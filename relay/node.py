@@ -1,0 +1,362 @@
+"""One site's relay: wires the stages, starts them in order, and ends them in order.
+
+Start: state folder -> log (checked) -> is the state the one that the broker remembers? -> packer,
+until it has said where its predecessors ended -> deliverer and links. Stop: packer (what is in
+hand is logged and acknowledged), deliverer (what is in flight is answered and committed), links,
+log, state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from pathlib import Path
+
+from dedup.barrier import Barrier
+from dedup.rocksdb_store import RocksdbStore
+from federation.addresses import AddressBook
+from federation.mesh import Mesh
+from federation.names import Names
+from relay.batch import BatchHeader
+from relay.boot import boot_id
+from relay.deliverer import Connection, Deliverer
+from relay.delivery_context import (
+    POSITION,
+    DeliveryContext,
+    DeliveryCounters,
+    DeliverySettings,
+)
+from relay.housekeeping import Housekeeping
+from relay.incarnation import VoidTable
+from relay.ledger_export import LedgerExport
+from relay.local_exchange import LocalExchange
+from relay.log_writer import LogEvents, LogState, LogWriter
+from relay.node_bindings import StateLogMemory, StatePackedLedger
+from relay.node_links import NodeLinks
+from relay.node_state import (
+    POINT_TABLES,
+    STATE,
+    TABLES,
+    Commit,
+    Loaded,
+    NodeState,
+    StateVerdict,
+    judge_state,
+)
+from relay.packer import PackerParts
+from relay.packer_loop import PackerLoop
+from relay.packer_settings import PackerSettings, packed_exchanges
+from relay.quarantine import quarantined_bytes
+from relay.rabbit_egress import RabbitEgress, connect_egress
+from relay.rabbit_exchange import open_exchange
+from relay.rabbit_log import RabbitLog, open_rabbit_log
+from relay.rabbit_log import StreamAddress as LogAddress
+from relay.settlement import Settlement
+from relay.site_log import SiteLogError
+
+log = logging.getLogger(__name__)
+
+STATE_LOST_HINT = "`isthmus recover FILE --site SITE` rebuilds it from the site's log"
+
+
+class NodeStopped(Exception):
+    """The node cannot go on, for a reason that a restart does not mend. `reason` says what to do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class SiteNode:
+    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help."""
+
+    def __init__(self, mesh: Mesh, site: str, book: AddressBook, folder: Path) -> None:
+        """`folder` is the site's own: its state and its ledger are in there."""
+        self.mesh = mesh
+        self.site = site
+        self.cluster_id = mesh.sites[site].cluster_id
+        self.book = book
+        self.folder = folder
+        self.counters = DeliveryCounters()
+        self.stage = "starting"
+        """What the start waits for; "running" once everything is up; "stopped" at the end."""
+        self.reason = ""
+        self.packer: PackerLoop | None = None
+        self.deliverer: Deliverer | None = None
+        self.links: NodeLinks | None = None
+        self.writer: LogWriter | None = None
+        self.housekeeping: Housekeeping | None = None
+        self.egress_messages = -1
+        """Messages waiting in the egress queues; -1 while nobody has looked."""
+        self._names = Names(mesh.name)
+        self._stopping = asyncio.Event()
+        self._random = random.Random()
+        self._bad_records: asyncio.Queue[tuple[int, bytes, str]] = asyncio.Queue()
+
+    def stop(self) -> None:
+        """Finish what is in flight and return from `run`."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        store = RocksdbStore(self.folder / "state", TABLES, point_tables=POINT_TABLES)
+        try:
+            state = NodeState(store)
+            await self._run_with(state)
+        finally:
+            store.close()
+            self.stage = "stopped"
+
+    async def _run_with(self, state: NodeState) -> None:
+        loaded = state.load()
+        writer = self.writer = LogWriter(
+            self._open_log,
+            StateLogMemory(state),
+            LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
+            origin=self.cluster_id,
+        )
+        logging_task = asyncio.create_task(writer.run_forever(), name=f"{self.site}: log")
+        try:
+            if not await self._until(writer.running(), logging_task):
+                return
+            await self._judge(state, loaded, writer)
+            state.begin(os.urandom(16))
+            await self._run_stages(state, loaded, writer, logging_task)
+        finally:
+            await writer.close()
+            await asyncio.gather(logging_task, return_exceptions=True)
+        state.end(Commit())
+
+    async def _run_stages(
+        self,
+        state: NodeState,
+        loaded: Loaded,
+        writer: LogWriter,
+        logging_task: asyncio.Task[None],
+    ) -> None:
+        barrier = Barrier(state.store, self._window_ms, meta_table=STATE)
+        voids = VoidTable()
+        settled = loaded.settled
+        packer = self.packer = self._make_packer(state, writer, voids)
+        tasks = [
+            asyncio.create_task(packer.run(), name=f"{self.site}: packer"),
+            logging_task,
+        ]
+        context, connection = self._make_context(state, loaded, writer, barrier, voids)
+        deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
+        links = self.links = NodeLinks(self, state, writer, voids)
+        housekeeping = self.housekeeping = Housekeeping(
+            state=state,
+            writer=writer,
+            barrier=barrier,
+            settled=settled,
+            export=LedgerExport(state, self.site, self.folder / "ledger"),
+            position=lambda: context.position,
+            links=links.stages,
+            window_ms=self._window_ms,
+            now_ms=now_ms,
+        )
+        try:
+            tasks.append(asyncio.create_task(links.run_receivers(), name=f"{self.site}: in"))
+            if await self._until(packer.decided(), *tasks):
+                tasks += [
+                    asyncio.create_task(deliverer.run(), name=f"{self.site}: deliverer"),
+                    asyncio.create_task(links.run_senders(), name=f"{self.site}: out"),
+                    asyncio.create_task(housekeeping.run(), name=f"{self.site}: housekeeping"),
+                    asyncio.create_task(
+                        self._quarantine_records(context), name=f"{self.site}: quarantine"
+                    ),
+                ]
+                self.stage = "running"
+                await self._until(self._stopping.wait(), *tasks)
+            self.stage = "stopping"
+            packer.stop()
+            context.stopping.set()
+            await asyncio.wait(
+                [t for t in tasks if t.get_name().endswith((": packer", ": deliverer"))],
+                timeout=STOP_WITHIN_S,
+            )
+            await housekeeping.store_mark()
+        finally:
+            for task in tasks:
+                if task is not logging_task:
+                    task.cancel()
+            await asyncio.gather(*(t for t in tasks if t is not logging_task), return_exceptions=True)
+            await links.close()
+
+    # -- making the stages -------------------------------------------------------------------
+
+    @property
+    def _window_ms(self) -> int:
+        return int(self.mesh.retention_s * 1000)
+
+    def _make_packer(self, state: NodeState, writer: LogWriter, voids: VoidTable) -> PackerLoop:
+        address = self.book.node(self.site)
+
+        async def connect() -> RabbitEgress:
+            return await connect_egress(
+                address.uri, self._names.packer_lock, name=f"isthmus {self.site} packer"
+            )
+
+        async def former_gone() -> bool:
+            # An exclusive queue goes with its connection; the settling time does the rest.
+            return True
+
+        settings = PackerSettings(
+            cluster_id=self.cluster_id,
+            revision=self.mesh.revision,
+            relay_user=address.user,
+            exchanges=packed_exchanges(self.mesh, self.site),
+        )
+        parts = PackerParts(
+            connect,
+            writer,
+            StatePackedLedger(state, now_ms),
+            voids,
+            now_ms,
+            os.urandom,
+            former_gone,
+            boot_id(),
+        )
+        return PackerLoop(settings, parts, self._random)
+
+    def _make_context(
+        self,
+        state: NodeState,
+        loaded: Loaded,
+        writer: LogWriter,
+        barrier: Barrier,
+        voids: VoidTable,
+    ) -> tuple[DeliveryContext, Connection]:
+        address = self.book.node(self.site)
+        stopping = asyncio.Event()
+
+        async def connect() -> LocalExchange:
+            return await open_exchange(
+                address.uri,
+                lock=self._names.deliverer_lock,
+                name=f"isthmus {self.site} deliverer",
+            )
+
+        connection = Connection(connect, stopping, self._random.random, SETTLE_S)
+        position = loaded.positions.get(POSITION)
+        context = DeliveryContext(
+            settings=DeliverySettings(
+                site=self.site,
+                cluster_id=self.cluster_id,
+                user=address.user,
+                dead_letter_queue=self._names.dead_letters,
+                quarantine_queue=self._names.quarantine,
+            ),
+            mesh=self.mesh,
+            log=writer,
+            state=state,
+            settled=loaded.settled,
+            barrier=barrier,
+            voids=voids,
+            settlement=Settlement(position),
+            counters=self.counters,
+            stopping=stopping,
+            now_ms=now_ms,
+            random=self._random.random,
+            exchange=connection.exchange,
+            window_ms=self._window_ms,
+            position=position,
+        )
+        return context, connection
+
+    async def _open_log(self) -> RabbitLog:
+        address = self.book.stream(self.site)
+        return await open_rabbit_log(
+            LogAddress(address.host, address.port, address.vhost, address.user, address.password),
+            self._names.log,
+            mark_name=self._names.deliverer_mark,
+            name=f"isthmus {self.site} log",
+        )
+
+    # -- the start's questions ---------------------------------------------------------------
+
+    async def _judge(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> None:
+        """Is the state folder the one that this site's broker remembers?"""
+        while True:
+            try:
+                site_log = await writer.connected()
+                mark = await site_log.load_mark()
+                break
+            except SiteLogError as error:
+                self.reason = f"asking the broker for its mark: {error}"
+                await asyncio.sleep(0.5)
+        position = loaded.positions.get(POSITION)
+        verdict = judge_state(not state.is_new, position.offset if position else None, mark)
+        self.reason = ""
+        if verdict is StateVerdict.LOST:
+            raise NodeStopped(
+                f"the state folder {self.folder / 'state'} is empty, but this site has delivered "
+                f"messages before: {STATE_LOST_HINT}"
+            )
+        if verdict is StateVerdict.OLDER_THAN_MARK:
+            raise NodeStopped(
+                f"the state folder {self.folder / 'state'} is older than what this site has "
+                f"delivered (a restored copy?): {STATE_LOST_HINT}"
+            )
+
+    async def _until(self, step: object, *tasks: asyncio.Task[None]) -> bool:
+        """Wait for the step; False when the node is to stop first. Raises what a task raises."""
+        waiting = asyncio.ensure_future(step)  # type: ignore[call-overload]
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+                    raise RuntimeError(f"{task.get_name()} ended by itself")
+            if waiting.done():
+                waiting.result()
+            return not self._stopping.is_set()
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+    # -- what the log tells ------------------------------------------------------------------
+
+    def _on_bad_record(self, offset: int, data: bytes, reason: str) -> None:
+        self._bad_records.put_nowait((offset, data, reason))
+
+    def _on_superseded(self, header: BatchHeader) -> None:
+        if self.packer is not None:
+            self.packer.superseded(str(header.name))
+
+    def _on_log_state(self, state: LogState, reason: str) -> None:
+        if state is LogState.CONNECTING and reason:
+            self.reason = f"log: {reason}"
+            log.warning("%s: log: %s", self.site, reason)
+        elif state is LogState.RUNNING:
+            self.reason = ""
+
+    async def _quarantine_records(self, context: DeliveryContext) -> None:
+        """Records of the log that are no batches go to the quarantine queue."""
+        while True:
+            offset, data, reason = await self._bad_records.get()
+            message = quarantined_bytes(
+                data, queue=self._names.quarantine, reason=reason, offset=offset
+            )
+            while (local := await context.exchange()) is not None:
+                answers = await local.publish("", [message], timeout_s=30.0)
+                if answers[0].name == "CONFIRMED":
+                    self.counters.quarantined += 1
+                    break
+                await asyncio.sleep(1.0)
+
+
+SETTLE_S = 1.0
+"""How long the deliverer's lock is held before it is used."""
+STOP_WITHIN_S = 8.0
+

@@ -1,0 +1,95 @@
+"""Binds the stages' own ideas of memory to one node's state.
+
+Each stage says by a Protocol what it needs; these are the node's answers, without logic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from relay.ledger_rows import LedgerRow, Outcome, Stage, pack_offsets
+from relay.link_position import LinkPosition
+from relay.node_state import Commit, NodeState
+from relay.packer_record import PackedBatch
+
+_PACKER = "packer"
+_LOG = "log"
+
+
+class StateLogMemory:
+    """The log's snapshot, in the node's state."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def load(self) -> bytes | None:
+        return self._state.get(_LOG)
+
+    def save(self, snapshot: bytes) -> None:
+        commit = Commit()
+        commit.put(_LOG, snapshot)
+        self._state.write(commit)
+
+
+class StateLinkMemory:
+    """One link's position, in the node's state."""
+
+    def __init__(self, state: NodeState, link: str) -> None:
+        self._state = state
+        self._key = f"link:{link}"
+
+    def load(self) -> LinkPosition | None:
+        kept = self._state.get(self._key)
+        return None if kept is None else LinkPosition.decode(kept, time.monotonic())
+
+    def save(self, position: LinkPosition) -> None:
+        commit = Commit()
+        commit.put(self._key, position.encode())
+        self._state.write(commit)
+
+
+class StatePackedLedger:
+    """The packer's record and its ledger rows: one write of both."""
+
+    def __init__(self, state: NodeState, now_ms: Callable[[], int]) -> None:
+        self._state = state
+        self._now_ms = now_ms
+
+    def load(self) -> bytes | None:
+        return self._state.get(_PACKER)
+
+    def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
+        commit = Commit()
+        for batch in packed:
+            commit.row(packed_row(batch, self._now_ms()))
+        commit.put(_PACKER, record)
+        self._state.write(commit)
+
+
+def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
+    """The ledger's row for a batch that the site's log has confirmed."""
+    header, entries = packed
+    series = header.name.series
+    count = len(entries)
+    return LedgerRow(
+        stage=Stage.PACKED,
+        recorded_ms=now_ms,
+        kind=header.kind,
+        origin=series.origin,
+        incarnation=series.incarnation,
+        exchange=series.exchange,
+        lane=series.lane,
+        destinations=series.destinations,
+        sequence=header.name.sequence,
+        incarnation_sequence=header.incarnation_sequence,
+        revision=header.revision,
+        path=header.path,
+        fragment=header.fragment.piece if header.fragment else -1,
+        first_published_ms=header.first_published_ms,
+        last_published_ms=header.last_published_ms,
+        count=count,
+        identities=b"".join([entry.identity for entry in entries]),
+        outcomes=bytes([Outcome.SENT]) * count,
+        published=pack_offsets([e.published_ms for e in entries], header.first_published_ms),
+    )

@@ -1,0 +1,69 @@
+"""What a node says of itself: the figures of `isthmus status` and of the metrics."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from relay.log_writer import LogState
+from relay.packer_metrics import PackerState
+
+if TYPE_CHECKING:
+    from relay.node import SiteNode
+
+
+def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
+    """One site's figures. `stopped`: why it stopped by itself, empty when it has not."""
+    state, reason = _state(node, stopped)
+    report: dict[str, Any] = {
+        "node_pid": os.getpid(),
+        "state": state,
+        "reason": reason,
+        "revision": node.mesh.revision,
+        "egress_messages": node.egress_messages,
+        **asdict(node.counters),
+    }
+    if node.packer is not None:
+        metrics = node.packer.metrics
+        report |= {
+            "packed": metrics.messages,
+            "packed_doubtful": metrics.doubtful,
+            "incarnations": metrics.incarnations,
+            "waiting_exchanges": dict(node.packer.status.exchanges),
+        }
+    if node.deliverer is not None:
+        report["standing_flows"] = node.deliverer.standing
+    if node.writer is not None:
+        report["log"] = asdict(node.writer.counts)
+    if node.housekeeping is not None and node.housekeeping.export_failure:
+        report["ledger_failure"] = node.housekeeping.export_failure
+    return report
+
+
+def link_reports(node: SiteNode) -> list[dict[str, Any]]:
+    """The figures of the links that begin at this site."""
+    return [] if node.links is None else node.links.reports()
+
+
+def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
+    """The word that status shows, and why it is not `running`."""
+    if stopped:
+        return "stopped", stopped
+    if node.stage == "stopped":
+        return "stopped", "ended"
+    if node.deliverer is not None and node.deliverer.blocked:
+        return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
+    if node.packer is not None and node.packer.status.state is PackerState.BLOCKED:
+        return "blocked", node.packer.status.reason
+    if node.writer is not None and node.stage != "starting":
+        state, why = node.writer.state
+        if state is not LogState.RUNNING:
+            return "down", f"log: {state.value}: {why}"
+    if node.packer is not None and node.packer.status.state is PackerState.DOWN:
+        return "down", f"packer: {node.packer.status.reason}"
+    if node.stage != "running":
+        return "starting", node.reason
+    if node.deliverer is not None and node.deliverer.away:
+        return "down", node.deliverer.away
+    return "running", ""

@@ -1,0 +1,83 @@
+"""Several sites' nodes in one process: one event loop, one admin port, one end.
+
+A site that stops with a reason does not end the others; the process ends when all have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dedup.store import StoreError, StoreLocked
+from relay.admin import Admin
+from relay.node import NodeStopped, SiteNode
+from relay.node_report import link_reports, site_report
+from relay.node_state import StateError
+
+log = logging.getLogger(__name__)
+
+
+class RelayProcess:
+    """Runs nodes until SIGTERM or SIGINT. `run` gives the reasons of the sites that stopped."""
+
+    def __init__(self, nodes: Sequence[SiteNode], admin_port: int = 0) -> None:
+        self._nodes = nodes
+        self._admin = Admin(self.report, port=admin_port)
+        self._stopped: dict[str, str] = {}
+
+    async def run(self) -> dict[str, str]:
+        """Site -> why it stopped, for those that did so by themselves; empty after a clean end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        port = await self._admin.start()
+        for node in self._nodes:
+            _announce(node.folder, port)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for node in self._nodes:
+                    group.create_task(self._run_node(node), name=node.site)
+        finally:
+            await self._admin.close()
+        return self._stopped
+
+    def stop(self) -> None:
+        """End every node in order."""
+        for node in self._nodes:
+            node.stop()
+
+    def report(self) -> dict[str, Any]:
+        """What /status answers."""
+        return {
+            "pid": os.getpid(),
+            "mesh": self._nodes[0].mesh.name,
+            "revision": self._nodes[0].mesh.revision,
+            "sites": {
+                node.site: site_report(node, self._stopped.get(node.site, ""))
+                for node in self._nodes
+            },
+            "links": [link for node in self._nodes for link in link_reports(node)],
+        }
+
+    async def _run_node(self, node: SiteNode) -> None:
+        try:
+            await node.run()
+        except StoreLocked:
+            raise  # the former process is about to end: the supervisor tries again
+        except (NodeStopped, StateError, StoreError) as error:
+            log.error("%s: stopped: %s", node.site, error)
+            self._stopped[node.site] = str(error)
+
+
+def _announce(folder: Path, port: int) -> None:
+    """Where this site's node answers: STATE/sites/SITE/node.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "node.json.tmp"
+    temporary.write_text(json.dumps({"pid": os.getpid(), "admin_port": port}))
+    os.replace(temporary, folder / "node.json")
