@@ -345,10 +345,13 @@ class _MemoryCursor:
             finally:
                 self._waiter = None
 
-    async def close(self) -> None:
+    def stop(self) -> None:
         self._closed = True
-        self._log.forget_cursor(self)
         self.wake()
+
+    async def close(self) -> None:
+        self.stop()
+        self._log.forget_cursor(self)
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

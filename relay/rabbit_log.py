@@ -404,6 +404,7 @@ class _Cursor:
         self.skip_below = 0
         self._under_way = 1  # the credit of the subscription itself
         self._waiter: asyncio.Future[None] | None = None
+        self._stopped = False
         self._closed = False
 
     async def next(self, ahead: int = 1) -> list[Record]:
@@ -422,7 +423,7 @@ class _Cursor:
                     return records
             if (error := self._log.gone()) is not None:
                 raise error
-            if self._closed:
+            if self._stopped:
                 raise LogClosed("this reader was closed")
             self._under_way += self._log.credit(self, self._under_way, ahead)
             self._waiter = asyncio.get_running_loop().create_future()
@@ -431,11 +432,15 @@ class _Cursor:
             finally:
                 self._waiter = None
 
+    def stop(self) -> None:
+        self._stopped = True
+        self.wake()
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self.wake()
+        self.stop()
         await asyncio.shield(self._log.unsubscribe(self))
         self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
         self._under_way = 0

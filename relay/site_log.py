@@ -58,6 +58,10 @@ class LogCursor(Protocol):
         """
         ...
 
+    def stop(self) -> None:
+        """End a waiting `next`, and any later one, with LogClosed. `close` is still to come."""
+        ...
+
     async def close(self) -> None:
         """Stop reading; idempotent."""
         ...

@@ -34,7 +34,7 @@ class Bench:
 
 
 @pytest.fixture
-async def memory_bench() -> AsyncIterator[Bench]:
+async def memory_bench() -> Bench:
     stream = MemoryStream()
 
     async def delete() -> None:
@@ -43,7 +43,7 @@ async def memory_bench() -> AsyncIterator[Bench]:
     async def create() -> None:
         stream.create()
 
-    yield Bench(stream.open, delete, create)
+    return Bench(stream.open, delete, create)
 
 
 @pytest.fixture
