@@ -136,7 +136,6 @@ class Connection(asyncio.Protocol):
         self.server_properties: dict[str, object] = {}
         self.bytes_received = 0
         self.bytes_sent = 0
-        self._bytes_left_behind = 0
         self._name = name
         self._write_high_water = write_high_water
         self._state = _State.STARTING
@@ -198,14 +197,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def bytes_taken(self) -> int:
-        """Bytes that the socket has taken since the start: a writer's sign of progress."""
+        """Bytes that the socket has taken so far: a writer's sign of progress while it is open."""
         return self.bytes_sent - self.bytes_waiting
 
     @property
     def bytes_waiting(self) -> int:
         """Bytes written, but not yet taken by the socket."""
         if self._state is _State.CLOSED or self._transport is None:
-            return self._bytes_left_behind
+            return 0
         return self._transport.get_write_buffer_size()
 
     # --- for channels, consumers and publishers -------------------------------------------------
@@ -413,7 +412,6 @@ class Connection(asyncio.Protocol):
         if self._closed.done():
             return
         if self._transport is not None:
-            self._bytes_left_behind = self._transport.get_write_buffer_size()
             if type(reason) is ConnectionClosed:
                 self._transport.close()  # our close-ok still goes out
             else:
