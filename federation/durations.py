@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_FORM = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
+_FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 
 
 class BadDuration(ValueError):
