@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,32 +11,37 @@ from typing import Annotated
 
 import typer
 
-from federation.addresses import AddressBook, AddressError, read_private_brokers
+from federation.addresses import AddressBook, AddressError
 from federation.applied import AppliedRecordBroken
 from federation.apply import apply_site
 from federation.apply_report import Item, Outcome, SiteReport
-from federation.credentials import CredentialsError, load_or_make
 from federation.mesh import Mesh
-from federation.mesh_file import PasswordMissing, read_mesh
+from federation.mesh_file import PasswordMissing
+from isthmus.address_book import address_book_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    AsJson,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
 
-EXIT_FAULTS = 1
-EXIT_BAD_FILE = 2
 SITES_AT_ONCE = 8
 """Enough to hide the delay of far sites, few enough for a hub of many virtual hosts."""
 
-_EXPECTED = (AddressError, AppliedRecordBroken, CredentialsError, PasswordMissing)
+_EXPECTED = (AddressError, AppliedRecordBroken, PasswordMissing)
 
 
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")],
+    file: MeshFile,
     site: Annotated[
         list[str] | None,
-        typer.Option("--site", help="Only this site; may be repeated."),
+        typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
     ] = None,
-    state: Annotated[
-        Path, typer.Option("--state", metavar="DIR", help="Folder of the mesh's state.")
-    ] = Path(".isthmus"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
     everything: Annotated[
         bool, typer.Option("--all", help="List what was there already too.")
     ] = False,
@@ -47,23 +51,13 @@ def apply(
     Shows what was created or changed, what differs and cannot be changed in place, and what
     nobody could check. Doing it twice does nothing the second time. Exit status 0 if all is as it
     should be, 1 if something differs or failed, 2 if the file is wrong.
+
+    Example: isthmus apply mesh.yaml --site paris
     """
-    reading = read_mesh(file)
-    for problem in reading.problems:
-        typer.echo(str(problem), err=True)
-    if reading.mesh is None:
-        raise typer.Exit(EXIT_BAD_FILE)
-    mesh = reading.mesh
+    mesh = mesh_or_exit(file)
     chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
-    for name in chosen:
-        if name not in mesh.sites:
-            typer.echo(f"{file}: there is no site {name!r}: {', '.join(mesh.sites)}", err=True)
-            raise typer.Exit(EXIT_BAD_FILE)
-    try:
-        book = AddressBook(mesh, load_or_make(state, mesh), read_private_brokers(state), os.environ)
-    except _EXPECTED as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULTS) from None
+    site_or_exit(file, mesh, *chosen)
+    book = address_book_or_exit(mesh, state)
     reports = asyncio.run(apply_sites(book, chosen, state))
     if as_json:
         typer.echo(json.dumps(as_object(mesh, reports), indent=1))
@@ -71,7 +65,7 @@ def apply(
         for report in reports:
             typer.echo("\n".join(lines(report, everything=everything)))
     if not all(report.ok for report in reports):
-        raise typer.Exit(EXIT_FAULTS)
+        raise typer.Exit(EXIT_FAULT)
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from federation.durations import show_duration
 from federation.mesh import Mesh
-from federation.mesh_file import read_mesh
-
-EXIT_BAD_FILE = 2
+from isthmus.options import MeshFile, mesh_or_exit
 
 
-def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")],
-) -> None:
+def validate(file: MeshFile) -> None:
     """Check a mesh file without touching any broker.
 
     Each problem is told as FILE:LINE:COLUMN: what is wrong; how to mend it. Exit status 0 if the
     file can be used (there may be warnings), 2 if not.
+
+    Example: isthmus validate mesh.yaml
     """
-    reading = read_mesh(file)
-    for problem in reading.problems:
-        typer.echo(str(problem), err=True)
-    if reading.mesh is None:
-        raise typer.Exit(EXIT_BAD_FILE)
-    typer.echo(summary(file, reading.mesh))
+    typer.echo(summary(file, mesh_or_exit(file)))
 
 
 def summary(file: Path, mesh: Mesh) -> str:

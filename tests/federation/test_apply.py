@@ -172,7 +172,7 @@ async def test_what_is_there_with_other_arguments_is_left_alone_and_told(paris: 
     assert "'topic'" in faults["news"].detail
     # The rest went on.
     assert outcomes(report, "queue")[paris.names.log] is Outcome.CREATED
-    assert (await paris.queue(egress))["arguments"] == {}
+    assert (await paris.queue(egress))["type"] == "classic"
 
 
 async def test_an_exchange_taken_out_of_the_file_is_unbound_and_its_queue_stays(

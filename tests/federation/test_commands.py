@@ -77,7 +77,7 @@ def test_apply_to_a_file_with_mistakes_ends_with_2(file: Path, tmp_path: Path) -
 def test_apply_to_a_site_that_is_not_there_ends_with_2(file: Path, tmp_path: Path) -> None:
     result = run(apply, file, "--site", "rome", "--state", tmp_path / "state")
     assert result.exit_code == 2
-    assert "there is no site 'rome': paris, tokyo, sydney" in result.stderr
+    assert "there is no site 'rome'; the mesh has paris, tokyo, sydney" in result.stderr
 
 
 def test_apply_before_up_says_so_for_each_site_and_ends_with_1(file: Path, tmp_path: Path) -> None:
