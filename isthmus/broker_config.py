@@ -181,8 +181,8 @@ def environment(
         "ERL_EPMD_PORT": str(spec.epmd_port),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "ERL_INETRC": str(folder / "inetrc"),
-        "ERL_CRASH_DUMP": str(folder / "log" / "erl_crash.dump"),
-        "ERL_CRASH_DUMP_SECONDS": "5",
+        # No crash dumps: they hold all that was in memory, messages and passwords too.
+        "ERL_CRASH_DUMP_SECONDS": "0",
         # The start script then becomes the Erlang machine by exec, instead of waiting for it:
         # the PID we spawned is the node's.
         "RUNNING_UNDER_SYSTEMD": "true",

@@ -63,6 +63,7 @@ class LocalBroker:
         self.die_with_parent = die_with_parent
         self._node: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
+        self._is_wanted = False
 
     @property
     def is_running(self) -> bool:
@@ -83,12 +84,12 @@ class LocalBroker:
         if self.is_running:
             return
         await self._end_leftovers()
+        self._is_wanted = True
         log_from = await asyncio.to_thread(self._write_files)
         limit = time.monotonic() + deadline_s
         try:
-            self._epmd = self._spawn(
-                "epmd", "-address", "127.0.0.1", "-port", str(self.spec.epmd_port)
-            )
+            epmd = ("epmd", "-address", "127.0.0.1", "-port", str(self.spec.epmd_port))
+            self._epmd = self._spawn(*epmd)
             self._write_marks()
             await self._until_accepting(self.spec.epmd_port, limit)
             self._node = self._spawn(str(self.installation.home / "sbin" / "rabbitmq-server"))
@@ -101,6 +102,7 @@ class LocalBroker:
 
     async def stop(self, *, patience_s: float = 30.0) -> None:
         """End the node in good order, by force after `patience_s`; returns when all is gone."""
+        self._is_wanted = False
         if self._node is not None and (node := self._mark_of(self._node)) is not None:
             helpers = processes.descendants(node.pid)
             await processes.end([node], first=signal.SIGTERM, patience_s=patience_s)
@@ -112,6 +114,7 @@ class LocalBroker:
 
     def kill(self) -> None:
         """SIGKILL the node and its helpers at once; returns when they are gone."""
+        self._is_wanted = False
         marks: list[ProcessMark] = []
         for child in (self._node, self._epmd):
             if child is not None and (own := self._mark_of(child)) is not None:
@@ -138,15 +141,19 @@ class LocalBroker:
         return self._node.wait()
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        """The last `count` lines of its log, and after them those of its output.
+        """The last `count` lines of its log, those of its output, and its own word for a failure.
 
-        A failed start tells its reason on the one or the other, by when it failed.
+        A failed start tells its reason on the one or the other, by when it failed, and pages of
+        Erlang terms after it.
         """
         lines: list[str] = []
+        reasons: list[str] = []
         for file in (self.spec.log_file, self._output_file):
             if file.exists():
-                lines += file.read_text(errors="replace").splitlines()[-count:]
-        return lines
+                all_lines = file.read_text(errors="replace").splitlines()
+                lines += all_lines[-count:]
+                reasons += [line for line in all_lines if line.startswith("ERROR:")]
+        return lines + reasons[-1:]
 
     @property
     def _output_file(self) -> Path:
@@ -281,6 +288,8 @@ class LocalBroker:
             return
 
     def _check_starting(self, limit: float) -> None:
+        if not self._is_wanted:
+            self._fail("was stopped while it was starting")
         for what, child in (("its epmd", self._epmd), ("it", self._node)):
             if child is not None and (code := child.poll()) is not None:
                 self._fail(f"did not start: {what} ended with {_told(code)}")

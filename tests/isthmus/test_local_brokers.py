@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def all_processes(broker: LocalBroker) -> list[processes.ProcessMark]:
     return [*marks, *processes.descendants(broker.pid)]
 
 
-async def test_a_broker_keeps_its_messages_over_a_stop_and_a_start(local_broker_factory):
+async def test_a_broker_keeps_what_it_has_and_takes_up_a_changed_spec_at_its_next_start(
+    local_broker_factory,
+):
     broker = await local_broker_factory("keeps", vhosts=("/", "v 1"), users=(APP,))
     async with await aio_pika.connect(broker.spec.amqp_uri(ADMIN, "v 1")) as connection:
         channel = await connection.channel()
@@ -46,54 +49,39 @@ async def test_a_broker_keeps_its_messages_over_a_stop_and_a_start(local_broker_
     assert broker.pid is None
     assert [each for each in left if each.is_alive] == []
 
+    newcomer = BrokerUser("newcomer", "secret", read="mine")
+    broker.spec = replace(
+        broker.spec,
+        vhosts=("/", "v 1", "added"),
+        users=(ADMIN, replace(APP, password="changed"), newcomer),
+    )
     await broker.start()
     async with await aio_pika.connect(broker.spec.amqp_uri(ADMIN, "v 1")) as connection:
         queue = await (await connection.channel()).declare_queue("kept", passive=True)
         got = await queue.get()
         assert got.body == b"here"
         await got.ack()
-
-
-async def test_a_killed_broker_leaves_no_process_and_starts_again(local_broker_factory, eventually):
-    broker = await local_broker_factory("killed")
-    left = all_processes(broker)
-    broker.kill()
-    assert not broker.is_running
-    await eventually(lambda: not any(each.is_alive for each in left), "all processes gone")
-    await broker.start()
-    assert (await api(broker, "GET", "/overview"))["node"] == broker.spec.node_name
-
-
-async def test_what_is_changed_in_the_spec_is_there_after_a_restart(local_broker_factory):
-    broker = await local_broker_factory("changes", users=(APP,))
-    broker.kill()
-    newcomer = BrokerUser("newcomer", "secret", read="mine")
-    broker.spec = replace(
-        broker.spec,
-        vhosts=("/", "added"),
-        users=(ADMIN, replace(APP, password="changed"), newcomer),
-    )
-    await broker.start()
     for user in ("app", "newcomer"):
         async with await aio_pika.connect(broker.spec.amqp_uri(user, "added")):
             pass
     permissions = await api(broker, "GET", "/permissions/added/newcomer")
     assert (permissions["read"], permissions["write"]) == ("mine", ".*")
+    assert no_password_is_readable(broker)
 
 
-async def test_no_password_is_readable_in_the_files(local_broker_factory):
-    broker = await local_broker_factory("private", users=(APP,))
+def no_password_is_readable(broker: LocalBroker) -> bool:
     files = [file for file in broker.spec.folder.rglob("*") if file.is_file()]
-    assert len(files) > 10
-    for file in files:
-        assert APP.password.encode() not in file.read_bytes(), file
-    assert stat.S_IMODE(broker.spec.folder.stat().st_mode) == 0o700
-    for name in ("definitions.json", ".erlang.cookie"):
-        assert stat.S_IMODE((broker.spec.folder / name).stat().st_mode) & 0o077 == 0
+    readable = [file for file in files if APP.password.encode() in file.read_bytes()]
+    private = [broker.spec.folder / name for name in ("definitions.json", ".erlang.cookie")]
+    return (
+        not readable
+        and stat.S_IMODE(broker.spec.folder.stat().st_mode) == 0o700
+        and all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in private)
+    )
 
 
-async def test_a_suspended_broker_hangs_and_goes_on(local_broker_factory):
-    broker = await local_broker_factory("hangs")
+async def test_a_broker_that_hangs_or_dies_can_be_had_back(local_broker_factory):
+    broker = await local_broker_factory("fails")
     broker.suspend()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
@@ -101,20 +89,55 @@ async def test_a_suspended_broker_hangs_and_goes_on(local_broker_factory):
     assert broker.is_running
     broker.resume()
     assert (await api(broker, "GET", "/overview"))["node"] == broker.spec.node_name
+
+    left = all_processes(broker)
+    waiting = asyncio.create_task(broker.wait_ended())
+    os.kill(broker.pid, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        assert await waiting == -signal.SIGKILL
+    assert broker.pid is None
+
+    await broker.start()
+    assert [each for each in left if each.is_alive] == []
+    left = all_processes(broker)
     broker.suspend()
-    await broker.stop()
+    # No node ends in good order so soon: this one goes by force.
+    await broker.stop(patience_s=0.05)
     assert not broker.is_running
+    assert [each for each in left if each.is_alive] == []
+
+
+async def test_a_broker_that_is_stopped_while_it_starts_has_not_started(
+    local_broker_factory, eventually
+):
+    broker = await local_broker_factory("unwanted", start=False)
+    starting = asyncio.create_task(broker.start())
+    await eventually(lambda: broker.is_running, "the node's process is there")
+    left = all_processes(broker)
+    await broker.stop(patience_s=2)
+    assert [each for each in left if each.is_alive] == []
+    with pytest.raises(BrokerStartError, match="stopped while it was starting"):
+        await starting
 
 
 async def test_a_broker_that_cannot_start_shows_the_end_of_its_log(local_broker_factory):
-    first = await local_broker_factory("first")
-    second = await local_broker_factory("second", start=False)
-    second.spec = replace(second.spec, amqp_port=first.spec.amqp_port)
-    with pytest.raises(BrokerStartError) as caught:
-        await second.start()
-    assert caught.value.name == "second"
-    assert "eaddrinuse" in str(caught.value)
-    assert not second.is_running
+    broker = await local_broker_factory("late", start=False)
+    with (
+        socket.create_server(("127.0.0.1", broker.spec.dist_port)),
+        pytest.raises(BrokerStartError) as caught,
+    ):
+        await broker.start()
+    assert caught.value.name == "late"
+    assert f"could not bind to distribution port {broker.spec.dist_port}" in str(caught.value)
+    assert not broker.is_running
+
+
+async def test_a_broker_that_is_not_ready_in_time_is_ended(local_broker_factory):
+    broker = await local_broker_factory("slow", start=False)
+    with pytest.raises(BrokerStartError, match="not ready in time"):
+        await broker.start(deadline_s=0.5)
+    assert not broker.is_running
+    assert not (broker.spec.folder / "processes.json").exists()
 
 
 async def test_a_start_that_is_cancelled_leaves_no_process(local_broker_factory, eventually):
@@ -128,18 +151,6 @@ async def test_a_start_that_is_cancelled_leaves_no_process(local_broker_factory,
     await eventually(lambda: not any(each.is_alive for each in left), "all processes gone")
 
 
-async def test_the_end_of_a_node_is_noticed(local_broker_factory):
-    broker = await local_broker_factory("ends")
-    assert broker.pid is not None
-    waiting = asyncio.create_task(broker.wait_ended())
-    os.kill(broker.pid, signal.SIGKILL)
-    async with asyncio.timeout(5):
-        assert await waiting == -signal.SIGKILL
-    assert broker.pid is None
-    await broker.start()
-    assert broker.is_running
-
-
 OWNER = """
 import asyncio, sys
 from pathlib import Path
@@ -150,8 +161,11 @@ async def main():
     spec = BrokerSpec("owned", Path(sys.argv[1]), *ports)
     installation = find_installation(Path(sys.argv[2]) if sys.argv[2] else None)
     broker = LocalBroker(spec, installation, die_with_parent=sys.argv[8] == "die")
-    await broker.start()
+    starting = asyncio.create_task(broker.start())
+    while broker.pid is None:
+        await asyncio.sleep(0.01)
     print(broker.pid, flush=True)
+    await starting
     await asyncio.sleep(600)
 
 asyncio.run(main())
