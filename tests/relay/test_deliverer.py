@@ -1,4 +1,4 @@
-"""Delivery from a site's log to its exchange: once, in order, in doubt only where there is doubt."""
+"""Delivery from a site's log to its exchange: once, in order, flagged only where in doubt."""
 
 from __future__ import annotations
 

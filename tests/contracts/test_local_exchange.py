@@ -1,0 +1,153 @@
+"""One suite over both local exchanges: a real broker's and the one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from relay.bulk_amqp import connect
+from relay.bulk_amqp.content_header import NONE_PRESENT
+from relay.local_exchange import (
+    Answer,
+    ExchangeMissing,
+    LocalClosed,
+    LocalExchange,
+    LockHeld,
+    Outgoing,
+)
+from relay.memory_exchange import MemoryBroker, MemoryExchange
+from relay.rabbit_exchange import open_exchange
+from tests.live_brokers import Vhost
+
+MESSAGE = Outgoing(b"key", NONE_PRESENT, b"body")
+
+
+@dataclass
+class Site:
+    """A broker with exchange `orders`, queue `orders.queue` on it, `full` on exchange `both`
+    beside `healthy`, and exchange `nowhere` without a queue.
+    """
+
+    open: Callable[[], Awaitable[LocalExchange]]
+    count: Callable[[str], Awaitable[int]]
+    break_off: Callable[[LocalExchange], Awaitable[None]]
+
+
+@pytest.fixture
+async def rabbit_site(vhost: Vhost) -> AsyncIterator[Site]:
+    connection = await connect(vhost.amqp_uri, name="test")
+    channel = await connection.channel()
+    for exchange in ("orders", "both", "nowhere"):
+        await channel.declare_exchange(exchange, "topic")
+    await channel.declare_queue("orders.queue")
+    await channel.declare_queue("healthy")
+    await channel.declare_queue(
+        "full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"}
+    )
+    await channel.bind_queue("orders.queue", "orders", "#")
+    await channel.bind_queue("healthy", "both", "#")
+    await channel.bind_queue("full", "both", "#")
+
+    async def count(queue: str) -> int:
+        return (await channel.declare_queue(queue, passive=True)).message_count
+
+    async def open_rabbit() -> LocalExchange:
+        return await open_exchange(vhost.amqp_uri, lock="lock", name="test deliverer")
+
+    async def break_off(exchange: LocalExchange) -> None:
+        await exchange.close()
+
+    yield Site(open_rabbit, count, break_off)
+    await connection.close()
+
+
+@pytest.fixture
+async def memory_site() -> Site:
+    broker = MemoryBroker()
+    broker.declare("orders", "orders.queue")
+    broker.declare("both", "healthy", "full")
+    broker.declare("nowhere")
+    broker.capacity["full"] = 0
+    holder: list[MemoryExchange] = []
+
+    async def open_memory() -> LocalExchange:
+        if holder and not holder[-1].closed.done():
+            raise LockHeld("lock")
+        holder.append(MemoryExchange(broker))
+        return holder[-1]
+
+    async def count(queue: str) -> int:
+        return len(broker.messages[queue])
+
+    async def break_off(exchange: LocalExchange) -> None:
+        await exchange.close()
+
+    return Site(open_memory, count, break_off)
+
+
+@pytest.fixture(
+    params=["memory_site", pytest.param("rabbit_site", marks=pytest.mark.live)],
+    ids=["memory", "rabbit"],
+)
+def site(request: pytest.FixtureRequest) -> Site:
+    made: Site = request.getfixturevalue(request.param)
+    return made
+
+
+async def test_every_message_gets_its_answer(site: Site) -> None:
+    exchange = await site.open()
+    assert (
+        await exchange.publish("orders", [MESSAGE] * 300, timeout_s=10) == [Answer.CONFIRMED] * 300
+    )
+    assert await site.count("orders.queue") == 300
+    await exchange.close()
+
+
+async def test_what_no_queue_wants_is_unrouted(site: Site) -> None:
+    exchange = await site.open()
+    answers = await exchange.publish("nowhere", [MESSAGE, MESSAGE], timeout_s=10)
+    assert answers == [Answer.UNROUTED] * 2
+    await exchange.close()
+
+
+async def test_a_full_queue_refuses_though_the_healthy_one_has_it(site: Site) -> None:
+    exchange = await site.open()
+    assert await exchange.publish("both", [MESSAGE], timeout_s=10) == [Answer.REFUSED]
+    assert await site.count("healthy") == 1
+    await exchange.close()
+
+
+async def test_the_default_exchange_reaches_a_queue_by_name(site: Site) -> None:
+    exchange = await site.open()
+    letters = [MESSAGE._replace(routing_key=name) for name in (b"healthy", b"unknown")]
+    answers = await exchange.publish("", letters, timeout_s=10)
+    assert answers == [Answer.CONFIRMED, Answer.UNROUTED]
+    await exchange.close()
+
+
+async def test_a_missing_exchange_is_told_before_anything_is_sent(site: Site) -> None:
+    exchange = await site.open()
+    with pytest.raises(ExchangeMissing, match="isthmus apply"):
+        await exchange.publish("missing", [MESSAGE], timeout_s=10)
+    assert await exchange.publish("orders", [MESSAGE], timeout_s=10) == [Answer.CONFIRMED]
+    await exchange.close()
+
+
+async def test_a_second_node_does_not_get_the_lock(site: Site) -> None:
+    exchange = await site.open()
+    with pytest.raises(LockHeld, match="only one node"):
+        await site.open()
+    await exchange.close()
+    await (await site.open()).close()
+
+
+async def test_after_the_connection_nothing_is_sent(site: Site) -> None:
+    exchange = await site.open()
+    await site.break_off(exchange)
+    async with asyncio.timeout(10):
+        await asyncio.shield(exchange.closed)
+    with pytest.raises(LocalClosed):
+        await exchange.publish("orders", [MESSAGE], timeout_s=10)
