@@ -91,7 +91,7 @@ class EgressAcks:
                 followed
                 or release
                 or first.sequence < 0
-                or now - first.confirmed_at >= HOLD_S
+                or now >= first.confirmed_at + HOLD_S
                 or (self._nothing_follows and first.last_tag - self._acked > HOLD_TAGS)
             ):
                 break

@@ -43,6 +43,7 @@ from relay.intake import Intake
 from relay.lease import Lease
 from relay.log_writer import Appended, LogRun
 from relay.logged_tail import LoggedTail
+from relay.name_set import NameSet
 from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packer_record import Acked, PackedBatch, PackedLedger, PackerRecord
 from relay.packer_settings import PackedExchange, PackerSettings
@@ -66,8 +67,9 @@ class PackerLog(Protocol):
         """A place that stands in the log: what is appended from now on comes later."""
         ...
 
-    def has(self, name: BatchName) -> bool:
-        """Whether the log has it, as far as is known."""
+    @property
+    def logged(self) -> NameSet:
+        """The names that the log has, as far as is known."""
         ...
 
     async def running(self) -> LogRun:
@@ -293,7 +295,7 @@ class Packer:
         read_from = min(read_from, 0 if checked is None else checked.offset)
         self._read_from = (read_from, -1)
         history = OwnHistory(self._settings.cluster_id, last, read_after)
-        self._memory.tail.forget_unless(self._parts.log.has)
+        self._memory.tail.forget_unless(self._parts.log.logged.__contains__)
         async for batches in self._parts.log.read_to_end(read_from):
             for batch in batches:
                 header = batch.header

@@ -1,0 +1,231 @@
+"""A site in memory around a packer: its queues, its log, and processes that can be killed.
+
+What outlives a process: the queues, the stream, and what it wrote into its state. A killed process
+does nothing more, except for what already lies in a socket (`hold_next_appends` of the stream).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from federation.mesh import IdentityKind, IdentityRule
+from relay.batch import BatchHeader, BatchKind, Entry
+from relay.batch_format import decode_entries, read_header
+from relay.fragments import FragmentAssembly
+from relay.incarnation import VoidTable
+from relay.log_writer import LogEvents, LogWriter
+from relay.memory_egress import MemoryEgressBroker
+from relay.memory_log import MemoryStream
+from relay.packer import PackerParts
+from relay.packer_loop import PackerLoop
+from relay.packer_record import MemoryPackedLedger, PackedBatch
+from relay.packer_settings import PackedExchange, PackerSettings
+
+LOCK = "lock"
+ANONYMOUS = IdentityRule(IdentityKind.NONE)
+
+
+@dataclass(slots=True)
+class Logged:
+    """What a reader of the whole log would make of it."""
+
+    headers: list[BatchHeader] = field(default_factory=list)
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    void: int = 0
+
+    def bodies(self, exchange: str = "orders") -> list[bytes]:
+        return [entry.body for entry in self.entries.get(exchange, [])]
+
+
+class Process:
+    """One node's packer and log writer."""
+
+    def __init__(self, world: PackerWorld) -> None:
+        self.world = world
+        self.alive = True
+        self.voids = VoidTable()
+        self.superseded_by: list[BatchHeader] = []
+        self.log = LogWriter(
+            lambda: world.stream.open(),
+            _Snapshot(self),
+            LogEvents(lambda offset, data, reason: None, self._superseded),
+            origin="paris",
+            random_bytes=world.chance.randbytes,
+            jitter=world.chance.random,
+        )
+        parts = PackerParts(
+            lambda: world.broker.connect(LOCK),
+            self.log,
+            _Ledger(self),
+            self.voids,
+            world.now_ms,
+            world.chance.randbytes,
+            world.former_gone,
+            world.boot,
+        )
+        self.packer = PackerLoop(world.settings, parts, random.Random(world.chance.random()))
+        self._tasks = [
+            asyncio.ensure_future(self.log.run_forever()),
+            asyncio.ensure_future(self.packer.run()),
+        ]
+
+    async def ready(self, within_s: float = 60.0) -> Process:
+        async with asyncio.timeout(within_s):
+            await self.packer.decided()
+        return self
+
+    async def stop(self) -> None:
+        """As SIGTERM does it."""
+        self.packer.stop()
+        await self._tasks[1]
+        await self.log.close()
+        await self._tasks[0]
+        self.alive = False
+
+    async def kill(self) -> None:
+        """As SIGKILL does it: its connections end, and it writes nothing more."""
+        self.alive = False
+        self.world.broker.break_connections("killed")
+        self.world.stream.break_connections("killed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _superseded(self, header: BatchHeader) -> None:
+        self.superseded_by.append(header)
+        self.packer.superseded(header.name.series.incarnation.hex())
+
+
+class PackerWorld:
+    """Queues, log and state of one site."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        exchanges: Sequence[str] = ("orders",),
+        identity: IdentityRule = ANONYMOUS,
+        settings: Callable[[PackerSettings], PackerSettings] = lambda made: made,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.stream = MemoryStream(confirm_s=0.002)
+        self.broker = MemoryEgressBroker(ack_s=0.001)
+        self.ledger = MemoryPackedLedger()
+        self.snapshot: bytes | None = None
+        self.boot = "boot 1"
+        self.published: dict[str, list[bytes]] = {name: [] for name in exchanges}
+        self.settings = settings(
+            PackerSettings(
+                "paris",
+                "r1",
+                "relay",
+                tuple(
+                    PackedExchange(name, f"egress.{name}", identity=identity)
+                    for name in exchanges
+                ),
+            )
+        )
+        for name in exchanges:
+            self.broker.declare(f"egress.{name}")
+
+    async def former_gone(self) -> bool:
+        return True
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(asyncio.get_running_loop().time() * 1000)
+
+    def start(self) -> Process:
+        return Process(self)
+
+    def publish(
+        self, *bodies: bytes, exchange: str = "orders", properties: bytes = b"\0\0"
+    ) -> None:
+        for body in bodies:
+            self.published[exchange].append(body)
+            self.broker.publish(f"egress.{exchange}", b"key", body, properties, exchange)
+
+    async def drained(self, exchange: str = "orders", within_s: float = 120.0) -> None:
+        """Until the queue is empty and everything is acknowledged."""
+        async with asyncio.timeout(within_s):
+            while self.broker.depth(f"egress.{exchange}"):
+                await asyncio.sleep(0.01)
+
+    def logged(self) -> Logged:
+        """Everything that counts, as a reader of the whole log finds it."""
+        headers = [read_header(record.data) for record in self.stream.records]
+        voids = VoidTable()
+        for header in headers:
+            voids.learn(header)
+        seen = Logged()
+        assembly = FragmentAssembly()
+        for header, record in zip(headers, self.stream.records, strict=True):
+            if voids.is_void(header):
+                seen.void += 1
+                continue
+            seen.headers.append(header)
+            assembly.abandon_earlier(header.name.series.flow, header.name.series.incarnation)
+            entries = decode_entries(record.data)
+            if header.kind is BatchKind.FRAGMENT:
+                whole = assembly.add(header, entries[0])
+                entries = [] if whole is None else [whole]
+            seen.entries.setdefault(header.name.series.exchange, []).extend(entries)
+        return seen
+
+    def assert_nothing_lost_nor_repeated(self, exchange: str = "orders") -> Logged:
+        """Each message is in the log; it is there again only if all but one copy are doubtful."""
+        seen = self.logged()
+        published = Counter(self.published[exchange])
+        entries = seen.entries.get(exchange, [])
+        copies = Counter(entry.body for entry in entries)
+        certain = Counter(entry.body for entry in entries if not entry.doubtful)
+        lost = {body: n for body, n in published.items() if copies[body] < n}
+        assert not lost, f"lost: {lost}"
+        repeated = {body: n for body, n in certain.items() if n > published[body]}
+        assert not repeated, f"repeated and not flagged: {repeated}"
+        return seen
+
+    def assert_exactly_once_in_order(self, exchange: str = "orders") -> Logged:
+        seen = self.assert_nothing_lost_nor_repeated(exchange)
+        assert seen.bodies(exchange) == self.published[exchange]
+        assert not any(entry.doubtful for entry in seen.entries.get(exchange, []))
+        return seen
+
+    def assert_numbers_are_dense(self) -> None:
+        """Of what counts: per series, and over each incarnation, marks included."""
+        series: dict[object, list[int]] = {}
+        whole: dict[bytes, list[int]] = {}
+        for header in self.logged().headers:
+            series.setdefault(header.name.series, []).append(header.name.sequence)
+            whole.setdefault(header.name.series.incarnation, []).append(
+                header.incarnation_sequence
+            )
+        for numbers in (*series.values(), *whole.values()):
+            assert numbers == list(range(len(numbers)))
+
+
+class _Ledger:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def load(self) -> bytes | None:
+        return self._process.world.ledger.load()
+
+    def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
+        if self._process.alive:
+            self._process.world.ledger.record(packed, record)
+
+
+class _Snapshot:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def load(self) -> bytes | None:
+        return self._process.world.snapshot
+
+    def save(self, snapshot: bytes) -> None:
+        if self._process.alive:
+            self._process.world.snapshot = snapshot
