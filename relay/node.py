@@ -29,6 +29,7 @@ from relay.delivery_context import (
     DeliveryCounters,
     DeliverySettings,
 )
+from relay.egress_gauge import watch_egress
 from relay.housekeeping import Housekeeping
 from relay.incarnation import VoidTable
 from relay.ledger_export import LedgerExport
@@ -174,6 +175,7 @@ class SiteNode:
                     asyncio.create_task(
                         self._quarantine_records(context), name=f"{self.site}: quarantine"
                     ),
+                    asyncio.create_task(self._watch_egress(), name=f"{self.site}: egress"),
                 ]
                 self.stage = "running"
                 await self._until(self._stopping.wait(), *tasks)
@@ -189,7 +191,9 @@ class SiteNode:
             for task in tasks:
                 if task is not logging_task:
                     task.cancel()
-            await asyncio.gather(*(t for t in tasks if t is not logging_task), return_exceptions=True)
+            await asyncio.gather(
+                *(t for t in tasks if t is not logging_task), return_exceptions=True
+            )
             await links.close()
 
     # -- making the stages -------------------------------------------------------------------
@@ -341,6 +345,18 @@ class SiteNode:
         elif state is LogState.RUNNING:
             self.reason = ""
 
+    async def _watch_egress(self) -> None:
+        def tell(waiting: int) -> None:
+            self.egress_messages = waiting
+
+        await watch_egress(
+            self.book.node(self.site).uri,
+            [exchange.queue for exchange in packed_exchanges(self.mesh, self.site)],
+            f"isthmus {self.site} gauge",
+            tell,
+            self._random.random,
+        )
+
     async def _quarantine_records(self, context: DeliveryContext) -> None:
         """Records of the log that are no batches go to the quarantine queue."""
         while True:
@@ -359,4 +375,3 @@ class SiteNode:
 SETTLE_S = 1.0
 """How long the deliverer's lock is held before it is used."""
 STOP_WITHIN_S = 8.0
-

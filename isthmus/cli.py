@@ -1,0 +1,27 @@
+"""The command `isthmus`: one function a command, each in `isthmus.commands`."""
+
+from __future__ import annotations
+
+import typer
+
+from isthmus.commands.apply import apply
+from isthmus.commands.consume import consume
+from isthmus.commands.down import down
+from isthmus.commands.publish import publish
+from isthmus.commands.relay import relay
+from isthmus.commands.status import status
+from isthmus.commands.up import up
+from isthmus.commands.uri import uri
+from isthmus.commands.validate import validate
+
+app = typer.Typer(
+    help="Links the RabbitMQ clusters of many sites: every message once, in order, at every site.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (validate, apply, up, down, status, uri, publish, consume, relay):
+    app.command()(command)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,110 @@
+"""`isthmus status FILE`: how the mesh is, now or continuously."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from federation.mesh import Mesh
+from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder, mesh_or_exit
+from isthmus.status_report import StatusReport, status_of
+
+WATCH_EVERY_S = 1.0
+_COLOURS = {"running": "green", "starting": "yellow", "blocked": "yellow"}
+_COLUMNS = ("delivered", "duplicates", "redelivered", "unrouted", "expired", "dead", "quarantined")
+
+
+def status(
+    file: MeshFile,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
+) -> None:
+    """Show every site and link: what runs, what waits, what lags.
+
+    Exit status 0 when everything runs, 1 when not.
+    """
+    mesh = mesh_or_exit(file)
+    if watch:
+        try:
+            asyncio.run(_watch(mesh, state, as_json))
+        except KeyboardInterrupt:
+            return
+    report = asyncio.run(status_of(mesh, state))
+    if as_json:
+        typer.echo(json.dumps(report.told, indent=1))
+    else:
+        Console().print(tables(report))
+    if not report.all_running:
+        raise typer.Exit(EXIT_FAULT)
+
+
+async def _watch(mesh: Mesh, state: StateFolder, as_json: bool) -> None:
+    if as_json:
+        while True:
+            typer.echo(json.dumps((await status_of(mesh, state)).told))
+            await asyncio.sleep(WATCH_EVERY_S)
+    with Live(console=Console(), refresh_per_second=2) as live:
+        while True:
+            live.update(tables(await status_of(mesh, state)))
+            await asyncio.sleep(WATCH_EVERY_S)
+
+
+def tables(report: StatusReport) -> Group:
+    """Two tables and what is wrong, in words."""
+    told = report.told
+    sites = Table(title=f"mesh {told['mesh']}, revision {told['revision']}", title_justify="left")
+    for heading in ("site", "state", "waiting to leave", *_COLUMNS):
+        numeric = heading not in ("site", "state")
+        sites.add_column(heading, justify="right" if numeric else "left")
+    for name, site in told["sites"].items():
+        figures = [_number(site.get(column)) for column in ("egress_messages", *_COLUMNS)]
+        sites.add_row(name, _state(site["state"]), *figures)
+    links = Table(title="links", title_justify="left")
+    for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds"):
+        numeric = heading not in ("from", "to", "state")
+        links.add_column(heading, justify="right" if numeric else "left")
+    for link in told["links"]:
+        links.add_row(
+            link["from"],
+            link["to"],
+            _state(link["state"]),
+            _number(link["lag_messages"]),
+            _number(link["lag_bytes"]),
+            _number(link["lag_seconds"]),
+        )
+    return Group(sites, links, *_troubles(told))
+
+
+def _troubles(told: dict[str, Any]) -> list[str]:
+    said = [
+        f"{name}: {site['state']}: {site['reason']}"
+        for name, site in told["sites"].items()
+        if site.get("reason")
+    ]
+    for name, site in told["sites"].items():
+        said += [
+            f"{name}: {flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()
+        ]
+    said += [
+        f"{link['from']} -> {link['to']}: {link['state']}: {link['reason']}"
+        for link in told["links"]
+        if link.get("reason") and link["state"] != "running"
+    ]
+    return said
+
+
+def _state(word: str) -> str:
+    return f"[{_COLOURS.get(word, 'red')}]{word}[/]"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "?"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
