@@ -24,11 +24,14 @@ class Checked(NamedTuple):
     """`cursor` stands behind all that was looked at, so that nothing that comes later is missed.
 
     `disorder_after`: the log has another order than this node thought, from here on (or None).
-    `anew`: none of what was known is in it.
+    `lost`: names that were logged and are not there, `last` the place before them. `anew`: none of
+    what was known is there.
     """
 
     cursor: LogCursor
     disorder_after: Place | None = None
+    lost: frozenset[BatchName] = frozenset()
+    last: Place | None = None
     anew: bool = False
 
 
@@ -68,8 +71,9 @@ async def _go_on_from(
         records = await cursor.next(READ_AHEAD)
         orderly = knowledge.read_back(records, data_of) and orderly
     last = knowledge.recent.checked
-    knowledge.lose(knowledge.recent.take_awaited(), last)
-    return Checked(cursor, disorder_after=None if orderly else base)
+    lost = frozenset(knowledge.recent.take_awaited())
+    knowledge.lose(lost, last)
+    return Checked(cursor, None if orderly else base, lost, last)
 
 
 async def _find_what_is_left(
@@ -79,7 +83,7 @@ async def _find_what_is_left(
     # Names that retention has eaten at the head are not lost: they were there, and are old.
     known = [seen.name for seen in recent if seen.offset >= first]
     known += [name for name in recent.awaited() if name in knowledge.logged]
-    looked_for = set(known)
+    looked_for = frozenset(known)
     found: list[LoggedBatch] = []
     last: Place | None = None
     cursor = await log.read(oldest.offset)
@@ -92,12 +96,13 @@ async def _find_what_is_left(
         return None
     there = {batch.place.name for batch in found}
     recent.clear(from_offset=found[0].place.offset)
-    knowledge.lose([name for name in known if name not in there], last)
+    lost = looked_for - there
+    knowledge.lose(lost, last)
     for name in there:
         knowledge.logged.discard(name)  # noted again below, where they stand now
     for batch in found:
         knowledge.note(batch.place, batch.header)
-    return Checked(cursor, disorder_after=last)
+    return Checked(cursor, last, lost, last)
 
 
 async def _batches_up_to(

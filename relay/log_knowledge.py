@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from relay.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place, Series
 from relay.batch_format import BadBatch, read_header
-from relay.log_snapshot import LogMemory, LogSnapshot
+from relay.log_snapshot import LogLoss, LogMemory, LogSnapshot
 from relay.name_set import NameSet
 from relay.recent_names import Finding, RecentNames
 from relay.site_log import Record
@@ -21,6 +21,8 @@ from relay.site_log import Record
 logger = logging.getLogger(__name__)
 
 _LOG_ID_BYTES = 16
+_MOST_LOSSES = 16
+"""Losses remembered apart; older ones are put together, with the earlier place."""
 
 
 class LogLag(NamedTuple):
@@ -67,8 +69,7 @@ class LogKnowledge:
         self.counts = LogCounts()
         self.checked: Place | None = None
         """The last place checked that a snapshot has: positions may be stored up to here."""
-        self.moved: dict[BatchName, Place | None] = {}
-        """For names that the log lost: where what follows them begins now (None: at its start)."""
+        self.losses: list[LogLoss] = []
         self._memory = memory
         self._origin = origin
         self._random_bytes = random_bytes
@@ -169,25 +170,24 @@ class LogKnowledge:
 
     def lose(self, lost: Iterable[BatchName], last: Place | None) -> None:
         """These names are not in the log any more, everything up to `last` is."""
-        count = 0
+        names = NameSet()
         for name in lost:
+            names.add(name)
             self.logged.discard(name)
-            self.moved[name] = last
-            count += 1
-        if count:
+        if names:
+            self._remember_loss(LogLoss(last, names))
             self.log_id = self._random_bytes(_LOG_ID_BYTES)
             self.counts.tails_lost += 1
-            self.counts.names_lost += count
+            self.counts.names_lost += len(names)
             self._changed = True
-            logger.warning("the log lost %d batches after %s", count, last and last.name)
+            logger.warning("the log lost %d batches after %s", len(names), last and last.name)
 
     def begin_anew(self) -> None:
         """Nothing that was known of the log holds: what is read from now on is what it has."""
         if self.log_id:
             self.counts.rebuilds += 1
             logger.warning("the log was made anew: nothing that was logged last is in it")
-        for name in (*(seen.name for seen in self.recent), *self.recent.take_awaited()):
-            self.moved[name] = None
+            self.losses = [LogLoss(None, self.logged)]
         self.recent.clear()
         self.logged = NameSet()
         self._last_seen.clear()
@@ -207,7 +207,9 @@ class LogKnowledge:
             if last_ms < time_ms and last_ms < latest[key[0]]
         }
         if gone:
-            self.logged.forget(lambda series: (series.origin, series.incarnation) in gone)
+            for names in (self.logged, *(loss.names for loss in self.losses)):
+                names.forget(lambda series: (series.origin, series.incarnation) in gone)
+            self.losses = [loss for loss in self.losses if loss.names]
             for key in gone:
                 del self._last_seen[key]
             self._changed = True
@@ -217,6 +219,7 @@ class LogKnowledge:
 
     def safe_position(self, place: Place | None) -> Place | None:
         """As `LogWriter.safe_position`."""
+        place = self.before_losses(place)
         if place is None or self.checked is None:
             return None
         if self.recent.is_awaited(place.name):
@@ -224,6 +227,22 @@ class LogKnowledge:
         seen = self.recent.find(place.name)
         exact = place if seen is None else Place(seen.offset, place.name)
         return min(exact, self.checked, key=lambda p: p.offset)
+
+    def before_losses(self, place: Place | None) -> Place | None:
+        """Where whoever has done everything up to `place`, perhaps before the log lost it, must
+        go on: there, or at the last place that the log has kept ever since.
+        """
+        candidates = [place]
+        for candidate in candidates:
+            if candidate is not None:
+                candidates += [
+                    last
+                    for last, names in self.losses
+                    if candidate.name in names and last not in candidates
+                ]
+        # Not `place` itself if it was lost: its offset is from before, and may be a lower bound.
+        kept = candidates[1:] or candidates
+        return min(kept, key=lambda c: -1 if c is None else c.offset)
 
     def is_after(self, place: Place, other: Place | None) -> bool:
         """Whether `place` comes after `other`, a checked one (None: before everything)."""
@@ -253,6 +272,7 @@ class LogKnowledge:
         self.logged = snapshot.logged
         self.log_id = snapshot.log_id
         self._last_seen = dict(snapshot.last_seen)
+        self.losses = list(snapshot.losses)
         self.checked = self.recent.checked
 
     def save(self) -> None:
@@ -271,10 +291,21 @@ class LogKnowledge:
             self.recent.encoded_blocks(),
             self.recent.points,
             self._last_seen,
+            self.losses,
         )
         self._memory.save(snapshot.encode())
         self.checked = self.recent.checked
         self._changed = False
+
+    def _remember_loss(self, loss: LogLoss) -> None:
+        self.losses.append(loss)
+        if len(self.losses) > _MOST_LOSSES:
+            (first, names), (second, more), *others = self.losses
+            names.merge(more)
+            last = None
+            if first is not None and second is not None:
+                last = min(first, second, key=lambda place: place.offset)
+            self.losses = [LogLoss(last, names), *others]
 
     def _see(self, series: Series, last_published_ms: int) -> None:
         key = (series.origin, series.incarnation)

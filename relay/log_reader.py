@@ -51,6 +51,11 @@ class LogSource(Protocol):
     @property
     def tail(self) -> HotTail: ...
 
+    @property
+    def ended(self) -> bool:
+        """Closed for good: nothing will be appended any more."""
+        ...
+
     async def connected(self) -> SiteLog:
         """The log, once it is connected and checked. Raises LogClosed when closed for good."""
         ...
@@ -111,6 +116,8 @@ class LogReader:
                     self._hot += len(batches)
                     self._place = batches[-1].place
                     return batches
+                elif self._source.ended:
+                    raise LogClosed("the log was closed")
                 elif self._stale:
                     await self._drop_stale()  # not before `changed`: it would miss a wake
                 else:

@@ -9,6 +9,10 @@
     varint  number of totals, then each: varint offset, messages, bytes, each after the one before
     varint  number of incarnations, then each:
               varint length + UTF-8 origin     8  incarnation     varint last publish time, ms
+    varint  number of losses, then each:
+              bytes  the names lost, as a set
+              1      0: they were the whole log     1: what was before them is, up to:
+                     table of one series, varint sequence, varint offset   (only if 1)
 
 Names whose append was confirmed but which were not read back yet are in neither part: if the log
 loses its tail while the node is down, no name may stay logged that nobody looks for.
@@ -18,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from relay import varint
+from relay.batch import BatchName, Place
 from relay.name_set import NameSet
 from relay.recent_names import Totals
+from relay.series_table import get_series, put_series
 
 _VERSION = 1
 _INCARNATION_BYTES = 8
@@ -46,6 +52,17 @@ class LogMemory(Protocol):
         ...
 
 
+class LogLoss(NamedTuple):
+    """Names that the log lost, and the last place before them that it kept (None: it kept none).
+
+    They may have been logged again since, elsewhere: a position that is stored as one of them may
+    be from before the loss and says nothing of where it stands now.
+    """
+
+    last: Place | None
+    names: NameSet
+
+
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
     """See the drawing. `last_seen` is by (origin, incarnation), in milliseconds since 1970."""
@@ -55,6 +72,7 @@ class LogSnapshot:
     blocks: Sequence[bytes]
     points: Sequence[Totals] = ()
     last_seen: Mapping[tuple[str, bytes], int] = field(default_factory=dict)
+    losses: Sequence[LogLoss] = ()
 
     def encode(self) -> bytes:
         """The bytes drawn above."""
@@ -75,6 +93,14 @@ class LogSnapshot:
             varint.put_text(out, origin)
             out += incarnation
             varint.put(out, last_ms)
+        varint.put(out, len(self.losses))
+        for last, names in self.losses:
+            varint.put_bytes(out, names.encode())
+            out.append(last is not None)
+            if last is not None:
+                put_series(out, [last.name.series])
+                varint.put(out, last.name.sequence)
+                varint.put(out, last.offset)
         return bytes(out)
 
     @classmethod
@@ -117,4 +143,22 @@ def _read(data: bytes) -> tuple[LogSnapshot, int]:
             raise BadSnapshot("cut off")
         last_ms, at = varint.get(data, at + _INCARNATION_BYTES)
         last_seen[origin, incarnation] = last_ms
-    return LogSnapshot(log_id, NameSet.decode(logged), blocks, points, last_seen), at
+    loss_count, at = varint.get(data, at)
+    losses: list[LogLoss] = []
+    for _ in range(loss_count):
+        names, at = varint.get_bytes(data, at)
+        last, at = _read_last(data, at)
+        losses.append(LogLoss(last, NameSet.decode(names)))
+    return LogSnapshot(log_id, NameSet.decode(logged), blocks, points, last_seen, losses), at
+
+
+def _read_last(data: bytes, at: int) -> tuple[Place | None, int]:
+    has_last, at = varint.get(data, at)
+    if not has_last:
+        return None, at
+    all_series, at = get_series(data, at)
+    if len(all_series) != 1:
+        raise BadSnapshot(f"{len(all_series)} series for one place")
+    sequence, at = varint.get(data, at)
+    offset, at = varint.get(data, at)
+    return Place(offset, BatchName(all_series[0], sequence)), at

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from relay.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.hot_tail import HotTail
-from relay.log_check import READ_AHEAD, check_log
+from relay.log_check import READ_AHEAD, Checked, check_log
 from relay.log_knowledge import LogCounts, LogKnowledge, LogLag, decode_record
 from relay.log_reader import LogReader
 from relay.log_snapshot import LogMemory
@@ -204,12 +204,10 @@ class LogWriter:
     def reader(self, start: Place | None, *, name: str) -> LogReader:
         """A reader of what follows `start` (None: of the whole log). `name` is for people.
 
-        A start that the log lost under this writer moves to where the loss begins.
+        A start that the log has lost moves to the place before the loss, even if a batch of that
+        name was logged again since: other batches may stand before it now.
         """
-        knowledge = self._knowledge
-        if start is not None and start.name not in knowledge.logged:
-            start = knowledge.moved.get(start.name, start)
-        reader = LogReader(self, start, name)
+        reader = LogReader(self, self._knowledge.before_losses(start), name)
         self._readers.add(reader)
         return reader
 
@@ -329,6 +327,11 @@ class LogWriter:
 
     # What readers ask (LogSource)
 
+    @property
+    def ended(self) -> bool:
+        """Closed for good."""
+        return self._state is LogState.CLOSED
+
     async def connected(self) -> SiteLog:
         """The log, connected and checked. Raises LogClosed when closed for good."""
         while True:
@@ -388,7 +391,7 @@ class LogWriter:
         try:
             self._set_state(LogState.CHECKING, "")
             checked = await check_log(log, self._knowledge, self._data_of)
-            self._restart_readers(checked.disorder_after, anew=checked.anew)
+            self._restart_readers(checked)
             # First of all: a changed log ID must not be told before it is kept.
             self._knowledge.save()
             self._begin_run(log)
@@ -489,19 +492,18 @@ class LogWriter:
             for reader in self._readers:
                 self._send_back(reader, before)
 
-    def _restart_readers(self, disorder_after: Place | None, *, anew: bool) -> None:
+    def _restart_readers(self, checked: Checked) -> None:
         """After a check: everybody finds his place again, in what the log has now."""
-        knowledge = self._knowledge
-        end = knowledge.recent.checked
+        end = self._knowledge.recent.checked
         self._tail.restart(end.name if end else None, anchored=True)
         for reader in self._readers:
             place = reader.place
-            if place is None or anew:
+            if place is None or checked.anew:
                 reader.rewind(None)
-            elif place.name not in knowledge.logged and place.name in knowledge.moved:
-                reader.rewind(knowledge.moved[place.name])
-            elif disorder_after is not None:
-                self._send_back(reader, disorder_after)
+            elif place.name in checked.lost:
+                reader.rewind(checked.last)
+            elif checked.disorder_after is not None:
+                self._send_back(reader, checked.disorder_after)
             else:
                 reader.rewind(place)
 

@@ -16,7 +16,9 @@ from relay.batch_format import seal
 INCARNATION = b"incarn-1"
 
 
-def batch_name(sequence: int, *, origin: str = "paris", incarnation: bytes = INCARNATION) -> BatchName:
+def batch_name(
+    sequence: int, *, origin: str = "paris", incarnation: bytes = INCARNATION
+) -> BatchName:
     return BatchName(Series(origin, incarnation, "orders", 0, EVERY_SITE), sequence)
 
 

@@ -1,0 +1,162 @@
+"""A log in memory with its writer, in virtual time, and what a test wants to do to both."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from relay.batch import BatchHeader, BatchKind, LoggedBatch, Place
+from relay.batch_format import read_header
+from relay.log_reader import LogReader
+from relay.log_writer import Appended, LogEvents, LogSettings, LogState, LogWriter
+from relay.memory_log import MemoryStream
+from relay.site_log import LogClosed
+from tests.log_batches import INCARNATION, batch
+from tests.virtual_time import run_in_virtual_time
+
+ORIGIN = "paris"
+
+
+def in_virtual_time(
+    test: Callable[..., Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
+    """Run an async test in virtual time; an hour at most."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(3600):
+                await test(*args, **kwargs)
+
+        run_in_virtual_time(limited())
+
+    return run
+
+
+@dataclass
+class KeptSnapshot:
+    """LogMemory that lives as long as the test."""
+
+    data: bytes | None = None
+    saves: int = 0
+
+    def load(self) -> bytes | None:
+        return self.data
+
+    def save(self, snapshot: bytes) -> None:
+        self.data = snapshot
+        self.saves += 1
+
+
+@dataclass
+class LogWorld:
+    """One site's log. `writer()` is one life of its node."""
+
+    stream: MemoryStream = field(default_factory=lambda: MemoryStream(confirm_s=0.001))
+    memory: KeptSnapshot = field(default_factory=KeptSnapshot)
+    settings: LogSettings = field(default_factory=LogSettings)
+    bad_records: list[tuple[int, bytes, str]] = field(default_factory=list)
+    superseded: list[BatchHeader] = field(default_factory=list)
+    states: list[LogState] = field(default_factory=list)
+    random_count: int = 0
+
+    def random_bytes(self, count: int) -> bytes:
+        self.random_count += 1
+        return self.random_count.to_bytes(count, "big")
+
+    def make_writer(self) -> LogWriter:
+        return LogWriter(
+            self.stream.open,
+            self.memory,
+            LogEvents(
+                on_bad_record=lambda *bad: self.bad_records.append(bad),
+                on_superseded=self.superseded.append,
+                on_state=lambda state, _: self.states.append(state),
+            ),
+            origin=ORIGIN,
+            settings=self.settings,
+            random_bytes=self.random_bytes,
+            jitter=lambda: 0.5,
+        )
+
+    @asynccontextmanager
+    async def writer(self) -> AsyncIterator[LogWriter]:
+        """A node's life, ended in good order."""
+        writer = self.make_writer()
+        living = asyncio.ensure_future(writer.run_forever())
+        await writer.running()
+        try:
+            yield writer
+        finally:
+            await writer.close()
+            await living
+
+    @asynccontextmanager
+    async def killed_writer(self) -> AsyncIterator[LogWriter]:
+        """A node's life, ended by SIGKILL: the last snapshot is the last one made in time."""
+        writer = self.make_writer()
+        living = asyncio.ensure_future(writer.run_forever())
+        await writer.running()
+        kept = KeptSnapshot()
+        try:
+            yield writer
+        finally:
+            kept.data = self.memory.data
+            living.cancel()
+            await asyncio.wait([living])
+            self.memory.data = kept.data
+
+    @property
+    def stored(self) -> list[int]:
+        """Sequences of the batches that the log has, in its order."""
+        return [read_header(r.data).name.sequence for r in self.stream.records if not r.flaw]
+
+
+async def append(writer: LogWriter, *numbers: int, **kwargs: Any) -> list[Appended]:
+    """Append batches of these numbers, all at once."""
+    return list(
+        await asyncio.gather(
+            *(writer.append_nowait(*batch(number, **kwargs)) for number in numbers)
+        )
+    )
+
+
+async def append_through(writer: LogWriter, *numbers: int, **kwargs: Any) -> None:
+    """Append one after the other, and again after a broken connection, as the stages do."""
+    for number in numbers:
+        while True:
+            try:
+                await append(writer, number, **kwargs)
+                break
+            except LogClosed:
+                await writer.running()
+
+
+async def until_checked(writer: LogWriter, number: int, **kwargs: Any) -> Place:
+    """Wait until the writer has read back the batch of this number, and saved it."""
+    header, _ = batch(number, **kwargs)
+    while True:
+        await asyncio.sleep(0.1)
+        if writer.checked is not None and writer.checked.name == header.name:
+            return writer.checked
+
+
+async def take(reader: LogReader, count: int) -> list[int]:
+    """The sequences of the next `count` batches."""
+    return [b.header.name.sequence for b in await take_batches(reader, count)]
+
+
+async def take_batches(reader: LogReader, count: int) -> list[LoggedBatch]:
+    got: list[LoggedBatch] = []
+    while len(got) < count:
+        got += await reader.next_batches(max_bytes=1)
+    return got
+
+
+def mark(number: int, incarnation: bytes = INCARNATION) -> tuple[BatchHeader, bytes]:
+    """A mark of this site's packer."""
+    return batch(number, kind=BatchKind.MARK, incarnation=incarnation, origin=ORIGIN)
