@@ -6,6 +6,7 @@ import typer
 
 from isthmus.commands.apply import apply
 from isthmus.commands.consume import consume
+from isthmus.commands.demo import demo
 from isthmus.commands.down import down
 from isthmus.commands.publish import publish
 from isthmus.commands.relay import relay
@@ -19,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (validate, apply, up, down, status, uri, publish, consume, relay):
+for command in (validate, apply, up, down, status, uri, publish, consume, relay, demo):
     app.command()(command)
 
 

@@ -41,7 +41,7 @@ async def _ask(connection: Connection, queues: Iterable[str], tell: Callable[[in
         waiting = 0
         for queue in queues:
             try:
-                waiting += (await channel.declare_queue(queue, passive=True)).message_count
+                waiting += (await channel.declare_queue(queue, passive=True)).message_count or 0
             except ChannelClosed:
                 channel = await connection.channel()  # not declared (yet): nothing waits in it
         tell(waiting)

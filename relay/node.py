@@ -64,7 +64,7 @@ STATE_LOST_HINT = "`isthmus recover FILE --site SITE` rebuilds it from the site'
 
 
 class NodeStopped(Exception):
-    """The node cannot go on, for a reason that a restart does not mend. `reason` says what to do."""
+    """The node cannot go on, and no restart mends it. `reason` says what to do."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -187,6 +187,7 @@ class SiteNode:
                 timeout=STOP_WITHIN_S,
             )
             await housekeeping.store_mark()
+            await housekeeping.roll(everything=True)
         finally:
             for task in tasks:
                 if task is not logging_task:
