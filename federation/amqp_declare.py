@@ -108,8 +108,8 @@ class Declarer:
 
         return await self._said("binding", str(binding), step, Outcome.UNBOUND)
 
-    async def waiting(self, queue: str) -> int:
-        """Messages that wait there; 0 if there is no such queue."""
+    async def waiting(self, queue: str) -> int | None:
+        """Messages ready there, None if there is no such queue. Raises ChannelClosed."""
 
         async def step(channel: AbstractChannel) -> int:
             return (await channel.queue_declare(queue, passive=True)).message_count or 0
@@ -117,7 +117,7 @@ class Declarer:
         try:
             return await self._do(step)
         except ChannelNotFoundEntity:
-            return 0
+            return None
 
     async def _declared(
         self, kind: str, name: str, declare: Callable[..., Awaitable[object]], mend: str

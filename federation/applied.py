@@ -1,11 +1,11 @@
-"""What the last `apply` bound at a site: how to tell, without a management API, what is no longer
+"""What the last `apply` left at a site: how to tell, without a management API, what is no longer
 wanted. One small file a site in STATE/applied.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from federation.provision import BindingDeclaration
@@ -22,10 +22,16 @@ class AppliedRecordBroken(Exception):
         super().__init__(f"{file}: {reason}; delete it and apply again")
 
 
-def read_applied(state: Path, mesh: str, site: str) -> set[BindingDeclaration] | None:
-    """The bindings that the last apply left there, None if there was none.
-    Raises AppliedRecordBroken.
-    """
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`queues` are the egress queues that are known to exist, bound or not."""
+
+    bindings: frozenset[BindingDeclaration] = frozenset()
+    queues: frozenset[str] = frozenset()
+
+
+def read_applied(state: Path, mesh: str, site: str) -> Applied | None:
+    """What the last apply left there, None if there was none. Raises AppliedRecordBroken."""
     file = _file(state, mesh, site)
     try:
         text = file.read_text(encoding="utf-8")
@@ -35,19 +41,19 @@ def read_applied(state: Path, mesh: str, site: str) -> set[BindingDeclaration] |
         content = json.loads(text)
         if content["format"] != _FORMAT:
             raise AppliedRecordBroken(file, f"format {content['format']!r} is not known")
-        return {BindingDeclaration(*map(str, binding)) for binding in content["bindings"]}
+        bindings = (BindingDeclaration(*map(str, binding)) for binding in content["bindings"])
+        return Applied(frozenset(bindings), frozenset(map(str, content["queues"])))
     except (ValueError, KeyError, TypeError) as error:
         raise AppliedRecordBroken(file, f"damaged: {error!r}") from error
 
 
-def write_applied(
-    state: Path, mesh: str, site: str, revision: str, bindings: set[BindingDeclaration]
-) -> None:
-    """Write down what is bound now."""
+def write_applied(state: Path, mesh: str, site: str, revision: str, applied: Applied) -> None:
+    """Write down what is there now."""
     content = {
         "format": _FORMAT,
         "revision": revision,
-        "bindings": sorted(astuple(binding) for binding in bindings),
+        "bindings": sorted(astuple(binding) for binding in applied.bindings),
+        "queues": sorted(applied.queues),
     }
     file = _file(state, mesh, site)
     file.parent.mkdir(parents=True, exist_ok=True)

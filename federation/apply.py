@@ -7,19 +7,21 @@ was taken out of the file: unbound, the queue drains; bound, it would fill till 
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from aio_pika.exceptions import AMQPException
 
 from federation.addresses import AddressBook
 from federation.amqp_declare import CONNECT_TIMEOUT_S, Declarer, declaring
-from federation.applied import read_applied, write_applied
+from federation.applied import Applied, read_applied, write_applied
 from federation.apply_report import Item, Outcome, SiteReport
 from federation.apply_rights import (
     apply_policies,
     apply_users,
     by_hand,
+    guests_left_over,
     policy_in_force,
     unchecked,
 )
@@ -46,6 +48,7 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
     async with ManagementApi(management) as api:
         # Users first: a neighbour waits for its user, nobody waits for an exchange.
         applying.say(*await apply_users(api, declared.users))
+        applying.say(*await guests_left_over(api, declared.users, Names(book.mesh.name)))
         applying.say(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
         for policy in declared.policies:
@@ -94,54 +97,88 @@ class _Applying:
             )
 
     async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
-        wanted = dict.fromkeys(self._declared.bindings)
         listed = await self._listed(api)
         # Without a list, binding again does no harm, and the record tells what is new.
-        present = listed if listed is not None else (self._former or set())
-        absent = {(i.kind, i.name) for i in self._items if i.outcome is Outcome.FAILED}
-        bound: set[BindingDeclaration] = set()
-        for binding in wanted:
-            if listed is not None and binding in listed:
-                item = Item("binding", str(binding), Outcome.THERE)
-            elif absent & {("exchange", binding.exchange), ("queue", binding.queue)}:
+        present = listed if listed is not None else (self._former or Applied())
+        known = present.queues | (self._former or Applied()).queues
+        bound = await self._bind(declarer, present.bindings, is_sure=listed is not None)
+        unwanted = present.bindings.difference(self._declared.bindings)
+        bound |= await self._unbind(declarer, unwanted)
+        queues = await self._retired(declarer, known | {one.queue for one in unwanted})
+        site, mesh = self._declared.site, self._mesh
+        queues |= {binding.queue for binding in bound}
+        applied = Applied(frozenset(bound), frozenset(queues))
+        write_applied(self._state, mesh.name, site, mesh.revision, applied)
+
+    async def _bind(
+        self, declarer: Declarer, present: Collection[BindingDeclaration], *, is_sure: bool
+    ) -> set[BindingDeclaration]:
+        """Bind what must be bound; what is bound after that."""
+        failed = {(i.kind, i.name) for i in self._items if i.outcome is Outcome.FAILED}
+        bound = set()
+        for binding in self._declared.bindings:
+            if failed & {("exchange", binding.exchange), ("queue", binding.queue)}:
                 continue  # said already
-            else:
+            item = Item("binding", str(binding), Outcome.THERE)
+            if not is_sure or binding not in present:
                 item = await declarer.bind(binding)
-                if binding in present and item.outcome is Outcome.CREATED:
-                    item = dataclasses.replace(item, outcome=Outcome.THERE)
+                if item.outcome is Outcome.CREATED and binding in present:
+                    item = replace(item, outcome=Outcome.THERE)
             self.say(item)
             if item.outcome is not Outcome.FAILED:
                 bound.add(binding)
-        for binding in sorted(present - set(wanted), key=str):
-            if not await self._unbind(declarer, binding):
-                bound.add(binding)
-        write_applied(self._state, self._mesh.name, self._declared.site, self._mesh.revision, bound)
+        return bound
 
-    async def _unbind(self, declarer: Declarer, binding: BindingDeclaration) -> bool:
-        if self._names.egress(binding.exchange) != binding.queue:
-            self.say(
-                Item(
+    async def _unbind(
+        self, declarer: Declarer, unwanted: Collection[BindingDeclaration]
+    ) -> set[BindingDeclaration]:
+        """Unbind what was taken out of the file; what of it is still bound after that."""
+        left = set()
+        for binding in sorted(unwanted, key=str):
+            if self._names.egress(binding.exchange) == binding.queue:
+                item = await declarer.unbind(binding)
+                if item.outcome is not Outcome.UNBOUND:
+                    left.add(binding)
+            else:
+                # Not ours: what comes that way bears the name of an exchange that no node knows.
+                item = Item(
                     "binding",
                     str(binding),
                     Outcome.DIFFERS,
                     "somebody else bound an egress queue of the mesh",
-                    "unbind it: bind to the mesh's exchange instead, or name this one in the file",
+                    "unbind it, and bind that exchange to one of the mesh instead",
                 )
-            )
-            return True
-        item = await declarer.unbind(binding)
-        waiting = await declarer.waiting(binding.queue)
-        if item.outcome is Outcome.UNBOUND and waiting:
-            item = dataclasses.replace(item, detail=f"{waiting} messages wait and still go out")
-        self.say(item)
-        return item.outcome is Outcome.UNBOUND
+            self.say(item)
+        return left
 
-    async def _listed(self, api: ManagementApi | None) -> set[BindingDeclaration] | None:
-        """All bindings of this mesh's egress queues, or None if nobody can list them."""
+    async def _retired(self, declarer: Declarer, known: Collection[str]) -> set[str]:
+        """Tell what waits in egress queues that the file no longer asks for; those that exist."""
+        wanted = {queue.name for queue in self._declared.queues}
+        there = set()
+        for queue in sorted(set(known) - wanted):
+            waiting = await declarer.waiting(queue)
+            if waiting is not None:
+                # Kept in mind even when nothing is ready: a node may have some in hand.
+                there.add(queue)
+            if waiting:
+                self.say(
+                    Item(
+                        "queue",
+                        queue,
+                        Outcome.LEFT,
+                        f"{waiting} messages wait in it, and no exchange of the file fills it",
+                        "a node that still runs with the former file sends them: restart it when "
+                        "none wait; or put the exchange back into the file for as long",
+                    )
+                )
+        return there
+
+    async def _listed(self, api: ManagementApi | None) -> Applied | None:
+        """This mesh's egress queues and their bindings, or None if nobody can list them."""
         why: ManagementError | str = "the mesh file has no `management:` for this site"
         if api is not None:
             try:
-                return await listed_bindings(api, self._names.egress_prefix)
+                return await listed_egress(api, self._names.egress_prefix)
             except ManagementError as error:
                 why = error
         if self._former is None:
@@ -156,15 +193,19 @@ class _Applying:
         return None
 
 
-async def listed_bindings(api: ManagementApi, queue_prefix: str) -> set[BindingDeclaration]:
-    """The bindings of queues whose names begin so, the default exchange's left out.
+async def listed_egress(api: ManagementApi, prefix: str) -> Applied:
+    """The queues whose names begin so, and their bindings, the default exchange's left out.
     Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
-    return {
-        BindingDeclaration(one["source"], one["destination"], one["routing_key"])
-        for one in found
-        if one["source"]
-        and one["destination_type"] == "queue"
-        and one["destination"].startswith(queue_prefix)
-    }
+    queues = await api.get("queues", api.vhost, columns="name") or []
+    return Applied(
+        frozenset(
+            BindingDeclaration(one["source"], one["destination"], one["routing_key"])
+            for one in found
+            if one["source"]
+            and one["destination_type"] == "queue"
+            and one["destination"].startswith(prefix)
+        ),
+        frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
+    )

@@ -14,6 +14,8 @@ class Outcome(StrEnum):
     CHANGED = "changed"
     UNBOUND = "unbound"
     """Taken out of the file, so that its queue drains."""
+    LEFT = "left over"
+    """There, though the file no longer asks for it: nothing is deleted, somebody should look."""
     UNCHECKED = "not checked"
     """Nobody could look; the detail says why, the mend how to do it by hand."""
     DIFFERS = "differs"

@@ -6,11 +6,12 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from federation.apply_report import Item, Outcome
 from federation.management import ManagementApi, ManagementError
+from federation.names import Names
 from federation.provision import PolicyDeclaration, UserDeclaration, password_hash
 
 
@@ -24,6 +25,33 @@ async def apply_users(api: ManagementApi, users: Iterable[UserDeclaration]) -> l
         except ManagementError as error:
             items.append(unchecked("user", user.name, error, "let its administrator make it"))
     return items
+
+
+async def guests_left_over(
+    api: ManagementApi, users: Collection[UserDeclaration], names: Names
+) -> list[Item]:
+    """Neighbours that still have rights here though no link of the file meets here. Only where
+    there are users of ours at all: elsewhere users are the administrator's.
+    """
+    if not users:
+        return []
+    try:
+        found = await api.get("vhosts", api.vhost, "permissions") or []
+    except ManagementError:
+        # Said already: without these rights, apply_users could do nothing either.
+        return []
+    wanted = {user.name for user in users}
+    return [
+        Item(
+            "rights",
+            one["user"],
+            Outcome.LEFT,
+            "no link of the file brings this neighbour here, and its rights are still there",
+            f"rabbitmqctl clear_permissions -p {api.vhost} {one['user']}",
+        )
+        for one in found
+        if one["user"].startswith(names.link_users_prefix) and one["user"] not in wanted
+    ]
 
 
 async def apply_policies(api: ManagementApi, policies: Iterable[PolicyDeclaration]) -> list[Item]:

@@ -118,6 +118,10 @@ class Names:
         """The user of a site's node at another site's broker: what the broker vouches for."""
         return self._made(f"link.{site}", "the name of the site")
 
+    @property
+    def link_users_prefix(self) -> str:
+        return f"{self.prefix}link."
+
     def application_user(self, site: str) -> str:
         """The user of the applications at a private broker."""
         return self._made(f"app.{site}", "the name of the site")
