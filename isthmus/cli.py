@@ -9,6 +9,7 @@ from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.down import down
 from isthmus.commands.publish import publish
+from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.status import status
 from isthmus.commands.up import up
@@ -20,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (validate, apply, up, down, status, uri, publish, consume, relay, demo):
+for command in (validate, apply, up, down, status, uri, publish, consume, relay, recover, demo):
     app.command()(command)
 
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -55,6 +56,7 @@ from relay.rabbit_egress import RabbitEgress, connect_egress
 from relay.rabbit_exchange import open_exchange
 from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.rabbit_log import StreamAddress as LogAddress
+from relay.recovery import Recovered, rebuild
 from relay.settlement import Settlement
 from relay.site_log import SiteLogError
 
@@ -115,6 +117,47 @@ class SiteNode:
         finally:
             store.close()
             self.stage = "stopped"
+
+    async def recover(self) -> Recovered:
+        """Make a new state folder from the log and the broker's mark; the former one is kept
+        beside it as `state.lost-N`. The node must not run. Raises StoreError, SiteLogError.
+        """
+        folder = self.folder / "state"
+        if folder.exists():
+            RocksdbStore(folder, TABLES, point_tables=POINT_TABLES).close()  # nobody else has it
+            number = 1
+            while (kept := self.folder / f"state.lost-{number}").exists():
+                number += 1
+            folder.rename(kept)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self.folder / "state.recovering"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        store = RocksdbStore(unfinished, TABLES, point_tables=POINT_TABLES)
+        try:
+            found = await self._rebuild(NodeState(store))
+        finally:
+            store.close()
+        unfinished.rename(folder)
+        return found
+
+    async def _rebuild(self, state: NodeState) -> Recovered:
+        writer = LogWriter(
+            self._open_log,
+            StateLogMemory(state),
+            LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
+            origin=self.cluster_id,
+        )
+        logging_task = asyncio.create_task(writer.run_forever(), name=f"{self.site}: log")
+        try:
+            await self._until(writer.running(), logging_task)
+            mark = await (await writer.connected()).load_mark()
+            state.begin(os.urandom(16))
+            barrier = Barrier(state.store, self._window_ms, meta_table=STATE)
+            context, _ = self._make_context(state, state.load(), writer, barrier, VoidTable())
+            return await rebuild(context, mark)
+        finally:
+            await writer.close()
+            await asyncio.gather(logging_task, return_exceptions=True)
 
     async def _run_with(self, state: NodeState) -> None:
         loaded = state.load()

@@ -1,0 +1,60 @@
+"""`isthmus recover FILE --site S`: a new state folder for a node that has lost its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from dedup.store import StoreError
+from federation.addresses import AddressError
+from federation.mesh_file import PasswordMissing
+from isthmus.address_book import address_book_or_exit
+from isthmus.commands.relay import site_folder
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+from relay.recovery import Recovered
+from relay.site_log import SiteLogError
+
+WITHIN_S = 3600.0
+
+
+def recover(
+    file: MeshFile,
+    site: Annotated[str, typer.Option("--site", help="The site whose state is lost.")],
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Rebuild a site's state from its log, after the folder was lost or an old copy put back.
+
+    What was delivered up to the mark in the broker is not delivered again; what lies past it is,
+    flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's broker
+    must run, its node must not (`isthmus up` leaves a node alone that has stopped with a reason,
+    and takes it up again after SIGHUP or a restart).
+    """
+    mesh = mesh_or_exit(file)
+    site_or_exit(file, mesh, site)
+    book = address_book_or_exit(mesh, state)
+
+    async def run() -> Recovered:
+        from relay.node import SiteNode
+
+        typer.echo(f"reading the log of {site} ...", err=True)
+        async with asyncio.timeout(WITHIN_S):
+            return await SiteNode(mesh, site, book, site_folder(state, site)).recover()
+
+    try:
+        found = asyncio.run(run())
+    except (StoreError, SiteLogError, AddressError, PasswordMissing, TimeoutError) as error:
+        typer.echo(f"not recovered: {error or 'no answer from the broker'}", err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+    typer.echo(
+        f"{site}: {found.batches} batches in the log; {found.settled_messages} messages count as "
+        f"delivered, {found.doubtful_messages} will be delivered flagged"
+    )
