@@ -91,8 +91,7 @@ class End(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def limit_receive_buffer(self, size_bytes: int) -> None:
-        """How much the kernel takes in advance of us. Without it a sender on loopback finds
-        megabytes of room before a line of 64 kbit/s, where a real WAN gives it none."""
+        """How much the kernel takes in advance of us."""
         if self._transport is not None and not self._transport.is_closing():
             self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 

@@ -12,6 +12,8 @@ from wan_proxy.end import End
 from wan_proxy.late_segments import LateSegments
 from wan_proxy.timer import call_not_before
 
+KERNEL_BUFFER_BYTES = 256 * 1024
+
 
 class Mark(enum.Enum):
     """What travels behind the bytes, and is late with them."""
@@ -171,7 +173,10 @@ class Stream:
         if self.is_black_hole:
             self.source.read(True)
             return
-        wanted = not self._direction.is_cut and self.sink is not None and self.sink.writable
+        wanted = not self._direction.is_cut and self.sink is not None
+        if self.sink is not None and not self.sink.writable:
+            # A sink that does not read fills the window of a long line; a short one has none.
+            wanted = wanted and not self._direction.condition.is_transparent
         if wanted and not self._direction.has_room:
             wanted = False
             self._direction.wait_for_room(self)
@@ -188,11 +193,16 @@ class Stream:
         self.regulate()
 
     def limit_kernel_buffer(self) -> None:
-        """Leaves the kernel's buffer before a rate cap at half a second of it."""
-        rate = self._direction.condition.rate_bits_per_s
-        if self.source is None or rate is None:
+        """Leaves the kernel's buffer at 256 KiB, or half a second of the rate if that is less.
+
+        Left alone it grows to tens of megabytes on loopback: a sender would find them free before
+        a line of 64 kbit/s, or after a cut, where a real WAN takes nothing any more.
+        """
+        if self.source is None:
             return
-        self.source.limit_receive_buffer(min(max(16 * 1024, int(rate / 16)), 4 * 1024 * 1024))
+        rate = self._direction.condition.rate_bits_per_s
+        size = KERNEL_BUFFER_BYTES if rate is None else int(rate / 16)
+        self.source.limit_receive_buffer(min(max(16 * 1024, size), KERNEL_BUFFER_BYTES))
 
     def swallow(self) -> None:
         """From now on a black hole, for what is under way too."""

@@ -16,7 +16,7 @@ async def eventually(condition: Callable[[], bool], what: str) -> None:
     """Waits until the condition holds; fails with `what` if it does not in time."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110 - any condition, of anyone
+            while not condition():
                 await asyncio.sleep(0.002)
     except TimeoutError:
         pytest.fail(f"not within {DEADLINE_S} s: {what}")
@@ -30,6 +30,13 @@ class Accepted:
         self.writer = writer
         self.received = bytearray()
         self.end: str | None = None
+
+    def stop_reading(self) -> None:
+        """Has the kernel hold a little, and then push back."""
+        connection = self.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        transport: asyncio.Transport = self.writer.transport  # type: ignore[assignment]
+        transport.pause_reading()
 
     async def record(self) -> None:
         try:

@@ -178,7 +178,7 @@ async def test_a_target_that_does_not_read_stops_only_its_own_connection(
     line = await open_line(proxy, target, LineCondition.both_ways(delay_ms=1, rate_bits_per_s=1e9))
     stuck, stuck_target = await linked(line, target, connect)
     other, other_target = await linked(line, target, connect)
-    stuck_target.reader._transport.pause_reading()
+    stuck_target.stop_reading()
     stuck.write(bytes(40_000_000))
     await eventually(lambda: line.statistics().outward.bytes_held > 4_000_000, "a full window")
     assert stuck.is_stuck()
