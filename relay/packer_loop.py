@@ -42,7 +42,7 @@ class PackerLoop:
         await self._decided.wait()
 
     async def run(self) -> None:
-        """Pack until `stop`. Raises ValueError for a record that cannot be read."""
+        """Pack until `stop`. Raises BadPackerRecord for a record that cannot be read."""
         written = self._parts.ledger.load()
         memory = PackerMemory(None if written is None else PackerRecord.decode(written))
         fruitless = 0

@@ -17,6 +17,12 @@ from relay.batch import BatchHeader, Entry
 RECORD_VERSION = 1
 
 
+class BadPackerRecord(ValueError):
+    """These bytes are no record that this node can read: of a newer node, or damaged. Without it
+    a packer still starts rightly, and flags what of the messages without identity comes back.
+    """
+
+
 class Acked(NamedTuple):
     """A flow's last batch whose messages may have been acknowledged on egress."""
 
@@ -63,11 +69,11 @@ class PackerRecord:
 
     @classmethod
     def decode(cls, data: bytes) -> PackerRecord:
-        """Raises ValueError for bytes that are no record of a version known here."""
+        """Raises BadPackerRecord."""
         try:
             told = json.loads(data)
             if told["version"] != RECORD_VERSION:
-                raise ValueError(f"a packer's record of version {told['version']}")
+                raise BadPackerRecord(f"a packer's record of version {told['version']}")
             return cls(
                 bytes.fromhex(told["incarnation"]),
                 int(told["end"]),
@@ -80,8 +86,8 @@ class PackerRecord:
                     for exchange, (incarnation, sequence) in told["acked"].items()
                 },
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a packer's record: {error!r}") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BadPackerRecord(f"not a packer's record: {error!r}") from error
 
 
 class PackedBatch(NamedTuple):

@@ -70,17 +70,6 @@ def digest_start(routing_key: bytes, properties: bytes) -> blake2b:
     return blake2b(b"".join((head, routing_key, properties)), digest_size=DIGEST_BYTES)
 
 
-class _Beginning:
-    """One place in the tail where what comes back may begin, and how far it has been followed."""
-
-    __slots__ = ("at", "logged")
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.logged: int | None = None
-        """How many of what came back are in the log, once the tail is used up."""
-
-
 class ReturnedPrefix:
     """Compares what one flow's egress hands out with the end of what the log has of that flow.
 
@@ -91,17 +80,26 @@ class ReturnedPrefix:
     def __init__(
         self, tail: Sequence[TailEntry], surely_unacked: int = 0, *, log_lost_tail: bool = False
     ) -> None:
-        self._tail = tail
-        self._digests = b"".join(entry.digest for entry in tail)
-        self._next_expiring = _next_expiring(tail)
-        self._known = frozenset(entry.digest for entry in tail)
+        size = len(tail)
+        self._size = size
+        self._places: dict[bytes, int] = {}
+        self._expiring = 0
+        for place, (digest, may_expire) in enumerate(tail):
+            self._places[digest] = self._places.get(digest, 0) | 1 << place
+            self._expiring |= may_expire << place
         self._new = Returned.MAYBE_LOST if log_lost_tail else Returned.NEW
-        least = 0 if log_lost_tail else min(surely_unacked, len(tail))
-        self._beginnings = [_Beginning(at) for at in range(len(tail) - least + 1)]
+        least = 0 if log_lost_tail else min(surely_unacked, size)
+        # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
+        # in a number: two thousand alike would else be four million steps.
+        self._may_be_next = self._past_expired((1 << (size - least + 1)) - 1)
         self._taken: list[bytes] = []  # digests of what has come and has no verdict yet
         self._judged = 0
+        self._fewest: int | None = None
+        """The least number of what came that used up the tail under some beginning."""
+        self._most = 0
         self._patient = True
-        self._scattered = False
+        self._over = False
+        self._note_used_up(0)
         self._over = not tail and not log_lost_tail
 
     @property
@@ -118,21 +116,19 @@ class ReturnedPrefix:
         """The next messages, all flagged `redelivered`. Verdicts for the oldest undecided ones."""
         if self._over:
             return [Returned.NEW] * len(digests)
+        came = self._judged + len(self._taken)
         self._taken.extend(digests)
-        if not self._scattered:
-            self._follow(digests)
+        for number, digest in enumerate(digests, came + 1):
+            fitting = self._may_be_next & self._places.get(digest, 0)
+            self._may_be_next = self._past_expired(fitting << 1)
+            self._note_used_up(number)
         return self._judge()
 
     def fresh(self) -> list[Returned]:
         """A message without the flag has come: all that was returned is here. Verdicts for the
         undecided ones; the fresh message itself is new, and so is all after it.
         """
-        # A beginning from which more should have come back is refuted now.
-        for beginning in self._beginnings:
-            if beginning.logged is None and self._rest_may_be_missing(beginning.at):
-                beginning.logged = self._judged + len(self._taken)
-        self._keep([one for one in self._beginnings if one.logged is not None])
-        self._patient = False
+        self._may_be_next = 0  # refuted: more should have come back
         verdicts = self._judge()
         self._over = True
         return verdicts
@@ -144,91 +140,48 @@ class ReturnedPrefix:
         self._patient = False
         return self._judge()
 
-    def _follow(self, digests: Sequence[bytes]) -> None:
-        came = b"".join(digests)
-        before = self._judged + len(self._taken) - len(digests)
-        alive = []
-        for beginning in self._beginnings:
-            if beginning.logged is not None or self._fits(beginning, digests, came, before):
-                alive.append(beginning)
-        self._keep(alive)
+    def _past_expired(self, places: int) -> int:
+        """These places, and those that come next if messages there have expired.
 
-    def _fits(
-        self, beginning: _Beginning, digests: Sequence[bytes], came: bytes, before: int
-    ) -> bool:
-        at = beginning.at
-        size = len(self._tail)
-        overlap = min(len(digests), size - at)
-        if self._next_expiring[at] >= at + overlap:
-            # Nothing that may be missing: one comparison of bytes.
-            start = at * DIGEST_BYTES
-            length = overlap * DIGEST_BYTES
-            if self._digests[start : start + length] != came[:length]:
-                return False
-            beginning.at = at + overlap
-            if beginning.at == size:
-                beginning.logged = before + overlap
-            return True
-        for number, digest in enumerate(digests):
-            while at < size and self._tail[at].digest != digest and self._tail[at].may_expire:
-                at += 1
-            if at == size:
-                beginning.logged = before + number
-                return True
-            if self._tail[at].digest != digest:
-                return False
-            at += 1
-        beginning.at = at
-        if at == size:
-            beginning.logged = before + len(digests)
-        return True
+        Adding a place to the run of ones that it lies in carries to the run's end.
+        """
+        expiring = self._expiring
+        return places | ((expiring + (places & expiring)) ^ expiring)
 
-    def _rest_may_be_missing(self, at: int) -> bool:
-        return all(entry.may_expire for entry in self._tail[at:])
+    def _note_used_up(self, came: int) -> None:
+        """Under some beginning the tail is used up by the first `came` messages: they are in the
+        log, what follows is not.
+        """
+        if self._may_be_next >> self._size & 1:
+            self._may_be_next &= ~(1 << self._size)
+            if self._fewest is None:
+                self._fewest = came
+            self._most = came
 
-    def _keep(self, alive: list[_Beginning]) -> None:
-        self._beginnings = alive
-        if not alive:
+    def _judge(self) -> list[Returned]:
+        came = self._judged + len(self._taken)
+        followed = self._may_be_next != 0
+        if not followed and self._fewest is None:
             # What comes back is not what the log says it should be: somebody purged the queue or
             # took messages from it, or a policy lets all of them expire. Then each message is
             # judged alone, and never as surely logged.
-            self._scattered = True
-
-    def _judge(self) -> list[Returned]:
-        if self._scattered:
             verdicts = [self._alone(digest) for digest in self._taken]
-            self._taken.clear()
-            self._judged += len(verdicts)
-            return verdicts
-        came = self._judged + len(self._taken)
-        counts = [came if one.logged is None else one.logged for one in self._beginnings]
-        surely, perhaps = min(counts), max(counts)
-        used_up = all(one.logged is not None for one in self._beginnings)
-        if used_up or not self._patient or surely == perhaps:
-            decided = came
         else:
-            decided = surely
-        verdicts = []
-        for number in range(self._judged, decided):
-            if number < surely:
-                verdicts.append(Returned.LOGGED)
-            elif number < perhaps:
-                verdicts.append(Returned.MAYBE_LOGGED)
-            else:
-                verdicts.append(self._new)
-        del self._taken[: decided - self._judged]
-        self._judged = max(self._judged, decided)
-        if used_up and self._new is Returned.NEW:
-            self._over = True
+            surely = came if self._fewest is None else self._fewest
+            perhaps = came if followed else self._most
+            certain = not followed or not self._patient
+            verdicts = [
+                Returned.LOGGED
+                if number < surely
+                else Returned.MAYBE_LOGGED
+                if number < perhaps
+                else self._new
+                for number in range(self._judged, came if certain else min(surely, came))
+            ]
+            self._over = not followed and self._new is Returned.NEW
+        del self._taken[: len(verdicts)]
+        self._judged += len(verdicts)
         return verdicts
 
     def _alone(self, digest: bytes) -> Returned:
-        return Returned.MAYBE_LOGGED if digest in self._known else self._new
-
-
-def _next_expiring(tail: Sequence[TailEntry]) -> list[int]:
-    """For every place: the next one from it on whose message may be missing."""
-    following = [len(tail)] * (len(tail) + 1)
-    for at in range(len(tail) - 1, -1, -1):
-        following[at] = at if tail[at].may_expire else following[at + 1]
-    return following
+        return Returned.MAYBE_LOGGED if digest in self._places else self._new

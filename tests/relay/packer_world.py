@@ -124,8 +124,7 @@ class PackerWorld:
                 "r1",
                 "relay",
                 tuple(
-                    PackedExchange(name, f"egress.{name}", identity=identity)
-                    for name in exchanges
+                    PackedExchange(name, f"egress.{name}", identity=identity) for name in exchanges
                 ),
             )
         )
@@ -200,9 +199,7 @@ class PackerWorld:
         whole: dict[bytes, list[int]] = {}
         for header in self.logged().headers:
             series.setdefault(header.name.series, []).append(header.name.sequence)
-            whole.setdefault(header.name.series.incarnation, []).append(
-                header.incarnation_sequence
-            )
+            whole.setdefault(header.name.series.incarnation, []).append(header.incarnation_sequence)
         for numbers in (*series.values(), *whole.values()):
             assert numbers == list(range(len(numbers)))
 

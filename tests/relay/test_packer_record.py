@@ -1,0 +1,26 @@
+"""What a packer leaves to its successor."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.packer_record import Acked, BadPackerRecord, PackerRecord
+
+
+def test_it_survives_being_written() -> None:
+    record = PackerRecord(
+        b"incarna1",
+        7,
+        "boot",
+        b"log id",
+        12,
+        5,
+        {"orders": Acked(b"incarna0", 3), "é": Acked(b"x", 0)},
+    )
+    assert PackerRecord.decode(record.encode()) == record
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":2}', b"\xff\xfe"])
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(BadPackerRecord):
+        PackerRecord.decode(data)
