@@ -23,8 +23,8 @@ from federation.broker_uri import (
 )
 from federation.credentials import Credentials
 from federation.mesh import BrokerAddress, Link, Mesh
-from federation.mesh_file import resolve_password
 from federation.names import Names
+from federation.passwords import resolve_password
 
 BROKERS_FILE = "brokers.json"
 _FORMAT = 1

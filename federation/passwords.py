@@ -1,0 +1,37 @@
+"""Where the password of a broker is: the mesh file says where, not what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class PasswordMissing(Exception):
+    """A password that is not where the mesh file says. Set it there, and start again."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(f"no password in {where}: {reason}")
+
+
+def resolve_password(password: str, environ: Mapping[str, str]) -> str:
+    """What `env:NAME`, `file:PATH` or a password in clear stands for. Raises PasswordMissing.
+
+    Of a file it is the first line.
+    """
+    if password.startswith("env:"):
+        name = password.removeprefix("env:")
+        if not environ.get(name):
+            raise PasswordMissing(f"the environment variable {name}", "it is not set")
+        return environ[name]
+    if password.startswith("file:"):
+        path = Path(password.removeprefix("file:"))
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PasswordMissing(f"the file {path}", str(error)) from error
+        if not lines or not lines[0]:
+            raise PasswordMissing(f"the file {path}", "its first line is empty")
+        return lines[0]
+    return password
