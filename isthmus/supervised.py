@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -171,6 +172,17 @@ class NodeProcess:
             return None  # of a process before this one
         port = told.get("admin_port")
         return port if isinstance(port, int) else None
+
+
+def site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
+    """The node of one site of a mesh, as `isthmus relay` runs it."""
+    words = ("relay", str(mesh_file), "--site", site, "--state", str(state))
+    return NodeProcess(
+        site,
+        (sys.executable, "-m", "isthmus", *words),
+        state / "logs" / f"{site}.log",
+        state / "sites" / site / "node.json",
+    )
 
 
 class BrokerProcess:

@@ -27,6 +27,7 @@ from isthmus.supervised import (
     NodeProcess,
     last_line,
     rotate,
+    site_node,
 )
 from isthmus.supervision import Policy
 from isthmus.supervisor import Plan, Supervisor, end_supervisor
@@ -476,6 +477,15 @@ async def test_leftovers_of_a_supervisor_are_ended_first(
     bench.supervise(bench.node("tokyo"))
     await bench.running("tokyo")
     assert orphan.wait(timeout=10) == -signal.SIGTERM
+
+
+def test_a_sites_node_is_the_relay_command_with_its_files_in_the_state_folder() -> None:
+    node = site_node(Path("mesh.yaml"), "paris", Path("state"))
+    assert node.command[1:] == (
+        *("-m", "isthmus", "relay", "mesh.yaml", "--site", "paris", "--state", "state"),
+    )
+    assert node.admin_file == Path("state/sites/paris/node.json")
+    assert node.log_file == Path("state/logs/paris.log")
 
 
 def test_a_log_is_moved_aside_when_it_has_grown(tmp_path: Path) -> None:
