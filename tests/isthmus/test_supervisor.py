@@ -123,7 +123,7 @@ class Bench:
             return child if child is not None and test(child) else None
 
         found: ChildRecord = await self._eventually(
-            met, lambda: f"{what}; it is {self.child(name)}", deadline_s=20
+            met, lambda: f"{what}; it is {self.child(name)}", deadline_s=60
         )
         return found
 
@@ -329,7 +329,7 @@ async def test_nodes_begin_after_their_broker_and_end_before_it(bench: Bench) ->
         now = record(bench.state)
         return now is not None and [child.state for child in now.children] == ["running"] * 2
 
-    await bench._eventually(both_run, "both run", deadline_s=20)
+    await bench._eventually(both_run, "both run", deadline_s=60)
     await bench.stop()
     assert told == [
         "broker starts",
