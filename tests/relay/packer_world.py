@@ -81,6 +81,9 @@ class Process:
     async def stop(self) -> None:
         """As SIGTERM does it."""
         self.packer.stop()
+        await self.log_closed_after_packer()
+
+    async def log_closed_after_packer(self) -> None:
         await self._tasks[1]
         await self.log.close()
         await self._tasks[0]
