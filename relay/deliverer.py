@@ -17,6 +17,7 @@ from relay.flow import FlowState
 from relay.flow_delivery import FlowDelivery
 from relay.flow_queue import Job
 from relay.local_exchange import LocalClosed, LocalExchange, LockHeld
+from relay.node_state import Commit
 from relay.retry import reconnect_delay_s
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,10 @@ class Deliverer:
     async def _meet(self, batch: LoggedBatch) -> None:
         """The next batch of the log: to its flow, if this site has anything to do with it."""
         context = self._context
-        context.voids.learn(batch.header)
+        if context.voids.learn(batch.header):
+            news = Commit()
+            news.void(batch.header.name.series.origin, batch.header.predecessors)
+            context.state.write(news)
         before = context.settlement.reader
         if not context.wants(batch) or batch.place.name in context.settled:
             context.settlement.met(batch.place)

@@ -21,7 +21,7 @@ from dedup.rocksdb_store import RocksdbStore
 from federation.addresses import AddressBook
 from federation.mesh import Mesh
 from federation.names import Names
-from relay.batch import BatchHeader
+from relay.batch import BatchHeader, Predecessor
 from relay.boot import boot_id
 from relay.deliverer import Connection, Deliverer
 from relay.delivery_context import (
@@ -187,7 +187,10 @@ class SiteNode:
         logging_task: asyncio.Task[None],
     ) -> None:
         barrier = Barrier(state.store, self._window_ms, meta_table=STATE)
-        voids = VoidTable()
+        voids = VoidTable(
+            (void.origin, Predecessor(incarnation, void.end))
+            for incarnation, void in loaded.voids.items()
+        )
         settled = loaded.settled
         packer = self.packer = self._make_packer(state, writer, voids)
         tasks = [
@@ -196,7 +199,15 @@ class SiteNode:
         ]
         context, connection = self._make_context(state, loaded, writer, barrier, voids)
         deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
-        links = self.links = NodeLinks(self, state, writer, voids)
+        links = self.links = NodeLinks(
+            self.mesh,
+            self.site,
+            self.book,
+            state,
+            writer,
+            voids,
+            lambda data, reason: self._bad_records.put_nowait((-1, data, reason)),
+        )
         housekeeping = self.housekeeping = Housekeeping(
             state=state,
             writer=writer,
@@ -238,7 +249,6 @@ class SiteNode:
             await asyncio.gather(
                 *(t for t in tasks if t is not logging_task), return_exceptions=True
             )
-            await links.close()
 
     # -- making the stages -------------------------------------------------------------------
 

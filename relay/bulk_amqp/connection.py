@@ -186,6 +186,10 @@ class Connection(asyncio.Protocol):
         finally:
             give_up.cancel()
 
+    def abort(self, reason: str) -> None:
+        """Drop the socket at once, with all that it still holds; idempotent."""
+        self._finish(ConnectionLost(0, reason))
+
     async def wait_closed(self) -> ConnectionClosed:
         """Wait until the connection is closed, by whomever; gives the reason."""
         return await asyncio.shield(self._closed)

@@ -1,0 +1,150 @@
+"""Drives one link's receiver: its machine, its connection, and the appends to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from relay.link_receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
+from relay.link_sender_task import MOST_WAIT_S, Clock
+from relay.link_transport import Carried, LinkConnector, LinkEnd, LinkTransportError
+from relay.link_wire import Send
+from relay.log_writer import Appended, LogWriter
+from relay.retry import reconnect_delay_s
+from relay.site_log import LogRefused
+
+log = logging.getLogger(__name__)
+
+
+class LinkReceiverTask:
+    """Runs one link's receiver until cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: LinkReceiver,
+        connector: LinkConnector,
+        writer: LogWriter,
+        quarantine: Callable[[bytes, str], None],
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self._connector = connector
+        self._writer = writer
+        self._quarantine = quarantine
+        self._clock = clock
+        self._random = random
+        self._end: LinkEnd | None = None
+        self._closed: str | None = None
+        self._wake = asyncio.Event()
+        self._run_id = b""
+
+    async def run(self) -> None:
+        """Connect, and again whenever the connection goes."""
+        failures = 0
+        try:
+            while True:
+                await self._writer.running()
+                try:
+                    self._end = await self._connector.connect()
+                except LinkTransportError as error:
+                    self._do(self.machine.disconnected(error.reason))
+                    await asyncio.sleep(reconnect_delay_s(failures, self._random))
+                    failures += 1
+                    continue
+                began = self._clock.now()
+                reason = await self._one_connection(self._end)
+                failures = 0 if self._clock.now() - began > 10 else failures + 1
+                log.info("link %s, receiving: %s", self.name, reason)
+                await asyncio.sleep(reconnect_delay_s(failures, self._random))
+        finally:
+            self._do(self.machine.closing())
+            if self._end is not None:
+                await self._end.close()
+
+    async def _one_connection(self, end: LinkEnd) -> str:
+        machine, clock = self.machine, self._clock
+        self._closed = None
+        end.listen(self)
+        self._look_at_log()
+        self._do(machine.connected(clock.now()))
+        try:
+            while self._closed is None:
+                self._wake.clear()
+                self._look_at_log()
+                self._do(machine.tick(clock.now(), clock.wall_ms()))
+                due = machine.wakeup()
+                wait = MOST_WAIT_S if due is None else min(MOST_WAIT_S, due - clock.now())
+                try:
+                    async with asyncio.timeout(max(0.0, wait)):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await end.close()
+        self._do(machine.disconnected(self._closed))
+        return self._closed
+
+    def _look_at_log(self) -> None:
+        """Tell the machine of a new run of the log, or that there is none."""
+        run = self._writer.run
+        if run is None:
+            if self._run_id:
+                self._run_id = b""
+                self._do(self.machine.log_lost("this site's log is away"))
+            return
+        if run.id != self._run_id:
+            self._run_id = run.id
+            run.ended.add_done_callback(lambda _: self._wake.set())
+            facts = LogFacts(run.id, run.log_id, lambda: self._writer.logged.encode())
+            self._do(self.machine.log_opened(facts, self._clock.now()))
+
+    def _do(self, actions: Sequence[ReceiverAction]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame):
+                    if self._end is not None:
+                        self._end.send(frame)
+                case Append(header, data, session, number):
+                    appending = self._writer.append_nowait(header, data)
+                    appending.add_done_callback(partial(self._appended, session, number, data))
+                case Quarantine(data, reason):
+                    log.error("link %s: quarantined: %s", self.name, reason)
+                    self._quarantine(data, reason)
+
+    def _appended(
+        self, session: int, number: int, data: bytes, appending: asyncio.Future[Appended]
+    ) -> None:
+        if appending.cancelled():
+            return
+        error = appending.exception()
+        if isinstance(error, LogRefused):
+            # It will never fit this log: kept for a person, and the link goes on.
+            self._quarantine(data, str(error))
+        elif error is not None:
+            self._wake.set()  # the log's connection is gone; `_look_at_log` ends the session
+            return
+        known = error is None and appending.result() is Appended.ALREADY_LOGGED
+        clock = self._clock
+        self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
+        self._wake.set()
+
+    # -- LinkListener ------------------------------------------------------------------------
+
+    def on_frames(self, frames: Sequence[Carried]) -> None:
+        clock = self._clock
+        self._look_at_log()
+        for sender, frame in frames:
+            self._do(self.machine.frame(sender, frame, clock.now(), clock.wall_ms()))
+        self._wake.set()
+
+    def on_nobody(self, head: bytes) -> None:
+        """Acks are not mandatory: nothing is returned."""
+
+    def on_closed(self, reason: str) -> None:
+        self._closed = reason
+        self._wake.set()

@@ -1,0 +1,194 @@
+"""All links that begin or end at one site: made from the mesh, run, and reported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any
+
+from federation.addresses import AddressBook, vouched_user
+from federation.mesh import Link, Mesh
+from federation.names import Names
+from relay.forwarding import forwarding_for
+from relay.incarnation import VoidTable
+from relay.ledger_rows import Stage
+from relay.link_lag import LogTotals
+from relay.link_receiver import LinkReceiver
+from relay.link_receiver_task import LinkReceiverTask
+from relay.link_sender import LinkSender
+from relay.link_sender_task import LinkSenderTask
+from relay.link_settings import LinkSettings
+from relay.log_reader import LogGap, PlaceLost
+from relay.log_writer import LogWriter
+from relay.node_bindings import StateLinkMemory
+from relay.node_state import NodeState
+from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.site_log import LogClosed
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class NodeLinks:
+    """One site's. Senders start later than receivers: see `node`."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        site: str,
+        book: AddressBook,
+        state: NodeState,
+        writer: LogWriter,
+        voids: VoidTable,
+        quarantine: Callable[[bytes, str], None],
+    ) -> None:
+        self._mesh = mesh
+        self._site = site
+        self._book = book
+        self._names = Names(mesh.name)
+        self._settings = LinkSettings()
+        self._writer = writer
+        self._clock = SystemClock()
+        self._totals = LogTotals()
+        self._random = random.Random()
+        self._receivers = {
+            link: self._make_receiver(link, quarantine) for link in mesh.links_to(site)
+        }
+        self._senders = {
+            link: self._make_sender(link, state, voids) for link in mesh.links_from(site)
+        }
+
+    def stages(self) -> Iterable[tuple[Stage, str]]:
+        """(stage, neighbour) of each link, for the ledger's idle rows."""
+        for link in self._senders:
+            yield Stage.LINKED_OUT, link.receiver
+        for link in self._receivers:
+            yield Stage.LINKED_IN, link.sender
+
+    async def run_receivers(self) -> None:
+        await _run_all(task.run() for task in self._receivers.values())
+
+    async def run_senders(self) -> None:
+        await _run_all([self._watch_totals(), *(t.run() for t in self._senders.values())])
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The figures of the links that begin here."""
+        told = []
+        for link, task in self._senders.items():
+            machine, lag = task.machine, task.lag
+            told.append(
+                {
+                    "from": link.sender,
+                    "to": link.receiver,
+                    "state": machine.state.value,
+                    "reason": task.failure or machine.reason,
+                    "lag_messages": lag.messages,
+                    "lag_bytes": lag.bytes,
+                    "lag_seconds": round(lag.seconds, 3),
+                    **{
+                        field.name: _plain(getattr(machine.counters, field.name))
+                        for field in fields(machine.counters)
+                    },
+                }
+            )
+        return told
+
+    async def _watch_totals(self) -> None:
+        """Count what the log has, for lag: a reader that only looks at headers."""
+        reader = self._writer.reader(None, name="totals")
+        try:
+            while True:
+                try:
+                    for batch in await reader.next_batches():
+                        self._totals.observe(batch.header, self._clock.now())
+                except LogGap as gap:
+                    reader.rewind(gap.place)
+                except PlaceLost:
+                    reader.rewind(None)
+                except LogClosed:
+                    return
+        finally:
+            await reader.close()
+
+    def _make_sender(self, link: Link, state: NodeState, voids: VoidTable) -> LinkSenderTask:
+        memory = StateLinkMemory(state, link.name)
+        machine = LinkSender(
+            forwarding=forwarding_for(self._mesh, link),
+            receiver_user=vouched_user(self._mesh, link, link.receiver),
+            own_log=b"",
+            position=memory.load(),
+            random=self._random.random,
+            random_bytes=os.urandom,
+            is_void=voids.is_void,
+            settings=self._settings,
+        )
+        return LinkSenderTask(
+            link.name,
+            machine,
+            RabbitLinkConnector(self._address(link)),
+            self._writer,
+            memory,
+            self._totals,
+            self._clock,
+            self._random.random,
+            voids.is_undecided,
+        )
+
+    def _make_receiver(
+        self, link: Link, quarantine: Callable[[bytes, str], None]
+    ) -> LinkReceiverTask:
+        machine = LinkReceiver(
+            own=self._mesh.sites[link.receiver].cluster_id,
+            neighbour=self._mesh.sites[link.sender].cluster_id,
+            sender_user=vouched_user(self._mesh, link, link.sender),
+            settings=self._settings,
+        )
+        return LinkReceiverTask(
+            link.name,
+            machine,
+            RabbitLinkConnector(self._address(link)),
+            self._writer,
+            quarantine,
+            self._clock,
+            self._random.random,
+        )
+
+    def _address(self, link: Link) -> LinkEndAddress:
+        """How this site's end reaches the link's meeting broker."""
+        names, receives = self._names, link.receiver == self._site
+        amqp = self._book.link_end(link, self._site)
+        data, acks = names.link_data(link), names.link_acks(link)
+        return LinkEndAddress(
+            uri=amqp.uri,
+            user=amqp.user,
+            sends_to=acks if receives else data,
+            hears_from=data if receives else acks,
+            queue=names.receiver_queue(link) if receives else names.sender_queue(link),
+            is_receiver=receives,
+            queue_bytes=2 * self._settings.window_bytes,
+            name=f"isthmus link {link.name} at {self._site}",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Fit for JSON."""
+    return dict(value) if isinstance(value, dict) else value
+
+
+async def _run_all(runs: Iterable[Any]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for run in runs:
+            group.create_task(run)
+        # A site without links in this direction still has its task.
+        group.create_task(asyncio.Event().wait())

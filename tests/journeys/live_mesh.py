@@ -1,0 +1,257 @@
+"""A whole mesh on real brokers: a virtual host a site, real node processes, real traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from federation.addresses import AddressBook, PrivateBroker, write_private_brokers
+from federation.credentials import load_or_make
+from federation.mesh import Mesh
+from federation.mesh_file import load_mesh
+from federation.names import Names
+from isthmus.broker_config import BrokerUser
+from isthmus.commands.apply import apply_sites
+from isthmus.status_report import status_of
+from tests.invariants import check_site
+from tests.journeys.traffic import TrafficSink, TrafficSource, until
+from tests.live_brokers import Vhost
+
+
+class LiveMesh:
+    """Made by the `live_mesh` fixture. `document` is the mesh file as a dictionary; its name and
+    its sites are filled in if they are missing.
+    """
+
+    def __init__(self, folder: Path, document: dict[str, Any], vhosts: dict[str, Vhost]) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.file = folder / "mesh.yaml"
+        self.vhosts = vhosts
+        self.document = {"mesh": f"t{secrets.token_hex(3)}", "outage_window": "72h", **document}
+        self.document.setdefault("sites", {name: {} for name in vhosts})
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.sources: dict[str, TrafficSource] = {}
+        self.sinks: dict[str, TrafficSink] = {}
+
+    # -- set-up ------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Write the file, make users, apply."""
+        self.write()
+        self.state.mkdir(parents=True, exist_ok=True)
+        mesh = self.mesh
+        credentials = load_or_make(self.state, mesh)
+        write_private_brokers(
+            self.state,
+            {
+                site: PrivateBroker(
+                    vhost.amqp_port,
+                    vhost.stream_port,
+                    vhost.broker.spec.management_port,
+                    vhost=vhost.name,
+                )
+                for site, vhost in self.vhosts.items()
+            },
+        )
+        names = Names(mesh.name)
+        for site, vhost in self.vhosts.items():
+            await vhost.add_user(
+                BrokerUser(names.admin_user(site), credentials.of(site).admin, ("administrator",))
+            )
+        await self.apply()
+
+    def write(self) -> None:
+        self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
+
+    async def apply(self) -> None:
+        reports = await apply_sites(self.book, list(self.mesh.sites), self.state)
+        faults = [fault for report in reports for fault in report.faults]
+        assert not faults, faults
+
+    @property
+    def mesh(self) -> Mesh:
+        return load_mesh(self.file)
+
+    @property
+    def book(self) -> AddressBook:
+        mesh = self.mesh
+        from federation.addresses import read_private_brokers
+
+        return AddressBook(
+            mesh, load_or_make(self.state, mesh), read_private_brokers(self.state), os.environ
+        )
+
+    def uri(self, site: str) -> str:
+        return self.book.application(site).uri
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def start(self, *groups: Sequence[str]) -> None:
+        """Start a process for each group of sites; without any: one process for all sites."""
+        for group in groups or [list(self.mesh.sites)]:
+            command = [sys.executable, "-m", "isthmus", "relay", str(self.file)]
+            for site in group:
+                command += ["--site", site]
+            command += ["--state", str(self.state)]
+            log = (self.folder / f"{group[0]}.log").open("ab")
+            process = subprocess.Popen(
+                ("setpriv", "--pdeathsig", "KILL", "--", *command), stdout=log, stderr=log
+            )
+            log.close()
+            for site in group:
+                self.processes[site] = process
+
+    def start_each(self) -> None:
+        """A process a site."""
+        self.start(*([site] for site in self.mesh.sites))
+
+    async def running(self, sites: Iterable[str] = (), *, within_s: float = 60) -> None:
+        """Wait until these sites (default: all) and all links between them run."""
+        wanted = set(sites) or set(self.mesh.sites)
+        said = ""
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    told = (await status_of(self.mesh, self.state)).told
+                    parts = [(name, told["sites"][name]) for name in wanted]
+                    parts += [
+                        (f"{link['from']}->{link['to']}", link)
+                        for link in told["links"]
+                        if link["from"] in wanted and link["to"] in wanted
+                    ]
+                    waiting = [
+                        f"{name}: {part['state']} {part.get('reason', '')}"
+                        for name, part in parts
+                        if part["state"] != "running"
+                    ]
+                    if not waiting:
+                        return
+                    said = "; ".join(waiting)
+                    self._raise_if_ended()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise TimeoutError(f"not running after {within_s} s: {said}\n{self.logs()}") from None
+
+    def _raise_if_ended(self) -> None:
+        for site, process in self.processes.items():
+            if process.poll() is not None:
+                raise AssertionError(f"node of {site} ended: {process.returncode}\n{self.logs()}")
+
+    def kill(self, site: str, number: int = signal.SIGKILL) -> None:
+        self.processes[site].send_signal(number)
+        if number == signal.SIGKILL:
+            self.processes[site].wait()
+
+    def stop(self, site: str, *, within_s: float = 15) -> int:
+        """SIGTERM; the exit code."""
+        process = self.processes[site]
+        process.terminate()
+        return process.wait(within_s)
+
+    async def status(self) -> dict[str, Any]:
+        return (await status_of(self.mesh, self.state)).told
+
+    def logs(self) -> str:
+        """The last lines of every node."""
+        return "\n".join(
+            f"--- {file.name}\n" + "\n".join(file.read_text().splitlines()[-15:])
+            for file in sorted(self.folder.glob("*.log"))
+        )
+
+    # -- traffic -----------------------------------------------------------------------------
+
+    async def listen(self, sites: Iterable[str] = (), exchange: str = "orders") -> None:
+        """A sink at each of these sites (default: all)."""
+        for site in sites or self.mesh.sites:
+            declared = self.mesh.exchanges[exchange]
+            sink = TrafficSink(self.uri(site), self.cluster(site), declared.delivers_to)
+            await sink.start()
+            self.sinks[site] = sink
+
+    def source(self, site: str, exchange: str = "orders") -> TrafficSource:
+        if site not in self.sources:
+            self.sources[site] = TrafficSource(self.uri(site), self.cluster(site), exchange)
+        return self.sources[site]
+
+    def cluster(self, site: str) -> str:
+        return self.mesh.sites[site].cluster_id
+
+    async def publish_everywhere(self, count: int, **how: Any) -> None:
+        await asyncio.gather(*(self.source(site).publish(count, **how) for site in self.mesh.sites))
+
+    def missing(self) -> dict[str, int]:
+        """How many messages each sink still waits for."""
+        counts = {}
+        for site, sink in self.sinks.items():
+            have = {(m.origin, m.number) for m in sink.arrived}
+            counts[site] = sum(
+                (source.origin, number) not in have
+                for source in self.sources.values()
+                if source.origin != sink.site
+                for number in source.confirmed
+            )
+        return counts
+
+    async def arrived(self, *, within_s: float = 60) -> None:
+        """Wait until every sink has every confirmed message of the other sites."""
+        await until(
+            lambda: not any(self.missing().values()),
+            lambda: f"missing after {within_s} s: {self.missing()}\n{self.logs()}",
+            within_s,
+        )
+
+    def check(self, **how: Any) -> None:
+        """The invariants at every sink, for what came from elsewhere."""
+        for sink in self.sinks.values():
+            published = {
+                source.origin: {**source.confirmed, **source.indeterminate}
+                for source in self.sources.values()
+                if source.origin != sink.site
+            }
+            arrived = sink.from_others()
+            got = {(m.origin, m.number) for m in arrived}
+            for source in self.sources.values():
+                if source.origin in published:
+                    for number in source.indeterminate:
+                        if (source.origin, number) not in got:
+                            del published[source.origin][number]
+            check_site(sink.site, arrived, published, **how)
+
+    async def close(self) -> None:
+        for sink in self.sinks.values():
+            await sink.close()
+        for process in set(self.processes.values()):
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in set(self.processes.values()):
+            try:
+                process.wait(12)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def node_rss_mb(pid: int) -> float:
+    """Resident memory of a process, MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
+
+
+def node_json(mesh: LiveMesh, site: str) -> dict[str, Any]:
+    """What the node says of where it answers."""
+    told: dict[str, Any] = json.loads((mesh.state / "sites" / site / "node.json").read_text())
+    return told

@@ -1,0 +1,54 @@
+"""Whatever the graph: every message exactly once at every other site, in order, none back home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.journeys.conftest import MeshFactory
+
+FOUR = ("paris", "tokyo", "sydney", "lima")
+FIVE = (*FOUR, "oslo")
+TREE = ("root", "left", "right", "ll", "lr", "rl", "rr")
+
+
+def both_ways(*pairs: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "topology": "custom",
+        "links": [{"from": a, "to": b, "both": True} for a, b in pairs],
+    }
+
+
+GRAPHS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "ring one way": (FOUR, {"topology": "ring"}),
+    "ring both ways": (FOUR, {"topology": "ring", "both": True}),
+    "complete": (FOUR, {"topology": "complete"}),
+    "tree of seven": (
+        TREE,
+        both_ways(
+            *[("root", "left"), ("root", "right"), ("left", "ll")],
+            *[("left", "lr"), ("right", "rl"), ("right", "rr")],
+        ),
+    ),
+    "five meshed": (
+        FIVE,
+        both_ways(*[(a, b) for i, a in enumerate(FIVE) for b in FIVE[i + 1 :]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+async def test_every_message_once_at_every_other_site(live_mesh: MeshFactory, graph: str) -> None:
+    sites, document = GRAPHS[graph]
+    mesh = await live_mesh(*sites, **document)
+    await mesh.listen()
+    mesh.start()
+    await mesh.running()
+    await mesh.publish_everywhere(1000)
+    await mesh.arrived()
+    mesh.check(most_flags=0)
+    packed = sum(site["packed"] for site in (await mesh.status())["sites"].values())
+    assert packed == 1000 * len(sites)
+    for link in (await mesh.status())["links"]:
+        assert link["resent"] == 0, link

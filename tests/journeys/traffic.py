@@ -1,0 +1,220 @@
+"""Applications of the journeys: confirmed publishers and counting consumers, on the bulk path."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+
+from relay.bulk_amqp import (
+    BulkAmqpError,
+    Connection,
+    Consumer,
+    Delivery,
+    Message,
+    Publisher,
+    connect,
+)
+from relay.bulk_amqp.content_header import (
+    DELIVERY_MODE,
+    MESSAGE_ID,
+    NONE_PRESENT,
+    header,
+    rewrite,
+)
+from relay.bulk_amqp.field_table import entry, long_integer, long_string
+from tests.invariants import Arrived
+
+CHUNK = 100
+_NAMESPACE = uuid.UUID(int=1)
+
+
+def message_id(origin: str, number: int) -> str:
+    return str(uuid.uuid5(_NAMESPACE, f"{origin}/{number}"))
+
+
+def properties(origin: str, number: int, *, with_id: bool = True) -> bytes:
+    """Persistent, with who sent it and which one it is in the headers."""
+    fields = entry(b"origin", long_string(origin.encode())) + entry(b"number", long_integer(number))
+    changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
+    if with_id:
+        changes[MESSAGE_ID] = message_id(origin, number).encode()
+    return rewrite(NONE_PRESENT, changes, fields)
+
+
+class TrafficSource:
+    """Publishes numbered messages at one site; `confirmed` has the bodies the broker took."""
+
+    def __init__(
+        self, uri: str, origin: str, exchange: str = "orders", key: bytes = b"order.new"
+    ) -> None:
+        self.origin = origin
+        self.confirmed: dict[int, bytes] = {}
+        self.indeterminate: dict[int, bytes] = {}
+        """Sent, and never answered: may arrive or not."""
+        self._uri = uri
+        self._exchange = exchange
+        self._key = key
+        self._next = 0
+
+    async def publish(
+        self,
+        count: int,
+        *,
+        size: int = 64,
+        per_second: float = 0.0,
+        with_id: bool = True,
+        again_after_failure: bool = False,
+    ) -> None:
+        """Publish so many more; returns when all are confirmed.
+
+        With `again_after_failure`, what was not answered when a connection broke stays
+        indeterminate and the rest goes on over a new one.
+        """
+        end = self._next + count
+        loop = asyncio.get_running_loop()
+        began, first = loop.time(), self._next
+        while self._next < end:
+            try:
+                connection = await connect(self._uri, name=f"source {self.origin}")
+            except (BulkAmqpError, OSError):
+                if not again_after_failure:
+                    raise
+                await asyncio.sleep(0.2)
+                continue
+            try:
+                publisher = Publisher(await connection.channel())
+                await publisher.start()
+                while self._next < end:
+                    if per_second:
+                        due = began + (self._next - first) / per_second
+                        await asyncio.sleep(max(0.0, due - loop.time()))
+                    whole = await self._chunk(
+                        publisher, min(CHUNK, end - self._next), size, with_id
+                    )
+                    if not whole:
+                        break
+            except BulkAmqpError:
+                if not again_after_failure:
+                    raise
+            finally:
+                await connection.close()
+            if self._next < end and not again_after_failure:
+                raise ConnectionError(f"publishing at {self.origin} was cut short")
+
+    async def _chunk(self, publisher: Publisher, count: int, size: int, with_id: bool) -> bool:
+        numbers = range(self._next, self._next + count)
+        bodies = [f"{self.origin}/{n} ".encode().ljust(size, b".") for n in numbers]
+        messages: Sequence[Message] = [
+            (self._exchange, self._key, properties(self.origin, n, with_id=with_id), body)
+            for n, body in zip(numbers, bodies, strict=True)
+        ]
+        publication = publisher.publish_many(messages)
+        self._next += count
+        outcome = await publisher.wait(publication)
+        unknown = {sequence - outcome.first for sequence in (*outcome.unknown, *outcome.nacked)}
+        for index, (number, body) in enumerate(zip(numbers, bodies, strict=True)):
+            kept = self.indeterminate if index in unknown else self.confirmed
+            kept[number] = body
+        return not unknown
+
+
+class TrafficSink:
+    """A durable queue at one site and everything that ever came out of it."""
+
+    def __init__(
+        self, uri: str, site: str, exchange: str = "orders", key: str = "#", queue: str = ""
+    ) -> None:
+        self.site = site
+        self.arrived: list[Arrived] = []
+        self.raw: list[Delivery] = []
+        self.keep_raw = False
+        self.queue = queue or f"sink.{exchange}"
+        self._uri = uri
+        self._exchange = exchange
+        self._key = key
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def declare(self, **arguments: object) -> None:
+        connection = await connect(self._uri, name=f"sink {self.site}")
+        channel = await connection.channel()
+        await channel.declare_queue(self.queue, durable=True, arguments=dict(arguments))
+        await channel.bind_queue(self.queue, self._exchange, self._key)
+        await connection.close()
+
+    async def start(self) -> None:
+        """Declare the queue and consume, over a new connection whenever one ends."""
+        await self.declare()
+        self.resume()
+
+    def resume(self) -> None:
+        self._task = asyncio.create_task(self._consume(), name=f"sink {self.site}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
+
+    def from_others(self) -> list[Arrived]:
+        """What the mesh brought: the site's own messages are its broker's business."""
+        return [message for message in self.arrived if message.origin != self.site]
+
+    async def _consume(self) -> None:
+        while True:
+            try:
+                self._connection = await connect(self._uri, name=f"sink {self.site}")
+                channel = await self._connection.channel()
+                taker = _Taker(self)
+                taker.consumer = Consumer(channel, self.queue, taker.take)
+                await taker.consumer.start(prefetch=2000)
+                await self._connection.wait_closed()
+            except (BulkAmqpError, OSError):
+                await asyncio.sleep(0.2)
+
+    def note(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.arrived.append(_arrived(delivery))
+        if self.keep_raw:
+            self.raw += deliveries
+
+
+class _Taker:
+    """Notes what one consumer brings, and acknowledges it."""
+
+    consumer: Consumer
+
+    def __init__(self, sink: TrafficSink) -> None:
+        self._sink = sink
+
+    def take(self, deliveries: list[Delivery]) -> None:
+        self._sink.note(deliveries)
+        self.consumer.ack(deliveries[-1][0])
+
+
+def _arrived(delivery: Delivery) -> Arrived:
+    _, _, _, _, raw, body = delivery
+    origin = header(raw, b"origin")
+    number = header(raw, b"number")
+    path = header(raw, b"x-mesh-path")
+    return Arrived(
+        origin[5:].decode() if origin else "",
+        int.from_bytes(number[1:], "big", signed=True) if number else -1,
+        header(raw, b"x-mesh-redelivered") is not None,
+        tuple(path[5:].decode().split(",")) if path else (),
+        body,
+    )
+
+
+async def until(
+    condition: Callable[[], bool], what: str | Callable[[], str], within_s: float
+) -> None:
+    """Wait for it; a TimeoutError with `what` if it does not come about."""
+    loop = asyncio.get_running_loop()
+    limit = loop.time() + within_s
+    while not condition():
+        if loop.time() > limit:
+            raise TimeoutError(what if isinstance(what, str) else what())
+        await asyncio.sleep(0.02)
