@@ -1,6 +1,7 @@
 #!/bin/sh
-# Writes requirements.lock and requirements-audit.lock from pyproject.toml, with hashes, for every
-# platform and every Python from 3.11 on. Needs uv.
+# Writes requirements.lock, requirements-audit.lock and docker/requirements.lock (what a node alone
+# needs) from pyproject.toml, with hashes, for every platform and every Python from 3.11 on.
+# Needs uv.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,3 +22,4 @@ lock() {
 
 lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
+lock docker/requirements.lock --constraint requirements.lock "$@"

@@ -1,0 +1,137 @@
+"""The container files agree with each other, with the mesh file and with the commands.
+
+There may be no container engine here: what is held is everything that can be told without one.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from federation.broker_uri import parse_amqp, parse_management, parse_stream
+from federation.mesh import Mesh
+from federation.mesh_file import read_mesh
+from isthmus.broker_config import enabled_plugins
+from isthmus.cli import app
+
+TOP = Path(__file__).parents[2]
+DOCKER = TOP / "docker"
+IN_CONTAINER = "/etc/isthmus/mesh.yaml"
+
+
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DOCKER / "compose.yaml").read_text())
+
+
+@pytest.fixture
+def mesh() -> Mesh:
+    reading = read_mesh(DOCKER / "mesh.yaml")
+    assert reading.problems == ()
+    assert reading.mesh is not None
+    return reading.mesh
+
+
+def command_of(service: dict[str, Any]) -> str:
+    """The service's command, after having been parsed as `isthmus` itself does."""
+    name, *words = service["command"].split()
+    command = typer.main.get_command(app).commands[name]
+    command.make_context(name, list(words))
+    assert words[0] == IN_CONTAINER
+    assert f"./mesh.yaml:{IN_CONTAINER}:ro" in service["volumes"]
+    return service["command"]
+
+
+def test_every_site_has_a_broker_that_its_addresses_name(compose, mesh):
+    for name, site in mesh.sites.items():
+        broker = compose["services"][name]
+        assert broker["image"].startswith("rabbitmq:4.0")
+        assert broker["hostname"] == name
+        assert site.broker is not None
+        assert (parse_amqp(site.broker.amqp).host, parse_amqp(site.broker.amqp).port) == (
+            name,
+            5672,
+        )
+        assert (parse_stream(site.broker.stream).host) == name
+        assert (parse_management(site.broker.management).host) == name
+        user = broker["environment"]["RABBITMQ_DEFAULT_USER"]
+        assert parse_amqp(site.broker.amqp).user == user
+
+
+def test_every_site_has_a_node_that_serves_it(compose, mesh):
+    nodes = [each for each in compose["services"] if each.endswith("-node")]
+    assert sorted(nodes) == sorted(f"{site}-node" for site in mesh.sites)
+    for site in mesh.sites:
+        node = compose["services"][f"{site}-node"]
+        assert f" --site {site} " in command_of(node)
+        assert f"{site}-state:/var/lib/isthmus" in node["volumes"]
+        port = re.search(r"--admin-port (\d+)", node["command"])[1]
+        assert f"127.0.0.1:{port}/health" in node["healthcheck"]["test"][-1]
+
+
+def test_the_brokers_are_declared_before_a_node_starts(compose, mesh):
+    services = compose["services"]
+    assert command_of(services["apply"]).startswith("apply ")
+    assert set(services["apply"]["depends_on"]) == set(mesh.sites)
+    for site in mesh.sites:
+        waits_for = services[f"{site}-node"]["depends_on"]["apply"]
+        assert waits_for == {"condition": "service_completed_successfully"}
+
+
+def test_every_volume_is_declared_and_every_mounted_file_is_there(compose):
+    for service in compose["services"].values():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (DOCKER / source).is_file()
+            else:
+                assert source in compose["volumes"]
+
+
+def test_no_two_services_publish_the_same_port_and_none_beyond_this_machine(compose):
+    published = [port for each in compose["services"].values() for port in each.get("ports", ())]
+    assert len({port.rpartition(":")[0] for port in published}) == len(published) == 6
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_no_password_is_written_down(compose):
+    for service in compose["services"].values():
+        for name, value in service["environment"].items():
+            if "PASS" in name:
+                assert value.startswith("${RELAY_PASSWORD:?")
+
+
+def test_the_containers_run_the_plugins_that_private_brokers_run():
+    assert (DOCKER / "enabled_plugins").read_text() == enabled_plugins()
+
+
+def test_the_image_holds_every_package_and_what_it_is_built_from():
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    let_in = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.*)$", dockerfile, re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    for needed in [package.removesuffix("*") for package in packages] + ["pyproject.toml"]:
+        assert needed in copied
+    for source in copied:
+        assert (TOP / source).exists()
+        assert f"!{source}" in let_in
+
+
+def test_the_image_gets_the_versions_that_are_tested():
+    def versions(lock: Path) -> set[str]:
+        return set(re.findall(r"^[a-z0-9.-]+==[^ ]+", lock.read_text(), re.MULTILINE))
+
+    node = versions(DOCKER / "requirements.lock")
+    assert node < versions(TOP / "requirements.lock")
+    assert not any(each.startswith(("pytest==", "mypy==")) for each in node)
