@@ -40,8 +40,20 @@ class Outcome:
 class Publication:
     """One range of sequence numbers on its way; ``outcome`` is there when it is done."""
 
-    __slots__ = ("_above", "_nacked", "_returned", "first", "last", "low", "messages", "outcome",
-                 "sent_at", "size")  # fmt: skip
+    __slots__ = (
+        "_above",
+        "_nacked",
+        "_returned",
+        "bytes_open",
+        "first",
+        "last",
+        "low",
+        "messages",
+        "messages_open",
+        "outcome",
+        "sent_at",
+        "size",
+    )
 
     def __init__(
         self, first: int, last: int, size: int, sent_at: float, messages: Sequence[Message] | None
@@ -52,6 +64,8 @@ class Publication:
         self.sent_at = sent_at  # seconds, by the caller's clock
         self.messages = messages  # kept only while returns may come (mandatory)
         self.low = first - 1  # answered up to here, without a gap
+        self.messages_open = last - self.low  # as counted by the ledger
+        self.bytes_open = size
         self.outcome: Outcome | None = None
         self._above: set[int] = set()
         self._nacked: list[int] = []
@@ -68,19 +82,17 @@ class Publication:
             sequence > self.low and sequence not in self._above and sequence not in self._returned
         )
 
-    def answer_one(self, sequence: int, positive: bool) -> bool:
-        """True if this was the last answer missing."""
+    def answer_one(self, sequence: int, positive: bool) -> None:
         if sequence <= self.low or sequence in self._above:
-            return False
+            return
         if not positive:
             self._nacked.append(sequence)
         if sequence != self.low + 1:
             self._above.add(sequence)
-            return False
+            return
         self.low = sequence
         if self._above:
             self._raise_low()
-        return self.low == self.last
 
     def answer_up_to(self, sequence: int, positive: bool) -> None:
         sequence = min(sequence, self.last)
@@ -125,6 +137,8 @@ class ConfirmLedger:
 
     def __init__(self) -> None:
         self.next_sequence = 1
+        self.unconfirmed_messages = 0
+        self.unconfirmed_bytes = 0  # on the wire; averaged inside a partly answered publication
         self._open: list[Publication] = []  # ascending; done ones leave at once
         self._last_returned = 0
 
@@ -139,6 +153,8 @@ class ConfirmLedger:
         self.next_sequence = first + count
         publication = Publication(first, first + count - 1, size, now, messages)
         self._open.append(publication)
+        self.unconfirmed_messages += count
+        self.unconfirmed_bytes += size
         return publication
 
     def answered(self, positive: bool, tags: Iterable[tuple[int, int]]) -> list[Publication]:
@@ -157,24 +173,23 @@ class ConfirmLedger:
                 singles.append(tag)
             else:
                 up_to = max(up_to, tag or self.next_sequence - 1)  # tag 0: all there are
-        done: list[Publication] = []
+        touched: list[Publication] = []
         for publication in self._open:
             if publication.first > up_to:
                 break
             publication.answer_up_to(up_to, positive)
-            if publication.low == publication.last:
-                done.append(publication)
+            touched.append(publication)
         held: Publication | None = None
         for tag in singles:
             if tag <= up_to:
                 continue
             if held is None or not held.first <= tag <= held.last:
                 held = self._holding(tag)
-            if held is not None and held.answer_one(tag, positive):
-                done.append(held)
-        if done:
-            self._drop(done)
-        return done
+                if held is None:
+                    continue
+                touched.append(held)
+            held.answer_one(tag, positive)
+        return self._settle(touched)
 
     def returned(
         self, exchange: str, routing_key: bytes, properties: bytes, body: bytes
@@ -208,19 +223,8 @@ class ConfirmLedger:
         ended, self._open = self._open, []
         for publication in ended:
             publication.conclude()
+        self.unconfirmed_messages = self.unconfirmed_bytes = 0
         return ended
-
-    @property
-    def unconfirmed_messages(self) -> int:
-        return sum(publication.unanswered for publication in self._open)
-
-    @property
-    def unconfirmed_bytes(self) -> int:
-        """Bytes on the wire without an answer; averaged inside a partly answered publication."""
-        return sum(
-            publication.size * publication.unanswered // (publication.last - publication.first + 1)
-            for publication in self._open
-        )
 
     def oldest_unconfirmed_age(self, now: float) -> float:
         """Seconds since the oldest publication without all its answers was sent; 0 if none."""
@@ -232,16 +236,31 @@ class ConfirmLedger:
             return None
         return self._open[index]
 
-    def _drop(self, done: list[Publication]) -> None:
-        for publication in done:
-            publication.conclude()
-        open_ = self._open
-        leading = 0
-        while leading < len(open_) and open_[leading].outcome is not None:
-            leading += 1
-        del open_[:leading]
-        if leading < len(done):
-            self._open = [p for p in open_ if p.outcome is None]
+    def _settle(self, touched: list[Publication]) -> list[Publication]:
+        """Count again what was touched (some may stand there twice); gives what is now done."""
+        done: list[Publication] = []
+        for publication in touched:
+            if publication.outcome is None:
+                self._count(publication)
+                if publication.low == publication.last:
+                    publication.conclude()
+                    done.append(publication)
+        if done:
+            open_ = self._open
+            leading = 0
+            while leading < len(open_) and open_[leading].outcome is not None:
+                leading += 1
+            del open_[:leading]
+            if leading < len(done):
+                self._open = [p for p in open_ if p.outcome is None]
+        return done
+
+    def _count(self, publication: Publication) -> None:
+        left = publication.unanswered
+        size = publication.size * left // (publication.last - publication.first + 1)
+        self.unconfirmed_messages += left - publication.messages_open
+        self.unconfirmed_bytes += size - publication.bytes_open
+        publication.messages_open, publication.bytes_open = left, size
 
     def _returnable(self, after: int) -> Iterator[tuple[Publication, int, Message]]:
         for publication in self._open:

@@ -96,59 +96,70 @@ def header(properties: bytes, name: bytes) -> bytes | None:
     return None if table is None else field_table.value(table, name)
 
 
-def rewrite(
-    properties: bytes,
-    changes: Mapping[int, bytes | int | None],
-    add_headers: bytes = b"",
-) -> bytes:
-    """The properties with some set (a value) or taken out (None); headers go through the others.
+class Rewriter:
+    """Makes the same changes to the properties of many messages: prepared once, then cheap.
 
-    ``add_headers``: encoded entries (``field_table.entry``), put behind those that are there.
+    ``changes``: properties to set (a value) or to take out (None); headers go through the other
+    argument. ``add_headers``: encoded entries (``field_table.entry``), put behind those there are.
     Values that AMQP cannot carry raise Misuse.
     """
-    flags = properties_present(properties)
-    touched = HEADERS if add_headers else 0
-    for which in changes:
-        if which == HEADERS or which not in _SIZES:
-            raise Misuse(f"{which:#06x} is no property that can be set here")
-        touched |= which
-    parts: list[bytes] = [b""]
-    copied_to = 2
-    at = 2
-    try:
-        for which, size in _walk(flags | touched):
-            start = at
-            if flags & which:
-                if size == _SHORT:
-                    at += 1 + properties[at]
-                elif size == _LONG:
-                    at += 4 + _LENGTH.unpack_from(properties, at)[0]
-                else:
-                    at += size
-            if not touched & which:
-                continue
-            parts.append(properties[copied_to:start])
-            copied_to = at
-            if which == HEADERS:
-                old = properties[start + 4 : at]
-                parts.append(_LENGTH.pack(len(old) + len(add_headers)))
-                parts.append(old)
-                parts.append(add_headers)
-                flags |= which
-                continue
-            value = changes[which]
+
+    __slots__ = ("_add_headers", "_set", "_taken_out", "_values")
+
+    def __init__(self, changes: Mapping[int, bytes | int | None], add_headers: bytes = b"") -> None:
+        self._set = HEADERS if add_headers else 0
+        self._taken_out = 0
+        self._values: dict[int, bytes] = {}
+        self._add_headers = add_headers
+        for which, value in changes.items():
+            if which == HEADERS or which not in _SIZES:
+                raise Misuse(f"{which:#06x} is no property that can be set here")
             if value is None:
-                flags &= ~which
+                self._taken_out |= which
             else:
-                parts.append(_encoded(which, size, value))
-                flags |= which
-    except (IndexError, struct.error):
-        raise MalformedProperties("a property is cut short", at) from None
-    if at != len(properties):
-        raise MalformedProperties("the properties do not end where their lengths say", at)
-    parts.append(properties[copied_to:])
-    parts[0] = _FLAGS.pack(flags)
-    return b"".join(parts)
+                self._set |= which
+                self._values[which] = _encoded(which, value)
+
+    def rewrite(self, properties: bytes) -> bytes:
+        """The changed properties; every byte that is not spoken of stays."""
+        new_flags, steps = _plan(properties_present(properties), self._set, self._taken_out)
+        parts: list[bytes] = [new_flags]
+        at = copied_to = 2
+        try:
+            for which, size, is_there, is_kept in steps:
+                start = at
+                if is_there:
+                    if size == _SHORT:
+                        at += 1 + properties[at]
+                    elif size == _LONG:
+                        at += 4 + _LENGTH.unpack_from(properties, at)[0]
+                    else:
+                        at += size
+                    if is_kept:
+                        continue
+                if copied_to < start:
+                    parts.append(properties[copied_to:start])
+                copied_to = at
+                if which == HEADERS:
+                    added = self._add_headers
+                    parts.append(_LENGTH.pack(max(at - start - 4, 0) + len(added)))
+                    parts.append(properties[start + 4 : at])
+                    parts.append(added)
+                elif which in self._values:
+                    parts.append(self._values[which])
+        except (IndexError, struct.error):
+            raise MalformedProperties("a property is cut short", at) from None
+        if at != len(properties):
+            raise MalformedProperties("the properties do not end where their lengths say", at)
+        parts.append(properties[copied_to:])
+        return b"".join(parts)
+
+
+def rewrite(
+    properties: bytes, changes: Mapping[int, bytes | int | None], add_headers: bytes = b""
+) -> bytes:
+    """One message's properties, changed as ``Rewriter`` says."""
+    return Rewriter(changes, add_headers).rewrite(properties)
 
 
 def without_headers(
@@ -216,7 +227,21 @@ def _span(properties: bytes, sought: int) -> tuple[int, int] | None:
     return start, at
 
 
-def _encoded(which: int, size: int, value: bytes | int) -> bytes:
+@lru_cache(maxsize=1024)
+def _plan(
+    flags: int, to_set: int, to_take_out: int
+) -> tuple[bytes, tuple[tuple[int, int, bool, bool], ...]]:
+    """The flags afterwards, and (property, size, is it there, is it kept) in wire order."""
+    changed = to_set | to_take_out
+    steps = tuple(
+        (which, size, bool(flags & which), not changed & which)
+        for which, size in _walk(flags | to_set)
+    )
+    return _FLAGS.pack((flags | to_set) & ~to_take_out), steps
+
+
+def _encoded(which: int, value: bytes | int) -> bytes:
+    size = _SIZES[which]
     if size == _SHORT:
         if not isinstance(value, bytes) or len(value) > 255:
             raise Misuse(f"property {which:#06x} is a string of at most 255 bytes")

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pamqp import base as pamqp_base
-from pamqp import exceptions as pamqp_exceptions
 from pamqp import frame as pamqp_frame
 
 from relay.bulk_amqp.errors import UnexpectedFrame
@@ -339,7 +338,7 @@ class FrameReader:
             self._close_batches(channel)
             try:
                 _, _, decoded = pamqp_frame.unmarshal(data[position - 7 : stop + 1])
-            except (pamqp_exceptions.PAMQPException, ValueError, struct.error, IndexError) as error:
+            except Exception as error:  # whatever a decoder makes of bytes that are not AMQP
                 raise UnexpectedFrame(502, f"a method that cannot be decoded: {error}") from error
             if not isinstance(decoded, pamqp_base.Frame):
                 raise UnexpectedFrame(502, "a method frame without a method")
