@@ -1,8 +1,8 @@
 """A process's health, status and metrics over HTTP, on loopback.
 
-    GET /health    200 while the event loop turns; what the supervisor watches
-    GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
-    GET /metrics   the same figures as Prometheus text
+GET /health    200 while the event loop turns; what the supervisor watches
+GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
+GET /metrics   the same figures as Prometheus text
 """
 
 from __future__ import annotations
