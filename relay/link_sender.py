@@ -235,7 +235,7 @@ class LinkSender:
         due = min(self._pulse_at, session.heard_at + self._patience.silence())
         window = session.window
         if session.arrived < window.last_sent:
-            due = min(due, session.progress_at + self._patience.time_out(window.outstanding_bytes))
+            due = min(due, self._progress_due(session))
         if self._unsaved:
             due = min(due, self._saved_at + self._settings.save_s)
         return due
@@ -364,12 +364,9 @@ class LinkSender:
             session.progress_at = session.heard_at = now
         self._blocked = line.blocked
         window = session.window
-        if (
-            session.arrived < window.last_sent
-            and now - session.progress_at >= self._patience.time_out(window.outstanding_bytes)
-        ):
+        if session.arrived < window.last_sent and now >= self._progress_due(session):
             return self._time_out(now, "no progress")
-        if now - session.heard_at >= self._patience.silence():
+        if now >= session.heard_at + self._patience.silence():
             return self._time_out(now, "the receiver is silent")
         actions: list[SenderAction] = []
         if now >= self._pulse_at:
@@ -385,6 +382,12 @@ class LinkSender:
     def stop(self, now: float) -> list[SenderAction]:
         """The node goes: end the session and keep what is known."""
         return self._give_up(now, "stopped")
+
+    # Sums of a time and a span, and never differences, are compared with the time: so what is due
+    # at `wakeup` is due in the tick that comes then, whatever the rounding.
+
+    def _progress_due(self, session: _Session) -> float:
+        return session.progress_at + self._patience.time_out(session.window.outstanding_bytes)
 
     # Asking
 
@@ -544,7 +547,7 @@ class LinkSender:
         self._save_if_due(now, actions)
 
     def _save_if_due(self, now: float, actions: list[SenderAction], at_once: bool = False) -> None:
-        if not self._unsaved or (not at_once and now - self._saved_at < self._settings.save_s):
+        if not self._unsaved or (not at_once and now < self._saved_at + self._settings.save_s):
             return
         position = self.position
         assert position is not None

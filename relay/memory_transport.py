@@ -41,8 +41,11 @@ class MemoryMeeting:
     is whether new connections can be made. `tamper_data` and `tamper_acks` see every frame.
     """
 
-    def __init__(self, schedule: Schedule, *, queue_bytes: int = 16 * MIB) -> None:
+    def __init__(
+        self, schedule: Schedule, *, queue_bytes: int = 17 * MIB, heartbeats_s: float = 20.0
+    ) -> None:
         self.schedule = schedule
+        self.heartbeats_s = heartbeats_s
         self.queue_bytes = queue_bytes
         self.reachable = True
         self.cut_sender = False
@@ -258,8 +261,10 @@ class MemoryEnd:
             return
         self._closed = reason
         self._in.clear()
-        if not self._meeting.is_cut(self):
-            # Behind a cut the broker hears nothing of it until its heartbeats fail.
+        if self._meeting.is_cut(self):
+            # The broker hears nothing of it until its heartbeats fail.
+            self._later(self._meeting.heartbeats_s, lambda: self._meeting.gone(self))
+        else:
             self._meeting.gone(self)
         listener = self._listener
         if listener is not None:
