@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pamqp import base as pamqp_base
 from pamqp import commands
-from pamqp.common import Arguments
+from pamqp.common import FieldValue
 
 from relay.bulk_amqp.errors import BulkAmqpError, ChannelClosed, Misuse, UnexpectedFrame
 from relay.bulk_amqp.frame_reader import Confirms, Delivery, Returned
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
     from relay.bulk_amqp.connection import Connection
 
 _Answer = TypeVar("_Answer", bound=pamqp_base.Frame)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredQueue:
+    """A queue as the broker told of it; it chose ``queue`` itself if no name was given."""
+
+    queue: str
+    message_count: int  # ready ones, without those that are delivered but not settled
+    consumer_count: int
 
 
 class DeliveryTaker(Protocol):
@@ -91,20 +102,22 @@ class Channel:
         exclusive: bool = False,
         auto_delete: bool = False,
         passive: bool = False,
-        arguments: Arguments | None = None,
-    ) -> commands.Queue.DeclareOk:
-        """Answers with ``queue`` (the broker's choice if empty), ``message_count`` and
-        ``consumer_count``."""
-        return await self.request(
+        arguments: Mapping[str, FieldValue] | None = None,
+    ) -> DeclaredQueue:
+        """Make a queue, or (``passive``) only ask for it."""
+        answer = await self.request(
             commands.Queue.Declare(
                 queue=queue,
                 durable=durable,
                 exclusive=exclusive,
                 auto_delete=auto_delete,
                 passive=passive,
-                arguments=arguments or {},
+                arguments=dict(arguments or {}),
             ),
             commands.Queue.DeclareOk,
+        )
+        return DeclaredQueue(
+            answer.queue or "", answer.message_count or 0, answer.consumer_count or 0
         )
 
     async def bind_queue(
@@ -113,11 +126,14 @@ class Channel:
         exchange: str,
         routing_key: str = "",
         *,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         await self.request(
             commands.Queue.Bind(
-                queue=queue, exchange=exchange, routing_key=routing_key, arguments=arguments or {}
+                queue=queue,
+                exchange=exchange,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
             ),
             commands.Queue.BindOk,
         )
@@ -128,11 +144,14 @@ class Channel:
         exchange: str,
         routing_key: str = "",
         *,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         await self.request(
             commands.Queue.Unbind(
-                queue=queue, exchange=exchange, routing_key=routing_key, arguments=arguments or {}
+                queue=queue,
+                exchange=exchange,
+                routing_key=routing_key,
+                arguments=dict(arguments or {}),
             ),
             commands.Queue.UnbindOk,
         )
@@ -161,7 +180,7 @@ class Channel:
         auto_delete: bool = False,
         internal: bool = False,
         passive: bool = False,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         await self.request(
             commands.Exchange.Declare(
@@ -171,7 +190,7 @@ class Channel:
                 auto_delete=auto_delete,
                 internal=internal,
                 passive=passive,
-                arguments=arguments or {},
+                arguments=dict(arguments or {}),
             ),
             commands.Exchange.DeclareOk,
         )
@@ -188,14 +207,14 @@ class Channel:
         source: str,
         routing_key: str = "",
         *,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         await self.request(
             commands.Exchange.Bind(
                 destination=destination,
                 source=source,
                 routing_key=routing_key,
-                arguments=arguments or {},
+                arguments=dict(arguments or {}),
             ),
             commands.Exchange.BindOk,
         )
@@ -206,14 +225,14 @@ class Channel:
         source: str,
         routing_key: str = "",
         *,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         await self.request(
             commands.Exchange.Unbind(
                 destination=destination,
                 source=source,
                 routing_key=routing_key,
-                arguments=arguments or {},
+                arguments=dict(arguments or {}),
             ),
             commands.Exchange.UnbindOk,
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pamqp import commands
-from pamqp.common import Arguments
+from pamqp.common import FieldValue
 
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.errors import AckOutOfOrder, BulkAmqpError, ConsumerCancelled, Misuse
@@ -51,7 +51,7 @@ class Consumer:
         *,
         prefetch: int = 2000,
         exclusive: bool = False,
-        arguments: Arguments | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         """Begin. ``prefetch``: most unsettled deliveries (a quorum queue of 3.10 allows 2000).
 
@@ -70,7 +70,7 @@ class Consumer:
                 queue=self.queue,
                 consumer_tag=self.consumer_tag,
                 exclusive=exclusive,
-                arguments=arguments or {},
+                arguments=dict(arguments or {}),
             ),
             commands.Basic.ConsumeOk,
         )
@@ -84,7 +84,12 @@ class Consumer:
         self._settle(BASIC_NACK, tag, multiple, _REQUEUE if requeue else 0)
 
     def pause(self) -> None:
-        """Stop reading the socket: for all that the connection carries, confirms included."""
+        """Stop reading the socket: for all that the connection carries, confirms included.
+
+        For short breaths. A broker with more to send ends the connection when none of it was
+        taken for 30 s (seen on RabbitMQ 3.10; heartbeats do not help). Whoever must wait longer
+        leaves deliveries unsettled instead: the prefetch limit then stops the broker.
+        """
         self.channel.connection.pause_reading(self)
 
     def resume(self) -> None:

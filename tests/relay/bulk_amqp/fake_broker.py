@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
@@ -78,17 +79,17 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def fake_broker(script: Script) -> AsyncIterator[str]:
+async def fake_broker(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Serve ``script`` to each client; gives the URI. A script that fails fails the test."""
     tasks: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.append(asyncio.ensure_future(_run(script, Client(reader, writer))))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"amqp://user:secret@127.0.0.1:{port}/v"
+        yield f"{'amqps' if tls else 'amqp'}://user:secret@127.0.0.1:{port}/v"
     finally:
         server.close()
         for task in tasks:
@@ -101,7 +102,7 @@ async def fake_broker(script: Script) -> AsyncIterator[str]:
 async def _run(script: Script, client: Client) -> None:
     try:
         await script(client)
-    except (ConnectionError, asyncio.IncompleteReadError):
+    except (OSError, asyncio.IncompleteReadError):
         return  # the client left, as many tests want it to
     finally:
         client.writer.close()

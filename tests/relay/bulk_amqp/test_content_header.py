@@ -47,11 +47,15 @@ def length(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
+def tagged(tag: bytes, size: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=size, max_size=size).map(lambda data: tag + data)
+
+
 names = st.binary(max_size=12)
 scalars = st.one_of(
     st.just(b"V"),
     *(
-        st.binary(min_size=size, max_size=size).map(lambda data, tag=tag: tag + data)
+        tagged(tag, size)
         for tag, size in (
             (b"t", 1), (b"b", 1), (b"B", 1), (b"s", 2), (b"u", 2), (b"I", 4), (b"i", 4),
             (b"f", 4), (b"D", 5), (b"l", 8), (b"L", 8), (b"d", 8), (b"T", 8),
@@ -88,8 +92,8 @@ def property_blocks(
             table = draw(tables)
             parts.append(length(b"".join(field_table.entry(*pair) for pair in table)))
         elif which in NUMBERS:
-            known[which] = draw(st.integers(0, 256 ** NUMBERS[which] - 1))
-            parts.append(known[which].to_bytes(NUMBERS[which], "big"))
+            known[which] = number = draw(st.integers(0, 256 ** NUMBERS[which] - 1))
+            parts.append(number.to_bytes(NUMBERS[which], "big"))
         else:
             known[which] = text = draw(st.binary(max_size=40))
             parts.append(bytes([len(text)]) + text)
@@ -236,7 +240,7 @@ def test_arbitrary_bytes_raise_the_declared_error_and_no_other(block: bytes, whi
         lambda: field_table.check(block),
     ):
         with suppress(MalformedProperties):
-            act()  # type: ignore[no-untyped-call]
+            act()
 
 
 @given(property_blocks(), st.data())

@@ -88,7 +88,7 @@ async def publish_all(publisher: Publisher, messages: list[Message]) -> list[Out
 
 @pytest.mark.parametrize("arguments", [{}, QUORUM], ids=["classic", "quorum"])
 async def test_ten_thousand_messages_come_once_in_order_and_byte_for_byte(
-    connected: Connect, eventually: Eventually, arguments: dict[str, object]
+    connected: Connect, eventually: Eventually, arguments: dict[str, str]
 ) -> None:
     channel = await (await connected()).channel()
     await channel.declare_exchange("orders", "topic")
@@ -188,7 +188,7 @@ def every_property() -> bytes:
 
 @pytest.mark.parametrize("arguments", [{}, QUORUM], ids=["classic", "quorum"])
 async def test_every_property_and_nested_headers_come_byte_for_byte(
-    connected: Connect, eventually: Eventually, arguments: dict[str, object]
+    connected: Connect, eventually: Eventually, arguments: dict[str, str]
 ) -> None:
     channel = await (await connected()).channel()
     await channel.declare_queue("q", durable=True, arguments=arguments)
@@ -387,7 +387,7 @@ async def test_topology_can_be_made_and_unmade(connected: Connect) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, QUORUM], ids=["classic", "quorum"])
 async def test_a_consumer_hears_that_its_queue_was_deleted(
-    connected: Connect, eventually: Eventually, arguments: dict[str, object]
+    connected: Connect, eventually: Eventually, arguments: dict[str, str]
 ) -> None:
     connection = await connected()
     channel = await connection.channel()
