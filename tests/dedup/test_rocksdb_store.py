@@ -186,6 +186,7 @@ async def test_a_failed_sync_tells_everyone_who_waits(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_a_big_table_is_cleared_at_once_and_its_files_go(tmp_path: Path) -> None:
     store = RocksdbStore(tmp_path / "state", ["t", "u"], point_tables=frozenset({"t"}))
     for batch in range(200):
