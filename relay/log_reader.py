@@ -81,6 +81,7 @@ class LogReader:
         self._search_first: int | None = None
         self._search_end = -1
         self._epoch = 0
+        self._sent_back = 0
         self._stale: list[LogCursor] = []
         self._closed = False
 
@@ -88,6 +89,13 @@ class LogReader:
     def place(self) -> Place | None:
         """The batch given last, or where it was told to begin; None: the log's start."""
         return self._place
+
+    @property
+    def sent_back(self) -> int:
+        """How often it was sent to another place than the one it had come to: what it gives next
+        may hold, before what is known from it, what was never given.
+        """
+        return self._sent_back
 
     @property
     def is_hot(self) -> bool:
@@ -133,6 +141,9 @@ class LogReader:
     def rewind(self, place: Place | None) -> None:
         """Give next what follows `place` (None: from the log's start)."""
         self._epoch += 1
+        here = self._place.name if self._place else None
+        if here != (place.name if place else None):
+            self._sent_back += 1
         self._place = place
         self._hot = None
         self._pending.clear()

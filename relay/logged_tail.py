@@ -1,8 +1,8 @@
 """The last messages of each flow that the own log has: what egress may hand out again.
 
-Fed with the own batches in log order, while they are appended and when the log is read back. As
-many a flow as a consumer may hold unacknowledged. Batches are kept as they are, compressed, and
-opened only when somebody asks; beyond a budget the oldest are reduced to digests at once.
+As many a flow as a consumer may hold unacknowledged, as digests. Made when an incarnation begins,
+by reading the log twice: first the headers alone, since what makes a batch void may stand behind
+it and void messages must not take the places of others; then the batches that are needed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from relay.batch import BatchHeader, BatchKind, BatchName, Flow
 from relay.batch_format import decode_entries
 from relay.fragments import message_of
 from relay.returned_prefix import PREFETCH, TailEntry, digest_start, message_digest
-
-BUDGET_BYTES = 8 * 1024 * 1024
-"""Compressed bytes kept, of all flows together. The hot tail mostly keeps the same objects."""
 
 VoidRule: TypeAlias = Callable[[bytes, int], bool]
 """(incarnation, whole-incarnation sequence) -> does that batch count?"""
@@ -27,23 +24,52 @@ AckedUpTo: TypeAlias = Callable[[BatchName], bool]
 """May messages of that batch have been acknowledged on egress?"""
 
 
+class _Seen(NamedTuple):
+    offset: int
+    messages: int
+    incarnation: bytes
+    whole_sequence: int
+
+
+class TailSearch:
+    """The first reading: finds which batches make up the tails."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Flow, list[_Seen]] = {}
+
+    def take(self, offset: int, header: BatchHeader) -> None:
+        """The next own batch of the log, void or not."""
+        if header.kind is BatchKind.MESSAGES:
+            count = header.entry_count
+        elif header.kind is BatchKind.FRAGMENT:
+            count = 0  # which can only make the place an earlier one
+        else:
+            return
+        series = header.name.series
+        self._seen.setdefault(series.flow, []).append(
+            _Seen(offset, count, series.incarnation, header.incarnation_sequence)
+        )
+
+    def first_needed(self, counts: VoidRule) -> dict[Flow, int]:
+        """By flow, the offset from which on its last messages stand."""
+        needed: dict[Flow, int] = {}
+        for flow, seen in self._seen.items():
+            wanted = PREFETCH
+            for one in reversed(seen):
+                if wanted <= 0:
+                    break
+                if counts(one.incarnation, one.whole_sequence):
+                    needed[flow] = one.offset
+                    wanted -= one.messages
+        return needed
+
+
 @dataclass(slots=True)
 class _Logged:
-    """One batch: either its bytes, or the digests of its messages."""
+    """One batch's messages, or the last piece of a message in pieces."""
 
     name: BatchName
-    whole_sequence: int
-    count: int
-    data: bytes = b""
-    digests: tuple[TailEntry, ...] | None = None
-
-    def entries(self) -> tuple[TailEntry, ...]:
-        if self.digests is None:
-            return tuple(
-                TailEntry(message_digest(e.routing_key, e.properties, e.body), e.deadline_ms != 0)
-                for e in decode_entries(self.data)
-            )
-        return self.digests
+    entries: tuple[TailEntry, ...]
 
 
 @dataclass(slots=True)
@@ -58,27 +84,47 @@ class _Pieces:
 class LoggedTail:
     """The tails of all flows of one origin. Only batches that came off egress are kept."""
 
-    def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
-        self._budget = budget_bytes
+    def __init__(self) -> None:
         self._flows: dict[Flow, deque[_Logged]] = {}
         self._counts: dict[Flow, int] = {}
         self._pieces: dict[Flow, _Pieces] = {}
-        self._bytes = 0
-        self._taken: dict[bytes, int] = {}  # by incarnation, the last whole sequence
 
     def add(self, header: BatchHeader, data: bytes) -> None:
-        """The next own batch in log order. One that is known already is not taken twice.
+        """The next own batch in log order, not a void one.
 
-        Raises BadBatch for bytes that cannot be opened.
+        Raises BadBatch for bytes that cannot be opened, FragmentMismatch.
         """
-        incarnation = header.name.series.incarnation
-        if header.incarnation_sequence <= self._taken.get(incarnation, -1):
-            return
-        self._taken[incarnation] = header.incarnation_sequence
         if header.kind is BatchKind.MESSAGES:
-            self._keep(_Logged(header.name, header.incarnation_sequence, header.entry_count, data))
+            entries = tuple(
+                TailEntry(message_digest(e.routing_key, e.properties, e.body), e.deadline_ms != 0)
+                for e in decode_entries(data)
+            )
+            self._keep(_Logged(header.name, entries))
         elif header.kind is BatchKind.FRAGMENT:
             self._add_piece(header, data)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """Those that have messages here."""
+        return list(self._flows)
+
+    def last_name(self, flow: Flow) -> BatchName | None:
+        """The name of the flow's last batch; None if the tail has none."""
+        tail = self._flows.get(flow)
+        return tail[-1].name if tail else None
+
+    def entries(self, flow: Flow) -> list[TailEntry]:
+        """The flow's last messages, oldest first."""
+        return [entry for logged in self._flows.get(flow, ()) for entry in logged.entries]
+
+    def after(self, flow: Flow, acknowledged: AckedUpTo) -> int:
+        """How many of the last messages stand in batches of which none was acknowledged."""
+        count = 0
+        for logged in reversed(self._flows.get(flow, ())):
+            if acknowledged(logged.name):
+                break
+            count += len(logged.entries)
+        return count
 
     def _add_piece(self, header: BatchHeader, data: bytes) -> None:
         flow = header.name.series.flow
@@ -98,65 +144,13 @@ class LoggedTail:
         if seen.next_piece == pieces:
             del self._pieces[flow]
             whole = TailEntry(seen.digest.digest(), entry.deadline_ms != 0)
-            self._keep(_Logged(header.name, header.incarnation_sequence, 1, b"", (whole,)))
+            self._keep(_Logged(header.name, (whole,)))
 
     def _keep(self, logged: _Logged) -> None:
         flow = logged.name.series.flow
         tail = self._flows.setdefault(flow, deque())
         tail.append(logged)
-        count = self._counts.get(flow, 0) + logged.count
-        self._bytes += len(logged.data)
-        while count - tail[0].count >= PREFETCH:
-            gone = tail.popleft()
-            count -= gone.count
-            self._bytes -= len(gone.data)
+        count = self._counts.get(flow, 0) + len(logged.entries)
+        while count - len(tail[0].entries) >= PREFETCH:
+            count -= len(tail.popleft().entries)
         self._counts[flow] = count
-        if self._bytes > self._budget:
-            self._reduce()
-
-    def _reduce(self) -> None:
-        """Open the older half of every flow's kept bytes, and keep digests only."""
-        for tail in self._flows.values():
-            raw = [logged for logged in tail if logged.data]
-            for logged in raw[: (len(raw) + 1) // 2]:
-                logged.digests = logged.entries()
-                self._bytes -= len(logged.data)
-                logged.data = b""
-
-    def forget_void(self, counts: VoidRule) -> None:
-        """Drop what turned out not to count: `counts(incarnation, whole sequence)` is False."""
-        self._retain(lambda one: counts(one.name.series.incarnation, one.whole_sequence))
-
-    def forget_unless(self, is_logged: Callable[[BatchName], bool]) -> None:
-        """Drop what the log has lost."""
-        self._retain(lambda one: is_logged(one.name))
-
-    def _retain(self, wanted: Callable[[_Logged], bool]) -> None:
-        for flow, tail in self._flows.items():
-            kept = deque(one for one in tail if wanted(one))
-            if len(kept) != len(tail):
-                self._flows[flow] = kept
-                self._counts[flow] = sum(one.count for one in kept)
-        self._bytes = sum(len(one.data) for tail in self._flows.values() for one in tail)
-
-    @property
-    def flows(self) -> list[Flow]:
-        return list(self._flows)
-
-    def last_name(self, flow: Flow) -> BatchName | None:
-        """The name of the flow's last batch; None if the tail has none."""
-        tail = self._flows.get(flow)
-        return tail[-1].name if tail else None
-
-    def entries(self, flow: Flow) -> list[TailEntry]:
-        """The flow's last messages, oldest first."""
-        return [entry for logged in self._flows.get(flow, ()) for entry in logged.entries()]
-
-    def after(self, flow: Flow, acknowledged: AckedUpTo) -> int:
-        """How many of the last messages stand in batches of which none was acknowledged."""
-        count = 0
-        for logged in reversed(self._flows.get(flow, ())):
-            if acknowledged(logged.name):
-                break
-            count += logged.count
-        return count

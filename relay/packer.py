@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relay.batch import (
@@ -42,8 +42,7 @@ from relay.incarnation import OwnHistory, VoidTable, is_mark
 from relay.intake import Intake
 from relay.lease import Lease
 from relay.log_writer import Appended, LogRun
-from relay.logged_tail import LoggedTail
-from relay.name_set import NameSet
+from relay.logged_tail import LoggedTail, TailSearch
 from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packer_record import Acked, PackedBatch, PackedLedger, PackerRecord
 from relay.packer_settings import PackedExchange, PackerSettings
@@ -65,11 +64,6 @@ class PackerLog(Protocol):
     @property
     def checked(self) -> Place | None:
         """A place that stands in the log: what is appended from now on comes later."""
-        ...
-
-    @property
-    def logged(self) -> NameSet:
-        """The names that the log has, as far as is known."""
         ...
 
     async def running(self) -> LogRun:
@@ -94,7 +88,6 @@ class PackerMemory:
     """What a process carries from one incarnation to the next; at its start, from the record."""
 
     record: PackerRecord | None = None
-    tail: LoggedTail = field(default_factory=LoggedTail)
     same_process: bool = False
     """Whether `record` is this process's own: then all of it is true."""
     confirmed: Predecessor | None = None
@@ -171,6 +164,7 @@ class Packer:
         self._packed: list[PackedBatch] = []
         self._acked: dict[str, Acked] = {}
         self._order: dict[bytes, int] = {}  # incarnations in the order in which the log has them
+        self._tail = LoggedTail()  # of what the log had when this incarnation began
         self._trusted = False
         self._lost_tail = False
         self._samples: deque[_Sample] = deque()
@@ -237,9 +231,9 @@ class Packer:
             if self._ended.done():
                 raise IncarnationEnded(self._ended.result())
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            task.cancel()
+            # Also when it is done: if we are cancelled, its exception was not looked at.
+            await asyncio.gather(task, return_exceptions=True)
 
     # --- the beginning ------------------------------------------------------------------------
 
@@ -268,7 +262,6 @@ class Packer:
         self._lost_tail = history.lost_its_tail() or (
             record is not None and record.log_id != run.log_id
         )
-        self._memory.tail.forget_void(history.counts)
         self._trusted = self._may_trust(record, history)
         self._carry_over_acked(record, history)
         await self._append_mark()
@@ -288,27 +281,44 @@ class Packer:
         self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
 
     async def _read_back(self, record: PackerRecord | None, last: Predecessor | None) -> OwnHistory:
-        """What the log shows from where anything may still be unacknowledged up to our mark."""
+        """What the log shows from where anything may still be unacknowledged up to our mark.
+
+        Read twice, see `logged_tail`.
+        """
         read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
         checked = self._parts.log.checked
         # A log that has lost its tail may end before the place, and use its offsets again.
         read_from = min(read_from, 0 if checked is None else checked.offset)
         self._read_from = (read_from, -1)
         history = OwnHistory(self._settings.cluster_id, last, read_after)
-        self._memory.tail.forget_unless(self._parts.log.logged.__contains__)
-        async for batches in self._parts.log.read_to_end(read_from):
-            for batch in batches:
+        search = TailSearch()
+        async for batch in self._own_batches(read_from):
+            history.take(batch.header)
+            search.take(batch.place.offset, batch.header)
+        needed = search.first_needed(history.counts)
+        if needed:
+            async for batch in self._own_batches(min(needed.values())):
                 header = batch.header
-                if is_mark(header, self.incarnation):
-                    return history
-                if header.name.series.origin == self._settings.cluster_id:
-                    history.take(header)
+                series = header.name.series
+                if batch.place.offset >= needed.get(series.flow, batch.place.offset + 1) and (
+                    history.counts(series.incarnation, header.incarnation_sequence)
+                ):
                     self._remember(batch)
+        return history
+
+    async def _own_batches(self, from_offset: int) -> AsyncIterator[LoggedBatch]:
+        """This site's own batches before our mark."""
+        async for batches in self._parts.log.read_to_end(from_offset):
+            for batch in batches:
+                if is_mark(batch.header, self.incarnation):
+                    return
+                if batch.header.name.series.origin == self._settings.cluster_id:
+                    yield batch
         raise IncarnationEnded("the log was read to its end and does not show the mark")
 
     def _remember(self, batch: LoggedBatch) -> None:
         try:
-            self._memory.tail.add(batch.header, batch.data)
+            self._tail.add(batch.header, batch.data)
         except (BadBatch, FragmentMismatch) as error:
             # Quarantined by who delivers; here it only means that its messages, should they come
             # back, are taken for new.
@@ -328,7 +338,7 @@ class Packer:
         return not any(history.packed_anything(incarnation) for incarnation in later)
 
     def _carry_over_acked(self, record: PackerRecord | None, history: OwnHistory) -> None:
-        tail = self._memory.tail
+        tail = self._tail
         if self._trusted and record is not None:
             self._acked = dict(record.acked)
         else:
@@ -351,10 +361,8 @@ class Packer:
             # One that is not in the order is older than all that was read.
             return order.get(name.series.incarnation, -1) < order.get(acked.incarnation, -1)
 
-        surely = self._memory.tail.after(flow, may_be_acked) if self._trusted else 0
-        return ReturnedPrefix(
-            self._memory.tail.entries(flow), surely, log_lost_tail=self._lost_tail
-        )
+        surely = self._tail.after(flow, may_be_acked) if self._trusted else 0
+        return ReturnedPrefix(self._tail.entries(flow), surely, log_lost_tail=self._lost_tail)
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -527,7 +535,6 @@ class Packer:
             return  # Logged, and not acknowledged: it comes back and is recognised.
         self._confirmed_whole = header.incarnation_sequence
         self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
-        self._memory.tail.add(header, data)
         self._packed.append(PackedBatch(header, entries))
         self._metrics.batches += 1
         self._metrics.batch_bytes += len(data)
@@ -624,7 +631,7 @@ class Packer:
         if sequence >= 0:
             self._acked[name] = Acked(self.incarnation, sequence)
         elif flow.recognised:
-            last = self._memory.tail.last_name(flow.exchange.flow(self._settings.cluster_id))
+            last = self._tail.last_name(flow.exchange.flow(self._settings.cluster_id))
             if last is not None:
                 self._acked[name] = Acked(last.series.incarnation, last.sequence)
 

@@ -74,8 +74,14 @@ class Process:
         ]
 
     async def ready(self, within_s: float = 60.0) -> Process:
-        async with asyncio.timeout(within_s):
-            await self.packer.decided()
+        decided = asyncio.ensure_future(self.packer.decided())
+        await asyncio.wait(
+            (decided, *self._tasks), timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        assert decided.done(), self.packer.status
         return self
 
     async def stop(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from relay.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, Fragment, Series
 from relay.batch_format import seal
 from relay.fragments import split
-from relay.logged_tail import LoggedTail
+from relay.logged_tail import LoggedTail, TailSearch
 from relay.returned_prefix import PREFETCH, TailEntry, message_digest
 
 I1, I2 = b"incarna1", b"incarna2"
@@ -61,14 +61,6 @@ def test_it_has_what_was_logged_in_order_by_flow() -> None:
     assert last.sequence == 2
 
 
-def test_reading_the_log_again_adds_nothing_twice() -> None:
-    tail = LoggedTail()
-    batches = [batch(n, b"%d" % n) for n in range(4)]
-    for one in (*batches[:3], *batches, batch(0, b"z", incarnation=I2), *batches):
-        tail.add(*one)
-    assert tail.entries(ORDERS) == digests(b"0", b"1", b"2", b"3", b"z")
-
-
 def test_it_keeps_as_many_as_can_come_back() -> None:
     tail = LoggedTail()
     bodies = [b"%d" % n for n in range(PREFETCH + 300)]
@@ -77,16 +69,6 @@ def test_it_keeps_as_many_as_can_come_back() -> None:
     kept = tail.entries(ORDERS)
     assert PREFETCH <= len(kept) < PREFETCH + 100
     assert kept == digests(*bodies)[-len(kept) :]
-
-
-def test_beyond_its_budget_it_keeps_digests() -> None:
-    big = LoggedTail()
-    small = LoggedTail(budget_bytes=500)
-    for number in range(40):
-        one = batch(number, *(b"%d %d" % (number, n) for n in range(10)))
-        big.add(*one)
-        small.add(*one)
-    assert small.entries(ORDERS) == big.entries(ORDERS)
 
 
 def test_a_message_in_pieces_is_one_message_once_complete() -> None:
@@ -118,14 +100,22 @@ def test_a_message_that_was_left_in_pieces_is_none() -> None:
     assert tail.entries(ORDERS) == digests(body)
 
 
-def test_what_is_void_or_lost_is_forgotten() -> None:
-    tail = LoggedTail()
-    for number in range(4):
-        tail.add(*batch(number, b"%d" % number))
-    tail.forget_void(lambda incarnation, sequence: sequence <= 2)
-    assert tail.entries(ORDERS) == digests(b"0", b"1", b"2")
-    tail.forget_unless(lambda name: name.sequence != 1)
-    assert tail.entries(ORDERS) == digests(b"0", b"2")
+def test_void_batches_take_no_place_when_looking_for_where_to_begin() -> None:
+    search = TailSearch()
+    assert search.first_needed(lambda *one: True) == {}
+    header, _ = batch(0, b"valid")
+    search.take(100, header)
+    for number in range(1, 30):
+        header, _ = batch(number, *[b"late"] * 256)
+        search.take(100 + number, header)
+    assert search.first_needed(lambda incarnation, sequence: True) == {ORDERS: 122}
+    assert search.first_needed(lambda incarnation, sequence: sequence < 1) == {ORDERS: 100}
+    other, _ = batch(0, b"x", exchange="prices", incarnation=I2)
+    search.take(90, other)
+    assert search.first_needed(lambda incarnation, sequence: True) == {
+        ORDERS: 122,
+        ORDERS._replace(exchange="prices"): 90,
+    }
 
 
 def test_it_counts_what_stands_after_the_last_that_may_be_acknowledged() -> None:
