@@ -8,14 +8,15 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from federation.credentials import load_or_make
 from federation.mesh_file import load_mesh
@@ -55,11 +56,16 @@ sites:
 class _Story:
     """What happens, in words, for the live picture."""
 
-    events: list[str]
+    console: Console
     began: float
+    events: list[str] = field(default_factory=list)
 
     def tell(self, what: str) -> None:
-        self.events.append(f"{time.monotonic() - self.began:5.1f} s  {what}")
+        """On a terminal it becomes part of the picture; elsewhere it is a line at once."""
+        event = f"{time.monotonic() - self.began:5.1f} s  {what}"
+        self.events.append(event)
+        if not self.console.is_terminal:
+            self.console.print(event, highlight=False)
 
 
 def demo(
@@ -85,7 +91,7 @@ async def _demo(
     folder: Path, messages: int, per_second: float, rabbitmq: Path | None, console: Console
 ) -> bool:
     state, file = folder / "state", folder / "mesh.yaml"
-    story = _Story([], time.monotonic())
+    story = _Story(console, time.monotonic())
     async with WanProxy() as proxy:
         file.write_text(MESH.format(*LINE, port=1))
         planned = load_mesh(file)
@@ -227,10 +233,17 @@ def _result(
     publishers: list[Publisher], consumers: list[Consumer], ledger: dict[str, LedgerCounts]
 ) -> Table:
     table = Table(
-        "origin",
-        "destination",
-        *("published", "delivered", "suppressed", "redelivered", "lost"),
+        *("origin", "destination"),
+        *(
+            Column(name, justify="right")
+            for name in ("published", "delivered", "suppressed", "redelivered", "lost")
+        ),
         title="what was published where, and what came of it",
+        caption="Each 100th message was published twice under one ID: the second is suppressed. "
+        "Redelivered: flagged, since the killed node may have delivered it already.",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
     )
     for publisher in publishers:
         for consumer in consumers:
