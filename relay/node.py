@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import shutil
+import ssl
 import time
 from pathlib import Path
 
@@ -334,7 +335,15 @@ class SiteNode:
     async def _open_log(self) -> RabbitLog:
         address = self.book.stream(self.site)
         return await open_rabbit_log(
-            LogAddress(address.host, address.port, address.vhost, address.user, address.password),
+            LogAddress(
+                address.host,
+                address.port,
+                address.vhost,
+                address.user,
+                address.password,
+                # The system's authorities, and what SSL_CERT_FILE names; as for AMQP.
+                ssl.create_default_context() if address.tls else None,
+            ),
             self._names.log,
             mark_name=self._names.deliverer_mark,
             name=f"isthmus {self.site} log",

@@ -1,36 +1,19 @@
-"""The same connection over TLS. Certificates are made by the Erlang that RabbitMQ runs on."""
+"""The same connection over TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 
 import pytest
 from pamqp import commands
 
 from isthmus.local_brokers import RabbitMQInstallation
 from relay.bulk_amqp import ConnectionFailed, ConnectionLost, Publisher, connect
+from tests.certificates import make_certificates
 from tests.relay.bulk_amqp.fake_broker import Client, fake_broker
 
 PLAIN = b"\x10\x00\x02"
-
-_MAKE_CERTIFICATES = """
-    Key = {key, {namedCurve, secp256r1}}, Sha = {digest, sha256},
-    Names = {'Extension', {2,5,29,17}, false, [{iPAddress, <<127,0,0,1>>}]},
-    #{server_config := S, client_config := C} = public_key:pkix_test_data(#{
-        server_chain => #{root => [Key, Sha], intermediates => [],
-                          peer => [Key, Sha, {extensions, [Names]}]},
-        client_chain => #{root => [Key, Sha], intermediates => [], peer => [Key, Sha]}}),
-    Pem = fun(File, Entries) ->
-        Marked = [{T, D, not_encrypted} || {T, D} <- Entries],
-        ok = file:write_file(File, public_key:pem_encode(Marked))
-    end,
-    {Type, Der} = proplists:get_value(key, S),
-    Pem("FOLDER/server.pem", [{'Certificate', proplists:get_value(cert, S)}, {Type, Der}]),
-    Pem("FOLDER/roots.pem", [{'Certificate', D} || D <- proplists:get_value(cacerts, C)]),
-    halt().
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +22,10 @@ def certificates(
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's context for 127.0.0.1, and a client's that trusts it."""
     folder = tmp_path_factory.mktemp("tls")
-    code = _MAKE_CERTIFICATES.replace("FOLDER", str(rabbitmq.path_inside(folder)))
-    made = subprocess.run(
-        rabbitmq.command(folder, "erl", "-noshell", "-eval", code),
-        env={"PATH": rabbitmq.search_path(), "HOME": str(rabbitmq.path_inside(folder))},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
+    own, authority = make_certificates(rabbitmq, folder)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "server.pem")
-    return server, ssl.create_default_context(cafile=folder / "roots.pem")
+    server.load_cert_chain(own)
+    return server, ssl.create_default_context(cafile=authority)
 
 
 async def test_messages_go_through_tls_with_back_pressure(
