@@ -70,7 +70,8 @@ async def _go_on_from(
     while records[-1].offset < end:
         records = await cursor.next(READ_AHEAD)
         orderly = knowledge.read_back(records, data_of) and orderly
-    last = knowledge.recent.checked
+    # With a stranger's among what came after `base`, only up to there had everybody all of it.
+    last = knowledge.recent.checked if orderly else base
     lost = frozenset(knowledge.recent.take_awaited())
     knowledge.lose(lost, last)
     return Checked(cursor, None if orderly else base, lost, last)
@@ -83,21 +84,22 @@ async def _find_what_is_left(
     # Names that retention has eaten at the head are not lost: they were there, and are old.
     known = [seen.name for seen in recent if seen.offset >= first]
     known += [name for name in recent.awaited() if name in knowledge.logged]
-    looked_for = frozenset(known)
     found: list[LoggedBatch] = []
-    last: Place | None = None
     cursor = await log.read(oldest.offset)
     async for batch in _batches_up_to(cursor, end, knowledge):
         found.append(batch._replace(data=b""))
-        if batch.place.name in looked_for:
-            last = batch.place
-    if last is None:
+    kept = 0
+    while kept < min(len(known), len(found)) and found[kept].place.name == known[kept]:
+        kept += 1
+    if not kept:
         await cursor.close()
         return None
+    # Whoever had come further may have missed what stands there now.
+    last = found[kept - 1].place
     there = {batch.place.name for batch in found}
     recent.clear(from_offset=found[0].place.offset)
-    lost = looked_for - there
-    knowledge.lose(lost, last)
+    lost = frozenset(known) - there
+    knowledge.lose(lost, last, moved=[name for name in known[kept:] if name in there])
     for name in there:
         knowledge.logged.discard(name)  # noted again below, where they stand now
     for batch in found:

@@ -7,7 +7,7 @@ out not to be there is taken out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -168,19 +168,26 @@ class LogKnowledge:
 
     # What goes out
 
-    def lose(self, lost: Iterable[BatchName], last: Place | None) -> None:
-        """These names are not in the log any more, everything up to `last` is."""
+    def lose(
+        self, lost: Collection[BatchName], last: Place | None, moved: Iterable[BatchName] = ()
+    ) -> None:
+        """These names are not in the log any more, everything up to `last` is where it was; the
+        `moved` stand elsewhere than they did: of a position there the same holds.
+        """
         names = NameSet()
         for name in lost:
             names.add(name)
             self.logged.discard(name)
+        for name in moved:
+            names.add(name)
         if names:
             self._remember_loss(LogLoss(last, names))
+            self._changed = True
+        if lost:
             self.log_id = self._random_bytes(_LOG_ID_BYTES)
             self.counts.tails_lost += 1
-            self.counts.names_lost += len(names)
-            self._changed = True
-            logger.warning("the log lost %d batches after %s", len(names), last and last.name)
+            self.counts.names_lost += len(lost)
+            logger.warning("the log lost %d batches after %s", len(lost), last and last.name)
 
     def begin_anew(self) -> None:
         """Nothing that was known of the log holds: what is read from now on is what it has."""

@@ -53,7 +53,8 @@ class LogMemory(Protocol):
 
 
 class LogLoss(NamedTuple):
-    """Names that the log lost, and the last place before them that it kept (None: it kept none).
+    """Names that the log lost, or that stand elsewhere than they did, and the last place before
+    them that it kept (None: it kept none).
 
     They may have been logged again since, elsewhere: a position that is stored as one of them may
     be from before the loss and says nothing of where it stands now.

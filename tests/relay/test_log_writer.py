@@ -679,6 +679,51 @@ async def test_a_tail_lost_while_away_moves_stored_positions_to_where_the_loss_b
 
 
 @in_virtual_time
+async def test_a_stranger_before_a_loss_is_not_missed_by_who_had_read_what_was_lost() -> None:
+    world = LogWorld(settings=LogSettings(check_every_s=1000))
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="test")
+        await append(writer, 0)
+        await asyncio.sleep(5)
+        await append(writer, 1, 2)  # not read back: the reader has them from memory
+        await take(reader, 3)
+        place = reader.place
+        run = await writer.running()
+        world.stream.lose_tail(1)
+        world.stream.append_alien(batch(7, origin="tokyo")[1])
+        await run.ended
+        await writer.running()
+        await append(writer, 2)
+        assert [str(b.place.name)[:5] for b in await take_batches(reader, 3)][-2:] == [
+            "tokyo",
+            "paris",
+        ]
+        again = writer.reader(place, name="again")
+        assert (await take(again, 3))[-2:] == [7, 2]
+
+
+@in_virtual_time
+async def test_who_had_read_what_stands_elsewhere_after_a_loss_goes_back() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="test")
+        await append(writer, *range(4))
+        await take(reader, 3)
+        await until_checked(writer, 3)
+        place = writer.safe_position(reader.place)
+        run = await writer.running()
+        records = [record.data for record in world.stream.records]
+        world.stream.lose_tail(3)
+        world.stream.skip_offsets(10)
+        world.stream.append_alien(records[1], records[3], records[2])
+        await run.ended
+        await writer.running()
+        assert await take(reader, 2) == [3, 2]
+    async with world.writer() as writer:
+        assert await take(writer.reader(place, name="again"), 2) == [3, 2]
+
+
+@in_virtual_time
 async def test_readers_of_a_log_made_anew_begin_at_its_start() -> None:
     world = LogWorld()
     async with world.writer() as writer:
