@@ -138,6 +138,17 @@ class AddressBook:
         """A site's own broker, for the site's own node."""
         return self._private_or_own(site, relay_user(self.mesh, site), "relay")
 
+    def listener(self, site: str) -> tuple[str, int]:
+        """Host and port of a site's broker: sites for which they are the same share a broker, and
+        with it the users that are declared there.
+        """
+        broker = self.mesh.sites[site].broker
+        if broker is not None:
+            uri = parse_amqp(broker.amqp)
+            return uri.host, uri.port
+        private = self._private(site)
+        return private.host, private.amqp_port
+
     def stream(self, site: str) -> StreamAddress:
         """A site's own log, for the site's own node."""
         amqp = self.node(site)

@@ -28,8 +28,8 @@ from isthmus.options import (
     site_or_exit,
 )
 
-SITES_AT_ONCE = 8
-"""Enough to hide the delay of far sites, few enough for a hub of many virtual hosts."""
+BROKERS_AT_ONCE = 8
+"""Enough to hide the delay of far sites, few enough to leave a small machine usable."""
 
 _EXPECTED = (AddressError, AppliedRecordBroken, PasswordMissing)
 
@@ -69,17 +69,40 @@ def apply(
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:
-    """Apply several sites side by side; what goes wrong at one does not stop the others."""
-    turn = asyncio.Semaphore(SITES_AT_ONCE)
+    """Apply several sites, brokers side by side; what goes wrong at one does not stop the others.
+
+    Sites that share a broker go one after the other: they declare the same neighbours' users, and
+    RabbitMQ, told twice at a time to make a user, leaves it without the rights of one of the two.
+    """
+    turn = asyncio.Semaphore(BROKERS_AT_ONCE)
+    reports: dict[str, SiteReport] = {}
 
     async def one(site: str) -> SiteReport:
-        async with turn:
-            try:
-                return await apply_site(book, site, state)
-            except _EXPECTED as error:
-                return SiteReport(site, (Item("broker", site, Outcome.FAILED, str(error)),))
+        try:
+            return await apply_site(book, site, state)
+        except _EXPECTED as error:
+            return SiteReport(site, (Item("broker", site, Outcome.FAILED, str(error)),))
 
-    return list(await asyncio.gather(*map(one, sites)))
+    async def one_broker(sites: Sequence[str]) -> None:
+        async with turn:
+            for site in sites:
+                reports[site] = await one(site)
+
+    await asyncio.gather(*map(one_broker, by_broker(book, sites)))
+    return [reports[site] for site in sites]
+
+
+def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
+    """The sites, those that share a broker together."""
+    groups: dict[object, list[str]] = {}
+    for site in sites:
+        key: object
+        try:
+            key = book.listener(site)
+        except AddressError:
+            key = site  # Its own apply says what is wrong.
+        groups.setdefault(key, []).append(site)
+    return list(groups.values())
 
 
 def lines(report: SiteReport, *, everything: bool = False) -> list[str]:

@@ -75,12 +75,7 @@ class LiveMesh:
         self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
 
     async def apply(self) -> None:
-        # One after the other: the sites share a broker, and with it the users that they declare.
-        reports = [
-            report
-            for site in self.mesh.sites
-            for report in await apply_sites(self.book, [site], self.state)
-        ]
+        reports = await apply_sites(self.book, list(self.mesh.sites), self.state)
         faults = [fault for report in reports for fault in report.faults]
         assert not faults, faults
 

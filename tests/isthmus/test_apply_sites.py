@@ -1,0 +1,81 @@
+"""Several sites applied at once; some share a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from federation.addresses import AddressBook, PrivateBroker
+from federation.credentials import load_or_make, make_credentials
+from federation.names import Names
+from federation.provision import declarations, site_users
+from isthmus.broker_config import BrokerUser
+from isthmus.commands.apply import apply_sites, by_broker
+from tests.conftest import VhostFactory
+from tests.federation.meshes import mesh_of
+
+COMPLETE = """\
+mesh: MESH
+topology: complete
+exchanges:
+  - {name: orders, keys: ["order.#"]}
+sites: {paris: {}, tokyo: {}, sydney: {}, quito: {}}
+"""
+
+
+def test_sites_are_grouped_by_the_broker_that_they_share() -> None:
+    mesh = mesh_of(
+        """\
+        mesh: acme
+        topology: complete
+        exchanges: [{name: orders}]
+        sites:
+          paris: {}
+          tokyo: {}
+          sydney: {}
+          lima: {broker: "amqp://relay@hub.example/lima", password: "env:PW"}
+          quito: {broker: "amqp://relay@hub.example:5672/quito", password: "env:PW"}
+          unknown: {}
+        """
+    )
+    private = {
+        "paris": PrivateBroker(5001, 5002, 5003, vhost="paris"),
+        "tokyo": PrivateBroker(6001, 6002, 6003),
+        "sydney": PrivateBroker(5001, 5002, 5003, vhost="sydney"),
+    }
+    book = AddressBook(mesh, make_credentials(mesh), private, {})
+    # Neither a missing password nor a broker that nobody knows is this function's affair.
+    assert by_broker(book, list(mesh.sites)) == [
+        ["paris", "sydney"],
+        ["tokyo"],
+        ["lima", "quito"],
+        ["unknown"],
+    ]
+
+
+async def test_sites_of_one_broker_applied_at_once_give_every_neighbour_its_rights_everywhere(
+    vhost_factory: VhostFactory, tmp_path: Path
+) -> None:
+    vhosts = {name: await vhost_factory(name) for name in ("paris", "tokyo", "sydney", "quito")}
+    # Users belong to the whole broker: this mesh has a name of its own.
+    mesh = mesh_of(COMPLETE.replace("MESH", vhosts["paris"].name.replace(".", "-")))
+    credentials = load_or_make(tmp_path, mesh)
+    private = {}
+    for site, vhost in vhosts.items():
+        spec = vhost.broker.spec
+        private[site] = PrivateBroker(
+            spec.amqp_port, spec.stream_port, spec.management_port, vhost=vhost.name
+        )
+        admin = Names(mesh.name).admin_user(site)
+        tags = next(user.tags for user in site_users(mesh, site, credentials) if user.name == admin)
+        await vhost.add_user(BrokerUser(admin, credentials.of(site).admin, tags))
+    book = AddressBook(mesh, credentials, private, {})
+
+    reports = await apply_sites(book, list(mesh.sites), tmp_path)
+
+    assert [report.site for report in reports] == list(mesh.sites)
+    assert [report.faults for report in reports] == [()] * 4
+    for site, vhost in vhosts.items():
+        told = await vhost.api("GET", "/vhosts/{vhost}/permissions")
+        have = {one["user"] for one in told}
+        wanted = {user.name for user in declarations(mesh, site, credentials).users}
+        assert wanted - have == set(), site
