@@ -19,7 +19,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from relay.bulk_amqp.content_header import canonical, rewrite
+from relay.bulk_amqp.field_table import entry, long_integer
 from relay.egress import EgressClosed, EgressMessage, LockHeld, QueueMissing
+from relay.intake import DELIVERY_COUNT
 from relay.returned_prefix import PREFETCH
 
 _BURST = 256
@@ -210,7 +213,7 @@ class MemoryEgressQueue:
                     held.delivered_before,
                     held.exchange,
                     held.routing_key,
-                    held.properties,
+                    _again(held.properties) if held.delivered_before else held.properties,
                     held.body,
                 )
             )
@@ -294,3 +297,9 @@ class MemoryEgress:
         for queue in self._queues:
             queue.give_back()
             queue.end(reason)
+
+
+def _again(properties: bytes) -> bytes:
+    """As a quorum queue hands them out again: its count among the headers, and all sorted."""
+    count = entry(DELIVERY_COUNT, long_integer(1))
+    return canonical(rewrite(properties, {}, count))

@@ -24,6 +24,9 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple
 
+from relay.bulk_amqp.content_header import canonical
+from relay.bulk_amqp.errors import MalformedProperties
+
 DIGEST_BYTES = 16
 PREFETCH = 2000
 """The most that a consumer of a quorum queue may hold unacknowledged in RabbitMQ 3.10, hence the
@@ -53,21 +56,33 @@ class TailEntry(NamedTuple):
 
 
 def message_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
-    """16 bytes over a message as it is logged (properties already cleaned), without identity."""
+    """16 bytes over a message as it is logged (properties already cleaned), without identity.
+
+    The order of its headers is not in it: a quorum queue sorts them when it hands out again.
+    """
+    properties = _comparable(properties)
     head = b"%d %d " % (len(routing_key), len(properties))
     if len(body) <= _JOIN_UP_TO:
         return blake2b(
             b"".join((head, routing_key, properties, body)), digest_size=DIGEST_BYTES
         ).digest()
-    digest = digest_start(routing_key, properties)
+    digest = blake2b(b"".join((head, routing_key, properties)), digest_size=DIGEST_BYTES)
     digest.update(body)
     return digest.digest()
 
 
 def digest_start(routing_key: bytes, properties: bytes) -> blake2b:
     """The same digest for a body that comes in pieces: update with each, in order."""
+    properties = _comparable(properties)
     head = b"%d %d " % (len(routing_key), len(properties))
     return blake2b(b"".join((head, routing_key, properties)), digest_size=DIGEST_BYTES)
+
+
+def _comparable(properties: bytes) -> bytes:
+    try:
+        return canonical(properties)
+    except MalformedProperties:
+        return properties  # then the broker could not sort them either
 
 
 class ReturnedPrefix:

@@ -91,6 +91,15 @@ class Vhost:
         )
 
 
+async def own_vhost(broker: LocalBroker, label: str = "") -> Vhost:
+    """A fresh virtual host with its own user, which stays as long as the broker's data."""
+    name = f"{label or 'test'}-{secrets.token_hex(4)}"
+    made = Vhost(broker=broker, name=name, user=name, password=secrets.token_hex(8))
+    await api(broker, "PUT", f"/vhosts/{quote(name, safe='')}", {})
+    await made.add_user(BrokerUser(made.user, made.password, tags=("policymaker",)))
+    return made
+
+
 async def api(broker: LocalBroker, method: str, path: str, body: object = None) -> Any:
     """Call the broker's management API, as administrator; `path` is what follows /api.
 
@@ -174,15 +183,12 @@ class BrokerPool:
     async def vhost(self, label: str = "", *, broker: int = 0) -> AsyncIterator[Vhost]:
         """A fresh virtual host with its own user, gone at the end with all that is in it."""
         where = await self.broker(broker)
-        name = f"{label or 'test'}-{secrets.token_hex(4)}"
-        made = Vhost(broker=where, name=name, user=name, password=secrets.token_hex(8))
-        await api(where, "PUT", f"/vhosts/{quote(name, safe='')}", {})
+        made = await own_vhost(where, label)
         try:
-            await made.add_user(BrokerUser(made.user, made.password, tags=("policymaker",)))
             yield made
         finally:
-            await api(where, "DELETE", f"/vhosts/{quote(name, safe='')}")
-            await api(where, "DELETE", f"/users/{quote(name, safe='')}")
+            await api(where, "DELETE", f"/vhosts/{quote(made.name, safe='')}")
+            await api(where, "DELETE", f"/users/{quote(made.name, safe='')}")
 
     def close(self) -> None:
         """End all of them at once."""

@@ -189,6 +189,23 @@ def without_headers(
     return b"".join((_FLAGS.pack(flags), properties[2:start], properties[end:]))
 
 
+def canonical(properties: bytes) -> bytes:
+    """One form for all that differ only in the order of their headers, for comparing.
+
+    A quorum queue that adds its ``x-delivery-count`` on a later delivery hands all headers out
+    sorted by name; of the same name in their order. A table without entries is as good as none.
+    """
+    span = _span(properties, HEADERS)
+    if span is None:
+        return properties
+    start, end = span
+    table = properties[start + 4 : end]
+    if not table:
+        flags = properties_present(properties) & ~HEADERS
+        return b"".join((_FLAGS.pack(flags), properties[2:start], properties[end:]))
+    return b"".join((properties[: start + 4], field_table.by_name(table), properties[end:]))
+
+
 def check(properties: bytes) -> None:
     """Raise MalformedProperties unless RabbitMQ would take them, nested tables and all."""
     rewrite(properties, {})

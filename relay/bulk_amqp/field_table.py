@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from relay.bulk_amqp.errors import MalformedProperties, Misuse
 
@@ -67,6 +68,13 @@ def without(table: bytes, unwanted: Callable[[bytes], bool]) -> bytes:
         return table
     kept.append(table[kept_to:])
     return b"".join(kept)
+
+
+def by_name(table: bytes) -> bytes:
+    """The outermost entries sorted by name; those of one name stay in their order."""
+    found = [(name, table[start:end]) for name, start, _, end in entries(table)]
+    found.sort(key=itemgetter(0))
+    return b"".join(entry for _, entry in found)
 
 
 def check(table: bytes) -> None:

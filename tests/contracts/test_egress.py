@@ -9,14 +9,20 @@ from typing import Protocol
 
 import pytest
 
+from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp import Channel, Publisher, connect
+from relay.bulk_amqp.field_table import boolean, entry, long_integer, long_string
 from relay.egress import Egress, EgressClosed, EgressMessage, EgressQueue, LockHeld, QueueMissing
+from relay.intake import Intake
 from relay.memory_egress import MemoryEgressBroker
 from relay.rabbit_egress import connect_egress
+from relay.returned_prefix import message_digest
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 
 LOCK = "isthmus.test.lock.packer"
+PLAIN = b"\x10\x00\x02"
+"""Properties: persistent."""
 LIMIT = {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}
 
 
@@ -25,7 +31,7 @@ class Site(Protocol):
 
     async def connect(self) -> Egress: ...
     async def declare(self, queue: str) -> None: ...
-    async def publish(self, queue: str, *bodies: bytes) -> None: ...
+    async def publish(self, queue: str, *bodies: bytes, properties: bytes = PLAIN) -> None: ...
     async def delete(self, queue: str) -> None: ...
     async def cut(self) -> None:
         """End every egress connection from the broker's side."""
@@ -41,9 +47,9 @@ class MemorySite:
     async def declare(self, queue: str) -> None:
         self._broker.declare(queue)
 
-    async def publish(self, queue: str, *bodies: bytes) -> None:
+    async def publish(self, queue: str, *bodies: bytes, properties: bytes = PLAIN) -> None:
         for body in bodies:
-            self._broker.publish(queue, b"key", body)
+            self._broker.publish(queue, b"key", body, properties)
 
     async def delete(self, queue: str) -> None:
         self._broker.delete(queue)
@@ -76,11 +82,11 @@ class RabbitSite:
         async with self._channel() as channel:
             await channel.declare_queue(queue, durable=True, arguments=dict(LIMIT))
 
-    async def publish(self, queue: str, *bodies: bytes) -> None:
+    async def publish(self, queue: str, *bodies: bytes, properties: bytes = PLAIN) -> None:
         async with self._channel() as channel:
             publisher = Publisher(channel)
             await publisher.start()
-            messages = [("", queue.encode(), b"\x10\x00\x02", body) for body in bodies]
+            messages = [("", queue.encode(), properties, body) for body in bodies]
             outcome = await publisher.wait(publisher.publish_many(messages, mandatory=True))
             assert outcome.all_routed
 
@@ -217,6 +223,60 @@ async def test_what_was_not_acknowledged_comes_again_first_in_order_and_flagged(
     assert second.bodies == numbered(12)[start:]
     flagged = [message[1] for message in second.messages]
     assert flagged == [True] * (len(flagged) - 1) + [False]
+
+
+def with_headers(*fields: bytes) -> bytes:
+    table = b"".join(fields)
+    return b"\x30\x00" + len(table).to_bytes(4, "big") + table + b"\x02"
+
+
+INNER = entry(b"z", long_string(b"1")) + entry(b"a", b"L" + bytes(8))
+HEADERS = {
+    "out of order": with_headers(
+        entry(b"origin", long_string(b"paris")), entry(b"number", long_integer(7))
+    ),
+    "same name twice": with_headers(
+        entry(b"z", boolean(True)), entry(b"b", b"b\x01"), entry(b"b", b"b\x02")
+    ),
+    "nested": with_headers(
+        entry(b"z", b"F" + len(INNER).to_bytes(4, "big") + INNER),
+        entry(b"a", b"A" + (9).to_bytes(4, "big") + b"L" + bytes(7) + b"\x05"),
+    ),
+    "every number": with_headers(
+        entry(b"n", b"V"),
+        *(entry(tag + b"1", tag + b"\x01") for tag in (b"b", b"B")),
+        *(entry(tag + b"2", tag + b"\x01\x02") for tag in (b"s", b"u")),
+        *(entry(tag + b"4", tag + b"\x01\x02\x03\x04") for tag in (b"I", b"i", b"f")),
+        *(entry(tag + b"8", tag + b"\x01" * 8) for tag in (b"l", b"L", b"d", b"T")),
+        entry(b"D", b"D\x01" + b"\x01" * 4),
+        entry(b"x", b"x" + (2).to_bytes(4, "big") + b"\xff\x00"),
+    ),
+    "an empty table": with_headers(),
+}
+
+
+@pytest.mark.parametrize("headers", HEADERS)
+async def test_what_comes_again_is_the_same_message_to_a_packer(
+    site: Site, eventually: Eventually, headers: str
+) -> None:
+    intake = Intake("orders", IdentityRule(IdentityKind.NONE), "relay", bytes)
+
+    def digest_of(message: EgressMessage) -> bytes:
+        _, _, _, key, properties, body = message
+        cleaned = intake.clean(properties)
+        assert cleaned is not None
+        return message_digest(key, cleaned.properties, body)
+
+    await site.declare("q")
+    await site.publish("q", b"body", properties=HEADERS[headers])
+    egress = await site.connect()
+    first = await Taker().take(egress)
+    await eventually(lambda: len(first.messages) == 1, "the first delivery")
+    await egress.close()
+    second = await Taker().take(await site.connect())
+    await eventually(lambda: len(second.messages) == 1, "the second delivery")
+    assert second.messages[0][1]
+    assert digest_of(second.messages[0]) == digest_of(first.messages[0])
 
 
 async def test_the_lock_is_one_connection_s_until_it_ends(

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import VhostFactory
+from tests.conftest import LocalBrokerFactory, VhostFactory
 from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.load import Load
+from tests.live_brokers import Vhost, own_vhost
 
 MeshFactory = Callable[..., Awaitable[LiveMesh]]
+LoadFactory = Callable[..., Load]
 
 
 @pytest.fixture
-async def live_mesh(tmp_path: Path, vhost_factory: VhostFactory) -> AsyncIterator[MeshFactory]:
-    """Call with (*sites, **document) for a mesh that is applied; `.start()` runs its nodes."""
+async def live_mesh(
+    tmp_path: Path, vhost_factory: VhostFactory, local_broker_factory: LocalBrokerFactory
+) -> AsyncIterator[MeshFactory]:
+    """Call with (*sites, own=, **document) for a mesh that is applied; `.start()` runs its nodes.
+
+    The sites in `own` have a broker each that the test may kill; the others share one.
+    """
     made: list[LiveMesh] = []
 
-    async def make(*sites: str, **document: Any) -> LiveMesh:
-        vhosts = {site: await vhost_factory(site) for site in sites}
+    async def make(*sites: str, own: tuple[str, ...] = (), **document: Any) -> LiveMesh:
+        brokers = dict(zip(own, await asyncio.gather(*map(local_broker_factory, own)), strict=True))
+        vhosts: dict[str, Vhost] = {}
+        for site in sites:
+            known = brokers.get(site)
+            vhosts[site] = await (own_vhost(known, site) if known else vhost_factory(site))
         document.setdefault("exchanges", [{"name": "orders"}])
         mesh = LiveMesh(tmp_path / f"mesh{len(made)}", document, vhosts)
         mesh.folder.mkdir()
@@ -31,3 +44,17 @@ async def live_mesh(tmp_path: Path, vhost_factory: VhostFactory) -> AsyncIterato
     yield make
     for mesh in made:
         await mesh.close()
+
+
+@pytest.fixture
+async def load() -> AsyncIterator[LoadFactory]:
+    """Call with (mesh, **settings) for load on it, which ends with the test."""
+    made: list[Load] = []
+
+    def make(mesh: LiveMesh, **settings: Any) -> Load:
+        made.append(Load(mesh, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()

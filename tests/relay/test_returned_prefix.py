@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
+from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from relay.returned_prefix import (
     Returned,
     ReturnedPrefix,
@@ -43,6 +45,15 @@ def compare(
 
 def letters(verdicts: Sequence[Returned]) -> str:
     return "".join("NL?!"[verdict] for verdict in verdicts)
+
+
+def test_a_message_is_the_same_whatever_the_order_of_its_headers() -> None:
+    origin, number = entry(b"origin", long_string(b"paris")), entry(b"number", long_integer(7))
+    sent, sorted_by_the_queue, other = (
+        message_digest(b"key", rewrite(NONE_PRESENT, {}, fields), b"body")
+        for fields in (origin + number, number + origin, number + number)
+    )
+    assert sent == sorted_by_the_queue != other
 
 
 def test_what_the_log_has_is_recognised_and_the_rest_is_new() -> None:

@@ -1,0 +1,188 @@
+"""Load for journeys where things break: several flows a site, with and without identity, counted
+at every other site and checked as a whole.
+
+A stream of numbered messages is named by its origin: `paris` has message IDs, `paris/anonymous`
+has none and is packed into the same flow; each exchange has its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tests.invariants import Arrived, check_site
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.traffic import TrafficSink, TrafficSource, until
+
+ANONYMOUS = "/anonymous"
+
+
+def home(origin: str) -> str:
+    """The cluster ID of the site where that stream is published."""
+    return origin.removesuffix(ANONYMOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One source's messages into one exchange."""
+
+    exchange: str
+    source: TrafficSource
+    with_id: bool
+
+
+@dataclass(slots=True)
+class Load:
+    """Made for a mesh: `begin`, break things, `end`, `arrived`, `check`."""
+
+    mesh: LiveMesh
+    per_second: float = 400.0
+    """Of each stream."""
+    size: int = 200
+    streams: list[Stream] = field(default_factory=list)
+    sinks: dict[tuple[str, str], TrafficSink] = field(default_factory=dict)
+    _publishing: list[asyncio.Task[None]] = field(default_factory=list)
+    _over: bool = False
+
+    async def declare(self) -> None:
+        """The queues that take what arrives; nobody consumes yet, so a broker's restart does not
+        bring anything twice by itself."""
+        mesh = self.mesh
+        for site in mesh.mesh.sites:
+            for name, exchange in mesh.mesh.exchanges.items():
+                sink = TrafficSink(mesh.uri(site), mesh.cluster(site), exchange.delivers_to)
+                sink.queue = f"sink.{name}"
+                await sink.declare()
+                self.sinks[site, name] = sink
+
+    def begin(self, sites: Iterable[str] = ()) -> None:
+        """Publish at these sites (default: all), until `end`."""
+        mesh = self.mesh
+        for site in sites or mesh.mesh.sites:
+            for name in mesh.mesh.exchanges:
+                for suffix in ("", ANONYMOUS):
+                    origin = mesh.cluster(site) + suffix
+                    source = TrafficSource(mesh.uri(site), origin, name)
+                    self.streams.append(Stream(name, source, not suffix))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Publish again after an `end`."""
+        self._over = False
+        self._publishing = [
+            asyncio.create_task(self._publish(stream), name=f"load {stream.source.origin}")
+            for stream in self.streams
+        ]
+
+    async def _publish(self, stream: Stream) -> None:
+        while not self._over:
+            await stream.source.publish(
+                max(1, int(self.per_second / 4)),
+                size=self.size,
+                per_second=self.per_second,
+                with_id=stream.with_id,
+                again_after_failure=True,
+            )
+
+    @property
+    def published(self) -> int:
+        return sum(len(stream.source.confirmed) for stream in self.streams)
+
+    async def more(self, count: int, *, within_s: float = 60) -> None:
+        """Wait until so many more were confirmed: the load goes on."""
+        goal = self.published + count
+        await until(
+            lambda: self.published >= goal,
+            lambda: f"{self.published} of {goal} published\n{self.mesh.logs()}",
+            within_s,
+        )
+
+    async def end(self) -> None:
+        """Stop publishing; everything sent so far is answered."""
+        self._over = True
+        await asyncio.gather(*self._publishing)
+
+    def consume(self) -> None:
+        """Begin to take what has arrived, and what still will."""
+        for sink in self.sinks.values():
+            sink.resume()
+
+    async def arrived(self, *, within_s: float = 60) -> None:
+        """Wait until every confirmed message is at every other site."""
+        expected = {
+            key: {
+                (stream.source.origin, number)
+                for stream in self._for(key)
+                for number in stream.source.confirmed
+            }
+            for key in self.sinks
+        }
+        seen: dict[tuple[str, str], int] = dict.fromkeys(self.sinks, 0)
+
+        def is_there() -> bool:
+            for key, sink in self.sinks.items():
+                news = sink.arrived[seen[key] :]
+                seen[key] += len(news)
+                expected[key].difference_update((m.origin, m.number) for m in news)
+            return not any(expected.values())
+
+        def what() -> str:
+            waiting = {key: (len(left), min(left)) for key, left in expected.items() if left}
+            return f"missing after {within_s} s: {waiting}\n{self.mesh.logs()}"
+
+        await until(is_there, what, within_s)
+
+    def check(
+        self, most_flags: Callable[[str, str], int] = lambda site, origin: 0
+    ) -> dict[tuple[str, str], Counter[str]]:
+        """The invariants at every sink. `most_flags` (site, cluster ID of origin) bounds the
+        flagged copies of one flow. Returns the flags by sink and stream.
+        """
+        flags: dict[tuple[str, str], Counter[str]] = {}
+        for key, sink in self.sinks.items():
+            site, exchange = key
+            arrived = [m for m in sink.arrived if home(m.origin) != sink.site]
+            flags[key] = check_site(sink.site, arrived, self._sent_to(key, arrived))
+            by_flow: Counter[str] = Counter()
+            for origin, count in flags[key].items():
+                by_flow[home(origin)] += count
+            for origin, count in by_flow.items():
+                most = most_flags(site, origin)
+                assert count <= most, (
+                    f"{count} flagged at {site} of {exchange} from {origin}, at most {most}"
+                )
+        return flags
+
+    def _for(self, key: tuple[str, str]) -> Sequence[Stream]:
+        site, exchange = key
+        cluster = self.mesh.cluster(site)
+        return [
+            stream
+            for stream in self.streams
+            if stream.exchange == exchange and home(stream.source.origin) != cluster
+        ]
+
+    def _sent_to(
+        self, key: tuple[str, str], arrived: Sequence[Arrived]
+    ) -> dict[str, dict[int, bytes]]:
+        """What must be there, and of what was never answered for, what is."""
+        got = {(m.origin, m.number) for m in arrived}
+        sent: dict[str, dict[int, bytes]] = {}
+        for stream in self._for(key):
+            source = stream.source
+            sent[source.origin] = source.confirmed | {
+                number: body
+                for number, body in source.indeterminate.items()
+                if (source.origin, number) in got
+            }
+        return sent
+
+    async def close(self) -> None:
+        self._over = True
+        for task in self._publishing:
+            task.cancel()
+        await asyncio.gather(*self._publishing, return_exceptions=True)
+        for sink in self.sinks.values():
+            await sink.close()
