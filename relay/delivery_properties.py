@@ -5,11 +5,16 @@ when they come round), header `x-mesh-path` (cluster IDs with commas between), `
 relay's; the broker refuses forgeries), `cluster_id` (the origin), header `x-mesh-redelivered`
 where an earlier publish may have succeeded. `expiration` becomes what is left of it.
 
+A message that was dead-lettered before it was published brings its `x-death` along. Then header
+`x-mesh-deaths` says which: so a packer tells that from a death at its own site, after delivery.
+
 The packer has taken the publisher's own `user_id`, `cluster_id` and `x-mesh-*` away. The common
 message is stamped by cutting its bytes once; only what has an app_id or an expiration is walked.
 """
 
 from __future__ import annotations
+
+from hashlib import blake2b
 
 from relay.bulk_amqp.content_header import (
     APP_ID,
@@ -19,9 +24,11 @@ from relay.bulk_amqp.content_header import (
     EXPIRATION,
     HEADERS,
     USER_ID,
+    header,
     rewrite,
 )
 from relay.bulk_amqp.errors import MalformedProperties
+from relay.bulk_amqp.field_table import entry, long_string
 
 _WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
 """What is at or near the end, where the common message takes our additions; the unused bits too."""
@@ -29,6 +36,9 @@ _WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
 PATH_HEADER = b"x-mesh-path"
 EXCHANGE_HEADER = b"x-mesh-exchange"
 REDELIVERED_HEADER = b"x-mesh-redelivered"
+DEATHS_HEADER = b"x-mesh-deaths"
+DEATH_HEADER = b"x-death"
+"""The broker's own, of dead-lettered messages: each death changes it, by an entry or a count."""
 
 
 def text_field(name: bytes, value: bytes) -> bytes:
@@ -39,6 +49,16 @@ def text_field(name: bytes, value: bytes) -> bytes:
 def true_field(name: bytes) -> bytes:
     """One header-table entry that says true."""
     return bytes([len(name)]) + name + b"t\x01"
+
+
+def deaths(properties: bytes) -> bytes | None:
+    """What `x-mesh-deaths` says of these properties: a digest of `x-death`, tagged, as a header's
+    value; None if there is none. Raises MalformedProperties.
+    """
+    death = header(properties, DEATH_HEADER)
+    if death is None:
+        return None
+    return long_string(blake2b(death, digest_size=8).hexdigest().encode())
 
 
 class DeliveryStamp:
@@ -67,6 +87,10 @@ class DeliveryStamp:
         MalformedProperties for bytes that are no properties.
         """
         added = self._flagged if flagged else self._added
+        if DEATH_HEADER in properties:
+            died = deaths(properties)
+            if died is not None:
+                added += entry(DEATHS_HEADER, died)
         flags = int.from_bytes(properties[:2], "big")
         if flags & _WALKED or left_ms is not None:
             changes: dict[int, bytes | int | None] = {

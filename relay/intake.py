@@ -2,8 +2,9 @@
 
 In transparent mode the deliverer's messages come round through the site's own egress. They are
 told by `user_id` (the relay's; the broker refuses forgeries) *and* `x-mesh-exchange` (this
-exchange: bindings may lead from one to another) *and* no `x-death` (dead-lettered on purpose into
-a mesh exchange: somebody wants it elsewhere).
+exchange: bindings may lead from one to another) *and* no `x-death` but one that it was delivered
+with (dead-lettered here, on purpose, into a mesh exchange: somebody wants it elsewhere; one that
+died before it was published is ours all the same, or it would go round for ever).
 
 All else is cleaned: `x-mesh-*` that a publisher set are taken away (a forged path must not
 suppress delivery), and so is the queue's own `x-delivery-count`; `user_id` and `cluster_id` move
@@ -37,13 +38,12 @@ from relay.bulk_amqp.content_header import (
     without_headers,
 )
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery_properties import EXCHANGE_HEADER
+from relay.delivery_properties import DEATHS_HEADER, EXCHANGE_HEADER, deaths
 
 FORGEABLE_PREFIX = b"x-mesh-"
 USER_HEADER = b"x-mesh-user-id"
 CLUSTER_HEADER = b"x-mesh-cluster-id"
 DELIVERY_COUNT = b"x-delivery-count"
-DEATH_HEADER = b"x-death"
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"
@@ -94,7 +94,8 @@ class Intake:
             return False
         if header(properties, EXCHANGE_HEADER) != self._own_mark:
             return False
-        return header(properties, DEATH_HEADER) is None
+        died = deaths(properties)
+        return died is None or died == header(properties, DEATHS_HEADER)
 
     def clean(self, properties: bytes) -> Cleaned | None:
         """The properties as they are logged; None for our own message coming round."""

@@ -7,7 +7,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from relay.bulk_amqp import Connection, Consumer, Delivery, Outcome, Publisher, connect
+from relay.bulk_amqp import (
+    BulkAmqpError,
+    Connection,
+    Consumer,
+    Delivery,
+    Outcome,
+    Publisher,
+    connect,
+)
 from relay.bulk_amqp.content_header import (
     CLUSTER_ID,
     DELIVERY_MODE,
@@ -91,6 +99,12 @@ class Received:
         }
 
     @property
+    def mesh_headers(self) -> dict[bytes, bytes]:
+        """Those that the mesh sets, with tag and value."""
+        table = headers(self.properties) or b""
+        return {name: table[at:end] for name, _, at, end in entries(table) if name.startswith(MARK)}
+
+    @property
     def as_sent(self) -> bytes:
         """The properties without all that the mesh adds or takes away."""
         table = headers(self.properties) or b""
@@ -153,6 +167,11 @@ class Application:
         )
         async with asyncio.timeout(60):
             return await self._publisher.wait(publication)
+
+    @property
+    def closed_because(self) -> BulkAmqpError | None:
+        """Why the broker closed the channel that letters are posted on."""
+        return None if self._publisher is None else self._publisher.channel.close_reason
 
     async def declare(
         self, queue: str, exchange: str = "", key: str = "#", **arguments: object

@@ -32,6 +32,7 @@ from relay.bulk_amqp.content_header import (
     headers,
     rewrite,
     text,
+    without_headers,
 )
 from relay.delivery_properties import DeliveryStamp
 from relay.intake import Cleaned, Intake, message_id_of
@@ -68,6 +69,8 @@ def string_header(name: bytes, value: bytes) -> bytes:
     return field_table.entry(name, field_table.long_string(value))
 
 
+DEATH = field_table.entry(b"x-death", b"A\x00\x00\x00\x01V")
+DEATH_AGAIN = field_table.entry(b"x-death", b"A\x00\x00\x00\x02VV")
 DELIVERY_COUNT = field_table.entry(b"x-delivery-count", field_table.long_integer(0))
 
 
@@ -145,8 +148,19 @@ class TestOwnComingRound:
         assert intake().clean(self.delivered("prices")) is not None
 
     def test_a_dead_lettered_one_is_a_message(self) -> None:
-        death = field_table.entry(b"x-death", b"A\x00\x00\x00\x00")
-        assert intake().clean(rewrite(self.delivered(), {}, death)) is not None
+        assert intake().clean(rewrite(self.delivered(), {}, DEATH)) is not None
+
+    def test_one_that_died_before_it_was_published_is_ours_coming_round(self) -> None:
+        delivered = self.delivered(extra=DEATH)
+        assert intake().clean(rewrite(delivered, {}, DELIVERY_COUNT)) is None
+
+    def test_one_that_dies_again_after_delivery_is_a_message(self) -> None:
+        delivered = self.delivered(extra=DEATH)
+        again = rewrite(without_headers(delivered, names=(b"x-death",)), {}, DEATH_AGAIN)
+        made = intake().clean(again)
+        assert made is not None
+        assert header(made.properties, b"x-mesh-deaths") is None
+        assert header(made.properties, b"x-death") == b"A\x00\x00\x00\x02VV"
 
     def test_our_mark_inside_a_nested_table_is_not_ours(self) -> None:
         inner = string_header(b"x-mesh-exchange", b"orders")
