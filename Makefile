@@ -6,7 +6,7 @@
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
-PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
+PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 
 help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; shown live"
