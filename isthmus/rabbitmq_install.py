@@ -61,7 +61,7 @@ class RabbitMQInstallation:
         return self.chroot / self.home.relative_to("/")
 
     def path_inside(self, folder: Path) -> Path:
-        """How the server sees a broker's folder."""
+        """How the server sees a broker's own folder: that itself, not what is in it."""
         return folder if self.chroot is None else FOLDER_INSIDE_CHROOT
 
     def command(self, folder: Path, *words: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ async def test_a_broker_that_speaks_tls(
     (folder / "conf.d").mkdir(parents=True)
     own, authority = make_certificates(rabbitmq, folder)
     amqps, stream, https = free_ports(3)
-    inside = rabbitmq.path_inside(own)
+    inside = rabbitmq.path_inside(folder) / own.name
     (folder / "conf.d" / "10-tls.conf").write_text(
         f"listeners.ssl.1 = 127.0.0.1:{amqps}\n"
         f"ssl_options.certfile = {inside}\nssl_options.keyfile = {inside}\n"
