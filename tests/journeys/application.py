@@ -228,14 +228,28 @@ class Application:
 
 
 @contextlib.asynccontextmanager
-async def at(mesh: LiveMesh, *sites: str) -> AsyncIterator[list[Application]]:
-    """An application at each of these sites."""
-    made = [Application(mesh.uri(site), site) for site in sites]
+async def at(
+    mesh: LiveMesh, *sites: str, as_node: bool = False
+) -> AsyncIterator[list[Application]]:
+    """An application at each of these sites; as the site's node it may read our queues too."""
+    made = [
+        Application(mesh.book.node(site).uri if as_node else mesh.uri(site), site) for site in sites
+    ]
     try:
         yield made
     finally:
         for application in made:
             await application.close()
+
+
+async def standing(mesh: LiveMesh, site: str, flow: str) -> str:
+    """Wait until this flow ("origin/exchange") stands at the site; why it does."""
+    async with asyncio.timeout(30):
+        while True:
+            known: dict[str, str] = (await mesh.status())["sites"][site]["standing_flows"]
+            if flow in known:
+                return known[flow]
+            await asyncio.sleep(0.02)
 
 
 async def counters_say(mesh: LiveMesh, site: str, **expected: int) -> None:

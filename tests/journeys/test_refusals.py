@@ -1,0 +1,108 @@
+"""What a queue refuses is tried again, flagged, then a dead letter; nothing else is touched."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+
+from tests.journeys.application import Inbox, Letter, at, counters_say, letter, standing
+from tests.journeys.conftest import MeshFactory
+from tests.journeys.traffic import until
+
+PAIR = ("paris", "tokyo")
+FULL = {"x_max_length": 1, "x_overflow": "reject-publish"}
+REFUSED = [f"refused {n}" for n in range(4)]
+
+
+def letters(*bodies: str) -> list[Letter]:
+    return [letter(body.encode(), str(uuid.uuid4()), why=b"as sent") for body in bodies]
+
+
+def check_repeats(healthy: Inbox) -> Counter[str]:
+    """Each first copy unflagged, in the order of sending, each further one flagged; how many."""
+    firsts = [m.body.decode() for m in healthy.got if not m.flagged]
+    assert firsts == ["fills it", *REFUSED]
+    seen: set[bytes] = set()
+    for message in healthy.got:
+        assert message.flagged == (message.body in seen), message.body
+        seen.add(message.body)
+    return Counter(m.body.decode() for m in healthy.got if m.flagged)
+
+
+async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_rest_dead_letters(
+    live_mesh: MeshFactory,
+) -> None:
+    rule = {"max_attempts": 3, "backoff": ["0.05s", "0.2s"]}
+    mesh = await live_mesh(
+        *PAIR,
+        topology="complete",
+        exchanges=[{"name": "fan", "type": "fanout", "retry": rule}, {"name": "orders"}],
+    )
+    mesh.start()
+    await mesh.running()
+    dead_letters = f"isthmus.{mesh.mesh.name}.dead"
+    async with at(mesh, *PAIR) as (paris, tokyo), at(mesh, "tokyo", as_node=True) as (operator,):
+        await tokyo.declare("full", "fan", "", **FULL)
+        healthy = await tokyo.listen("fan", "", queue="healthy")
+        sent = letters("fills it", *REFUSED)
+        await paris.post("fan", sent[0])
+        await healthy.has(1)
+        await paris.post("fan", *sent[1:])
+        await counters_say(mesh, "tokyo", dead=4, delivered=1, redelivered=0, duplicates=0)
+        assert check_repeats(healthy) == dict.fromkeys(REFUSED, 2)
+
+        graves = await (await operator.consume(dead_letters)).has(4)
+        for one, grave in zip(sent[1:], graves, strict=True):
+            assert grave.body == one.body
+            assert grave.as_sent == one.properties
+            assert grave.said(b"x-mesh-dead-reason") == "a queue refused it (full, reject-publish)"
+            assert grave.said(b"x-mesh-dead-attempts") == "3"
+            assert grave.said(b"x-mesh-exchange") == "fan"
+            assert grave.said(b"x-mesh-routing-key") == one.key.decode()
+            assert grave.path == PAIR
+
+        # A dead letter is done with: the flow goes on, and so does the full queue with room.
+        full = await tokyo.consume("full")
+        await full.has(1)
+        after = letters("after")
+        await paris.post("fan", *after)
+        assert [m.body for m in await full.has(2)] == [b"fills it", b"after"]
+        assert not full.got[-1].flagged
+
+
+async def test_while_one_exchange_waits_for_a_full_queue_the_others_go_on(
+    live_mesh: MeshFactory,
+) -> None:
+    rule = {"max_attempts": 1000, "backoff": ["0.05s", "0.1s"]}
+    mesh = await live_mesh(
+        *PAIR,
+        topology="complete",
+        exchanges=[{"name": "fan", "type": "fanout", "retry": rule}, {"name": "orders"}],
+    )
+    mesh.start()
+    await mesh.running()
+    async with at(mesh, *PAIR) as (paris, tokyo):
+        await tokyo.declare("full", "fan", "", **FULL)
+        healthy = await tokyo.listen("fan", "", queue="healthy")
+        orders = await tokyo.listen("orders")
+        back_home = await paris.listen("fan", "", queue="healthy")
+        await paris.post("fan", *letters("fills it"))
+        await healthy.has(1)
+        await paris.post("fan", *letters(*REFUSED))
+        assert "reject-publish" in await standing(mesh, "tokyo", "paris/fan")
+        # Nothing but room in that queue ends its wait: whatever comes now came meanwhile.
+        await paris.post("orders", *letters(*(f"order {n}" for n in range(500))))
+        await orders.has(500)
+        await tokyo.post("fan", *letters("the other way"))
+        await until(lambda: len(back_home.got) == 6, "the same exchange the other way", 30)
+        await standing(mesh, "tokyo", "paris/fan")
+
+        full = await tokyo.consume("full")
+        await until(lambda: len(full.got) >= 5, lambda: str(full.bodies), 60)
+        await counters_say(mesh, "tokyo", dead=0, redelivered=4, delivered=505, duplicates=0)
+        # It has each once, those that it refused flagged: for all it says, they may be repeats.
+        theirs = [m for m in full.got if m.body != b"the other way"]
+        assert [m.body.decode() for m in theirs] == ["fills it", *REFUSED]
+        assert [m.flagged for m in theirs] == [False, True, True, True, True]
+        healthy.got = [m for m in healthy.got if m.body != b"the other way"]
+        assert set(check_repeats(healthy)) == set(REFUSED)
