@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.conftest import LocalBrokerFactory, VhostFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.live_brokers import Vhost, own_vhost
+from wan_proxy import LineCondition, WanProxy
 
 MeshFactory = Callable[..., Awaitable[LiveMesh]]
 LoadFactory = Callable[..., Load]
@@ -22,28 +23,39 @@ LoadFactory = Callable[..., Load]
 async def live_mesh(
     tmp_path: Path, vhost_factory: VhostFactory, local_broker_factory: LocalBrokerFactory
 ) -> AsyncIterator[MeshFactory]:
-    """Call with (*sites, own=, **document) for a mesh that is applied; `.start()` runs its nodes.
+    """Call with (*sites, own=, wan=, **document) for a mesh that is applied; `.start()` runs its
+    nodes.
 
-    The sites in `own` have a broker each that the test may kill; the others share one.
+    The sites in `own` have a broker each that the test may kill; the others share one. `wan`:
+    (sender, receiver) of the links that go over the WAN proxy; see `LiveMesh.lines`.
     """
     made: list[LiveMesh] = []
+    async with WanProxy(seed=1) as proxy:
 
-    async def make(*sites: str, own: tuple[str, ...] = (), **document: Any) -> LiveMesh:
-        brokers = dict(zip(own, await asyncio.gather(*map(local_broker_factory, own)), strict=True))
-        vhosts: dict[str, Vhost] = {}
-        for site in sites:
-            known = brokers.get(site)
-            vhosts[site] = await (own_vhost(known, site) if known else vhost_factory(site))
-        document.setdefault("exchanges", [{"name": "orders"}])
-        mesh = LiveMesh(tmp_path / f"mesh{len(made)}", document, vhosts)
-        mesh.folder.mkdir()
-        made.append(mesh)
-        await mesh.prepare()
-        return mesh
+        async def make(
+            *sites: str,
+            own: tuple[str, ...] = (),
+            wan: Mapping[tuple[str, str], LineCondition] | None = None,
+            **document: Any,
+        ) -> LiveMesh:
+            started = await asyncio.gather(*map(local_broker_factory, own))
+            brokers = dict(zip(own, started, strict=True))
+            vhosts: dict[str, Vhost] = {}
+            for site in sites:
+                known = brokers.get(site)
+                vhosts[site] = await (own_vhost(known, site) if known else vhost_factory(site))
+            document.setdefault("exchanges", [{"name": "orders"}])
+            mesh = LiveMesh(tmp_path / f"mesh{len(made)}", document, vhosts)
+            mesh.folder.mkdir()
+            made.append(mesh)
+            for (sender, receiver), condition in (wan or {}).items():
+                await mesh.go_over(proxy, sender, receiver, condition)
+            await mesh.prepare()
+            return mesh
 
-    yield make
-    for mesh in made:
-        await mesh.close()
+        yield make
+        for mesh in made:
+            await mesh.close()
 
 
 @pytest.fixture

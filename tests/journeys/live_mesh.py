@@ -9,7 +9,8 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from isthmus.status_report import status_of
 from tests.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource, until
 from tests.live_brokers import Vhost
+from wan_proxy import Line, LineCondition, WanProxy
 
 
 class LiveMesh:
@@ -43,6 +45,8 @@ class LiveMesh:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.sources: dict[str, TrafficSource] = {}
         self.sinks: dict[str, TrafficSink] = {}
+        self.lines: dict[tuple[str, str], Line] = {}
+        """Lines of the WAN proxy by (sender, receiver) of the link that goes over them."""
 
     # -- set-up ------------------------------------------------------------------------------
 
@@ -70,6 +74,19 @@ class LiveMesh:
                 BrokerUser(names.admin_user(site), credentials.of(site).admin, ("administrator",))
             )
         await self.apply()
+
+    async def go_over(
+        self, proxy: WanProxy, sender: str, receiver: str, condition: LineCondition
+    ) -> Line:
+        """Let the link's sender reach the receiver's broker over a line of the proxy."""
+        vhost = self.vhosts[receiver]
+        line = await proxy.open_line(
+            f"{self.document['mesh']}: {sender}-{receiver}", vhost.host, vhost.amqp_port, condition
+        )
+        self.lines[sender, receiver] = line
+        links = self.document.setdefault("links", [])
+        links.append({"from": sender, "to": receiver, "via": f"{line.host}:{line.port}"})
+        return line
 
     def write(self) -> None:
         self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
@@ -190,6 +207,36 @@ class LiveMesh:
     async def publish_everywhere(self, count: int, **how: Any) -> None:
         await asyncio.gather(*(self.source(site).publish(count, **how) for site in self.mesh.sites))
 
+    @asynccontextmanager
+    async def load(self, per_second: float, **how: Any) -> AsyncIterator[None]:
+        """Publish at every site as long as the block lasts; see `more_published`."""
+        over = asyncio.Event()
+
+        async def publish(site: str) -> None:
+            while not over.is_set():
+                await self.source(site).publish(
+                    max(1, int(per_second / 4)), per_second=per_second, **how
+                )
+
+        publishing = [asyncio.create_task(publish(site)) for site in self.mesh.sites]
+        try:
+            yield
+            over.set()
+            await asyncio.gather(*publishing)
+        finally:
+            for task in publishing:
+                task.cancel()
+            await asyncio.gather(*publishing, return_exceptions=True)
+
+    async def more_published(self, count: int, *, within_s: float = 120) -> None:
+        """Wait until every site has confirmed so many more."""
+        goals = {site: len(self.source(site).confirmed) + count for site in self.mesh.sites}
+        await until(
+            lambda: all(len(self.source(site).confirmed) >= goals[site] for site in goals),
+            lambda: f"{count} more not published within {within_s} s\n{self.logs()}",
+            within_s,
+        )
+
     def missing(self) -> dict[str, int]:
         """How many messages each sink still waits for."""
         counts = {}
@@ -241,6 +288,42 @@ class LiveMesh:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+class MemoryWatch:
+    """Watches what the nodes take of memory while the block lasts.
+
+    `growth_mb`: by which each site's process has grown at most since the block began.
+    """
+
+    def __init__(self, mesh: LiveMesh, every_s: float = 0.25) -> None:
+        self._pids = {site: process.pid for site, process in mesh.processes.items()}
+        self._every_s = every_s
+        self._before: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.growth_mb: dict[str, float] = {}
+
+    async def __aenter__(self) -> MemoryWatch:
+        self._before = {site: node_rss_mb(pid) for site, pid in self._pids.items()}
+        self.growth_mb = dict.fromkeys(self._pids, 0.0)
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._look()
+
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(self._every_s)
+
+    def _look(self) -> None:
+        for site, pid in self._pids.items():
+            growth = node_rss_mb(pid) - self._before[site]
+            self.growth_mb[site] = max(self.growth_mb[site], growth)
 
 
 def node_rss_mb(pid: int) -> float:

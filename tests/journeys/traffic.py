@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,8 @@ from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.invariants import Arrived
 
 CHUNK = 100
+BIG = 512
+"""Bytes; larger bodies do not compress."""
 _NAMESPACE = uuid.UUID(int=1)
 
 
@@ -40,6 +43,13 @@ def properties(origin: str, number: int, *, with_id: bool = True) -> bytes:
     if with_id:
         changes[MESSAGE_ID] = message_id(origin, number).encode()
     return rewrite(NONE_PRESENT, changes, fields)
+
+
+def _body(origin: str, number: int, size: int) -> bytes:
+    said = f"{origin}/{number} ".encode()
+    if size <= BIG:
+        return said.ljust(size, b".")
+    return said + random.Random(said).randbytes(size - len(said))
 
 
 class TrafficSource:
@@ -66,7 +76,8 @@ class TrafficSource:
         with_id: bool = True,
         again_after_failure: bool = False,
     ) -> None:
-        """Publish so many more; returns when all are confirmed.
+        """Publish so many more; returns when all are confirmed. Big bodies are noise, so that
+        they fill a line as they fill a log.
 
         With `again_after_failure`, what was not answered when a connection broke stays
         indeterminate and the rest goes on over a new one.
@@ -104,7 +115,7 @@ class TrafficSource:
 
     async def _chunk(self, publisher: Publisher, count: int, size: int, with_id: bool) -> bool:
         numbers = range(self._next, self._next + count)
-        bodies = [f"{self.origin}/{n} ".encode().ljust(size, b".") for n in numbers]
+        bodies = [_body(self.origin, n, size) for n in numbers]
         messages: Sequence[Message] = [
             (self._exchange, self._key, properties(self.origin, n, with_id=with_id), body)
             for n, body in zip(numbers, bodies, strict=True)
