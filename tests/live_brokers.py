@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from isthmus.broker_config import environment
 from isthmus.local_brokers import (
     BrokerSpec,
     BrokerUser,
@@ -119,6 +121,22 @@ async def api(broker: LocalBroker, method: str, path: str, body: object = None) 
                 message=f"{response.reason}: {text}",
             )
         return await response.json() if text else None
+
+
+async def rabbitmqctl(broker: LocalBroker, *words: str, within_s: float = 60) -> str:
+    """Run rabbitmqctl with these words at a running broker; what it printed."""
+    spec, installation = broker.spec, broker.installation
+    program = await asyncio.create_subprocess_exec(
+        *installation.command(
+            spec.folder.absolute(), str(installation.home / "sbin" / "rabbitmqctl"), *words
+        ),
+        env=environment(spec, installation, os.environ),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(program.communicate(), within_s)
+    assert program.returncode == 0, output.decode()
+    return output.decode()
 
 
 def local_broker(

@@ -228,7 +228,7 @@ class LiveMesh:
                 task.cancel()
             await asyncio.gather(*publishing, return_exceptions=True)
 
-    async def more_published(self, count: int, *, within_s: float = 120) -> None:
+    async def more_published(self, count: int, *, within_s: float = 600) -> None:
         """Wait until every site has confirmed so many more."""
         goals = {site: len(self.source(site).confirmed) + count for site in self.mesh.sites}
         await until(
@@ -238,17 +238,15 @@ class LiveMesh:
         )
 
     def missing(self) -> dict[str, int]:
-        """How many messages each sink still waits for."""
-        counts = {}
-        for site, sink in self.sinks.items():
-            have = {(m.origin, m.number) for m in sink.arrived}
-            counts[site] = sum(
-                (source.origin, number) not in have
+        """How many messages each sink still waits for; cheap while there are many."""
+        return {
+            site: sum(
+                sink.missing_of(source)
                 for source in self.sources.values()
                 if source.origin != sink.site
-                for number in source.confirmed
             )
-        return counts
+            for site, sink in self.sinks.items()
+        }
 
     async def arrived(self, *, within_s: float = 60) -> None:
         """Wait until every sink has every confirmed message of the other sites."""
@@ -293,7 +291,7 @@ class LiveMesh:
 class MemoryWatch:
     """Watches what the nodes take of memory while the block lasts.
 
-    `growth_mb`: by which each site's process has grown at most since the block began.
+    `growth_mb`: by which each site's process has grown at most since the block, or `begin`.
     """
 
     def __init__(self, mesh: LiveMesh, every_s: float = 0.25) -> None:
@@ -303,9 +301,13 @@ class MemoryWatch:
         self._task: asyncio.Task[None] | None = None
         self.growth_mb: dict[str, float] = {}
 
-    async def __aenter__(self) -> MemoryWatch:
+    def begin(self) -> None:
+        """Forget what was before."""
         self._before = {site: node_rss_mb(pid) for site, pid in self._pids.items()}
         self.growth_mb = dict.fromkeys(self._pids, 0.0)
+
+    async def __aenter__(self) -> MemoryWatch:
+        self.begin()
         self._task = asyncio.create_task(self._watch())
         return self
 

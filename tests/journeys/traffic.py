@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from relay.bulk_amqp import (
@@ -138,6 +139,8 @@ class TrafficSink:
     ) -> None:
         self.site = site
         self.arrived: list[Arrived] = []
+        self.seen: dict[str, set[int]] = defaultdict(set)
+        """Numbers by origin."""
         self.raw: list[Delivery] = []
         self.keep_raw = False
         self.queue = queue or f"sink.{exchange}"
@@ -173,6 +176,12 @@ class TrafficSink:
         """What the mesh brought: the site's own messages are its broker's business."""
         return [message for message in self.arrived if message.origin != self.site]
 
+    def missing_of(self, source: TrafficSource) -> int:
+        """How many messages of that source, at least, have not come; 0 only if all have."""
+        seen = self.seen[source.origin]
+        few = len(source.confirmed) - len(seen)
+        return few if few > 0 else len(source.confirmed.keys() - seen)
+
     async def _consume(self) -> None:
         while True:
             try:
@@ -187,7 +196,9 @@ class TrafficSink:
 
     def note(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            self.arrived.append(_arrived(delivery))
+            message = _arrived(delivery)
+            self.arrived.append(message)
+            self.seen[message.origin].add(message.number)
         if self.keep_raw:
             self.raw += deliveries
 

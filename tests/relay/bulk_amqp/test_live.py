@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from isthmus import broker_config
 from isthmus.local_brokers import BrokerUser, LocalBroker
 from relay.bulk_amqp import (
     AuthenticationFailed,
@@ -32,7 +30,7 @@ from relay.bulk_amqp import (
     field_table,
 )
 from tests.conftest import Eventually, LocalBrokerFactory
-from tests.live_brokers import Vhost
+from tests.live_brokers import Vhost, rabbitmqctl
 
 PLAIN = b"\x10\x00\x02"  # delivery mode 2
 QUORUM = {"x-queue-type": "quorum"}
@@ -553,16 +551,4 @@ async def test_a_killed_broker_leaves_unconfirmed_publishes_unknown(
 
 async def _set_memory_limit(broker: LocalBroker, fraction: float) -> None:
     """Of the machine's memory; none blocks every publisher at once."""
-    spec, installation = broker.spec, broker.installation
-    program = await asyncio.create_subprocess_exec(
-        *installation.command(
-            spec.folder,
-            str(installation.home / "sbin" / "rabbitmqctl"),
-            *("set_vm_memory_high_watermark", str(fraction)),
-        ),
-        env=broker_config.environment(spec, installation, os.environ),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await asyncio.wait_for(program.communicate(), 60)
-    assert program.returncode == 0, output.decode()
+    await rabbitmqctl(broker, "set_vm_memory_high_watermark", str(fraction))
