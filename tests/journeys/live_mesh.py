@@ -208,7 +208,7 @@ class LiveMesh:
         await asyncio.gather(*(self.source(site).publish(count, **how) for site in self.mesh.sites))
 
     @asynccontextmanager
-    async def load(self, per_second: float, **how: Any) -> AsyncIterator[None]:
+    async def publishing(self, per_second: float, **how: Any) -> AsyncIterator[None]:
         """Publish at every site as long as the block lasts; see `more_published`."""
         over = asyncio.Event()
 
@@ -218,15 +218,15 @@ class LiveMesh:
                     max(1, int(per_second / 4)), per_second=per_second, **how
                 )
 
-        publishing = [asyncio.create_task(publish(site)) for site in self.mesh.sites]
+        tasks = [asyncio.create_task(publish(site)) for site in self.mesh.sites]
         try:
             yield
             over.set()
-            await asyncio.gather(*publishing)
+            await asyncio.gather(*tasks)
         finally:
-            for task in publishing:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*publishing, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def more_published(self, count: int, *, within_s: float = 600) -> None:
         """Wait until every site has confirmed so many more."""

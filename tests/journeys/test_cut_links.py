@@ -30,7 +30,7 @@ async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(
     mesh.start_each()
     await mesh.running()
     async with MemoryWatch(mesh) as memory:
-        async with mesh.load(per_second, size=1024):
+        async with mesh.publishing(per_second, size=1024):
             await mesh.more_published(4 * per_second)
             memory.begin()
             for line in mesh.lines.values():
@@ -63,7 +63,7 @@ async def test_nothing_is_lost_or_repeated_when_a_receivers_queue_is_meddled_wit
     await mesh.listen()
     mesh.start_each()
     await mesh.running()
-    async with MemoryWatch(mesh) as memory, mesh.load(per_second, size=1024):
+    async with MemoryWatch(mesh) as memory, mesh.publishing(per_second, size=1024):
         await mesh.more_published(per_second)
         # Batches still go out and are logged; that they are is not heard.
         mesh.lines[ENDS].cut("inward")
