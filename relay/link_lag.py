@@ -1,81 +1,56 @@
-"""How far a link's receiver is behind: counted from running totals in headers, with no reading.
+"""How long a site's log has held what a link's receiver does not have yet. Pure.
 
-Each header carries its incarnation's running totals. The log's end has one total for each
-incarnation, a link's position another; the difference, over all incarnations, is what the
-receiver does not have yet. (What a filter would skip counts too until the link has come by.)
+What is in headers is the origin's clock, which may be off; this is the time since the own log
+got the batch, which is what a link can be blamed for.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Mapping
-from typing import NamedTuple
-
-from relay.batch import BatchHeader
-from relay.link_metrics import Lag
-from relay.link_position import Totals
 
 _MOST_SAMPLES = 2048
+_EVERY_S = 1.0
 
 
-class _End(NamedTuple):
-    before: Totals
-    """The totals before the first batch of the incarnation that was seen."""
-    last: Totals
+class AppendTimes:
+    """When the log's count of appended messages passed which number. One a node."""
 
-
-class LogTotals:
-    """The end of one site's log: told of every batch that is appended, and of the log's tail at
-    a start. One a node, shared by its links.
-    """
-
-    def __init__(self, most_incarnations: int = 4096) -> None:
-        self._most = most_incarnations
-        self._ends: OrderedDict[bytes, _End] = OrderedDict()
-        self._messages = 0
+    def __init__(self) -> None:
         self._times: list[float] = []
         self._counts: list[int] = []
+        self._began: float | None = None
 
-    def observe(self, header: BatchHeader, now: float) -> None:
-        """One more batch stands in the log. `now` in seconds; must not go back."""
-        key = header.name.series.incarnation
-        totals = Totals(header.total_messages, header.total_bytes)
-        end = self._ends.get(key)
-        if end is None:
-            before = Totals(totals.messages - header.entry_count, totals.bytes - header.byte_count)
-            self._ends[key] = _End(before, totals)
-            if len(self._ends) > self._most:
-                self._ends.popitem(last=False)
-        elif totals.messages >= end.last.messages:
-            self._ends[key] = _End(end.before, totals)
-            self._ends.move_to_end(key)
-        if not self._times or now - self._times[-1] >= 1.0:
-            self._times.append(now)
-            self._counts.append(self._messages)
-            if len(self._times) > _MOST_SAMPLES:
-                # Old lags are told more coarsely, the last hour's to the second.
-                self._times[: _MOST_SAMPLES // 2] = self._times[: _MOST_SAMPLES // 2 : 2]
-                self._counts[: _MOST_SAMPLES // 2] = self._counts[: _MOST_SAMPLES // 2 : 2]
-        self._messages += header.entry_count
+    def note(self, appended_messages: int, now: float) -> None:
+        """The log has had so many messages appended since the start. To be told once a second."""
+        times, counts = self._times, self._counts
+        if self._began is None:
+            self._began = now
+        if times and appended_messages == counts[-1]:
+            times[-1] = now
+            return
+        if times and now < times[-1] + _EVERY_S / 2:
+            return
+        times.append(now)
+        counts.append(appended_messages)
+        if len(times) > _MOST_SAMPLES:
+            self._thin_out(now)
 
-    def lag(self, passed: Mapping[bytes, Totals], now: float) -> Lag:
-        """What lies between a position with these totals and the end."""
-        messages = nbytes = 0
-        for key, end in self._ends.items():
-            at = passed.get(key, end.before)
-            if at.messages < end.last.messages:
-                messages += end.last.messages - at.messages
-                nbytes += max(0, end.last.bytes - at.bytes)
-        return Lag(messages, nbytes, self._age(messages, now))
+    def _thin_out(self, now: float) -> None:
+        """Tell old lags more coarsely, to a sixteenth: samples as far apart as they are old."""
+        times, counts = self._times[:1], self._counts[:1]
+        for number in range(1, len(self._times) - 1):
+            following = self._times[number + 1]
+            if following - times[-1] > (now - following) / 16:
+                times.append(self._times[number])
+                counts.append(self._counts[number])
+        self._times = [*times, self._times[-1]]
+        self._counts = [*counts, self._counts[-1]]
 
-    def known(self, passed: Mapping[bytes, Totals]) -> dict[bytes, Totals]:
-        """Of a position's totals those worth keeping: of incarnations that still matter here."""
-        return {key: totals for key, totals in passed.items() if key in self._ends}
-
-    def _age(self, messages: int, now: float) -> float:
-        if not messages or not self._times:
+    def age(self, appended_messages: int, lag_messages: int, now: float) -> float:
+        """Seconds since the oldest of the last `lag_messages` was appended; since the start, if
+        that was before. 0 for no lag.
+        """
+        if lag_messages <= 0 or self._began is None:
             return 0.0
-        # The last sample at which the log held no more than the receiver has by now.
-        at = bisect_right(self._counts, max(0, self._messages - messages)) - 1
-        return max(0.0, now - self._times[max(0, at)])
+        at = bisect_right(self._counts, appended_messages - lag_messages) - 1
+        return max(0.0, now - (self._times[at] if at >= 0 else self._began))

@@ -48,9 +48,9 @@ class ReceiverCounters:
 
     sessions: int = 0
     arrived: int = 0
+    arrived_messages: int = 0
     arrived_bytes: int = 0
     logged: int = 0
-    logged_messages: int = 0
     known: int = 0
     """Batches that the log had already: another path was faster, or a resend."""
     refused: int = 0

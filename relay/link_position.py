@@ -1,14 +1,13 @@
 """How far a link has safely got, what that was true of, and where its next session begins.
 
 Pure. A position says "the receiver's log has all up to here that it should have". It is worth only
-what it was reached with: this log of ours, that log of the receiver's, its run, our filter. When
+what it was reached with: that log of the receiver's, its run, our filter. When
 any of these has changed, the link looks again from further back for what the receiver lacks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -28,29 +27,21 @@ class Sample(NamedTuple):
     place: Place | None
 
 
-class Totals(NamedTuple):
-    """An incarnation's running totals at a place in the log."""
-
-    messages: int
-    bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class LinkPosition:
     """What a link's sender keeps over restarts. The bytes of `encode` go into the node's state.
 
     `history` is in order of time; its first is where to look again from for a receiver with a
-    new run.
-    `totals` are those of the incarnations that the position has passed: what lag is counted from.
+    new run. `reached` is the furthest place that was ever acknowledged before this session: where
+    a session looks again from further back, what stands before it may be gone, never what follows.
     """
 
-    own_log: bytes
     receiver_log: bytes
     run: bytes
     seen: FilterSeen
     place: Place | None
     history: tuple[Sample, ...]
-    totals: Mapping[bytes, Totals]
+    reached: Place | None = None
 
     def encode(self) -> bytes:
         """JSON, with ages instead of times: clocks of two processes have nothing in common."""
@@ -58,7 +49,6 @@ class LinkPosition:
         return json.dumps(
             {
                 "version": _VERSION,
-                "own_log": self.own_log.hex(),
                 "receiver_log": self.receiver_log.hex(),
                 "run": self.run.hex(),
                 "rule": self.seen.rule.value,
@@ -68,7 +58,7 @@ class LinkPosition:
                 "neighbour": self.seen.neighbour,
                 "place": _place_out(self.place),
                 "history": [[last - s.at, _place_out(s.place)] for s in self.history],
-                "totals": {key.hex(): list(value) for key, value in self.totals.items()},
+                "reached": _place_out(self.reached),
             },
             separators=(",", ":"),
         ).encode()
@@ -80,7 +70,6 @@ class LinkPosition:
         if kept["version"] != _VERSION:
             raise ValueError(f"a link's position of version {kept['version']}")
         return cls(
-            bytes.fromhex(kept["own_log"]),
             bytes.fromhex(kept["receiver_log"]),
             bytes.fromhex(kept["run"]),
             FilterSeen(
@@ -92,7 +81,7 @@ class LinkPosition:
             ),
             _place_in(kept["place"]),
             tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
-            {bytes.fromhex(key): Totals(*value) for key, value in kept["totals"].items()},
+            _place_in(kept["reached"]),
         )
 
 
@@ -117,7 +106,6 @@ class Beginning(NamedTuple):
 
 def begin(
     kept: LinkPosition | None,
-    own_log: bytes,
     receiver_log: bytes,
     run: bytes,
     forwarding: Forwarding,
@@ -126,28 +114,25 @@ def begin(
     """Where the session with this receiver begins. The place given is where reading starts;
     what the receiver has is skipped from there on.
     """
-    why = _from_the_start(kept, own_log, receiver_log, forwarding)
+    why = _from_the_start(kept, receiver_log, forwarding)
+    reached = _later(kept.reached, kept.place) if kept else None
     if kept is None or why:
         seen = kept.seen.after(forwarding) if kept else seen_with(forwarding)
-        fresh = LinkPosition(own_log, receiver_log, run, seen, None, (Sample(now, None),), {})
+        fresh = LinkPosition(receiver_log, run, seen, None, (Sample(now, None),), reached)
         return Beginning(fresh, why)
-    seen = kept.seen.after(forwarding)
+    kept = replace(kept, seen=kept.seen.after(forwarding), reached=reached)
     if kept.run == run:
-        return Beginning(replace(kept, seen=seen), "the receiver's run is the same")
+        return Beginning(kept, "the receiver's run is the same")
     # Its broker may have lost the end of its log: unsynced, and acknowledged shortly before.
     back = kept.history[0].place
-    position = replace(kept, run=run, seen=seen, place=back, history=(Sample(now, back),))
+    position = replace(kept, run=run, place=back, history=(Sample(now, back),))
     return Beginning(position, "the receiver has a new run")
 
 
 def sampled(
-    history: tuple[Sample, ...], now: float, place: Place | None, every_s: float, keep_s: float
+    history: tuple[Sample, ...], now: float, place: Place | None, keep_s: float
 ) -> tuple[Sample, ...]:
-    """The history after the position has come to `place`: at most one sample each `every_s`, and
-    of those older than `keep_s` only the last.
-    """
-    if history and now - history[-1].at < every_s:
-        return history
+    """The history with one more sample, and of those older than `keep_s` only the last."""
     kept = (*history, Sample(now, place))
     first = 0
     while first + 1 < len(kept) and kept[first + 1].at <= now - keep_s:
@@ -155,18 +140,20 @@ def sampled(
     return kept[first:]
 
 
-def _from_the_start(
-    kept: LinkPosition | None, own_log: bytes, receiver_log: bytes, forwarding: Forwarding
-) -> str:
+def _from_the_start(kept: LinkPosition | None, receiver_log: bytes, forwarding: Forwarding) -> str:
     if kept is None:
         return "the link is new"
-    if kept.own_log != own_log:
-        return "this site's log is another"
     if kept.receiver_log != receiver_log:
         return "the receiver's log is another"
     if kept.seen.stranded_by(forwarding):
         return "the mesh has changed what this link carries"
     return ""
+
+
+def _later(one: Place | None, other: Place | None) -> Place | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda place: place.offset)
 
 
 def _place_out(place: Place | None) -> list[Any] | None:

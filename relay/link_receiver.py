@@ -212,6 +212,20 @@ class LinkReceiver:
         self._done(session, number)
         return self._ack_if_due(session, now, wall_ms)
 
+    def refused(
+        self, session_number: int, number: int, reason: str, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        """The log will never take the batch of that Append (too large). The caller has put it
+        aside; the link goes on.
+        """
+        self.counters.refused += 1
+        session = self._session
+        if session is None or session.number != session_number or self._log is None:
+            return []
+        told = Send(encode_refused(session.nonce, self._log.run, number, reason))
+        self._done(session, number)
+        return [told, *self._ack_if_due(session, now, wall_ms)]
+
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
         """Time has passed: acknowledge what waited for it, or say that we are here."""
         session = self._session
@@ -299,6 +313,7 @@ class LinkReceiver:
         session.arrived = number
         session.waiting.append(len(batch))
         self.counters.arrived += 1
+        self.counters.arrived_messages += header.entry_count
         self.counters.arrived_bytes += len(batch)
         ours = replace(header, path=(*header.path, self._own))
         return [Append(ours, append_to_path(batch, self._own), session.number, number)]

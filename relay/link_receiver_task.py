@@ -121,17 +121,19 @@ class LinkReceiverTask:
     ) -> None:
         if appending.cancelled():
             return
+        self._wake.set()
+        clock = self._clock
         error = appending.exception()
         if isinstance(error, LogRefused):
             # It will never fit this log: kept for a person, and the link goes on.
             self._quarantine(data, str(error))
-        elif error is not None:
-            self._wake.set()  # the log's connection is gone; `_look_at_log` ends the session
-            return
-        known = error is None and appending.result() is Appended.ALREADY_LOGGED
-        clock = self._clock
-        self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
-        self._wake.set()
+            self._do(
+                self.machine.refused(session, number, str(error), clock.now(), clock.wall_ms())
+            )
+        elif error is None:
+            known = appending.result() is Appended.ALREADY_LOGGED
+            self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
+        # Else the log's connection is gone: `_look_at_log` ends the session.
 
     # -- LinkListener ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from relay.batch_format import BadBatch, verify_digest
 from relay.forwarding import Forwarding, Verdict
 from relay.link_metrics import LinkState, SenderCounters
 from relay.link_patience import Backoff, Patience
-from relay.link_position import LinkPosition, begin, sampled
+from relay.link_position import LinkPosition, Sample, begin, sampled
 from relay.link_settings import LinkSettings
 from relay.link_transport import Line
 from relay.link_window import LinkWindow
@@ -57,10 +57,13 @@ from relay.name_set import BadNameSet, NameSet
 
 
 class ReadFrom(NamedTuple):
-    """Read the log after `place` (None: from its start) and hand it in with `session`."""
+    """Read the log after `place` (None: from its start) and hand it in with `session`. If the log
+    begins behind `reached`, something is gone that was never acknowledged.
+    """
 
     place: Place | None
     session: int
+    reached: Place | None
 
 
 class StopReading(NamedTuple):
@@ -132,7 +135,9 @@ class IllegalMove(Exception):
 class LinkSender:
     """One link's sender. `random_bytes` makes nonces, `random` (0..1) jitter.
 
-    `is_void` says of a header whether its incarnation had ended before it.
+    `is_void` says of a header whether its incarnation had ended before it. `safe_place` gives,
+    for a place in our log, the last one not after it of which the log is certain: what stands
+    before that one was read, and nothing that is found later will stand there.
     """
 
     def __init__(
@@ -140,11 +145,11 @@ class LinkSender:
         *,
         forwarding: Forwarding,
         receiver_user: str,
-        own_log: bytes,
         position: LinkPosition | None,
         random: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         is_void: Callable[[BatchHeader], bool] = lambda header: False,
+        safe_place: Callable[[Place | None], Place | None] = lambda place: place,
         settings: LinkSettings | None = None,
         counters: SenderCounters | None = None,
     ) -> None:
@@ -152,10 +157,10 @@ class LinkSender:
         self._settings = settings or LinkSettings()
         self._forwarding = forwarding
         self._receiver_user = receiver_user
-        self._own_log = own_log
         self._position = position
         self._random_bytes = random_bytes
         self._is_void = is_void
+        self._safe_place = safe_place
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
         self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
@@ -175,6 +180,7 @@ class LinkSender:
         self._highest_sent: dict[bytes, int] = {}
         self._unsaved = False
         self._saved_at = -1e9
+        self._saved: LinkPosition | None = position
         self._reason = ""
 
     # What the driver and status look at
@@ -199,8 +205,18 @@ class LinkSender:
         """How far the receiver's log safely has what it should. None: no session ever."""
         if self._session is None or self._position is None:
             return self._position
-        window = self._session.window
-        return replace(self._position, place=window.place, totals=dict(window.totals))
+        reached = self._session.window.place
+        safe = self._safe_place(reached)
+        if safe is None and reached is not None:
+            return self._position  # the log is certain of nothing yet: what there was is better
+        return replace(self._position, place=safe)
+
+    @property
+    def place(self) -> Place | None:
+        """As `position`, but up to date, and to be believed only as long as the session lasts."""
+        if self._session is not None:
+            return self._session.window.place
+        return self._position.place if self._position is not None else None
 
     @property
     def outstanding(self) -> int:
@@ -260,11 +276,6 @@ class LinkSender:
         self._reason = reason
         return actions
 
-    def log_changed(self, own_log: bytes, now: float) -> list[SenderAction]:
-        """Our own log has been opened anew; its ID tells whether it is the same."""
-        self._own_log = own_log
-        return self._give_up(now, "own log opened anew")
-
     def change(self, forwarding: Forwarding, now: float) -> list[SenderAction]:
         """The mesh has changed what this link carries. A session under another rule ends."""
         if forwarding == self._forwarding:
@@ -275,6 +286,26 @@ class LinkSender:
     def log_failed(self, now: float, reason: str) -> list[SenderAction]:
         """Our log cannot be read. The session ends, the next begins where it is due."""
         return self._give_up(now, reason)
+
+    def sent_back(self, now: float) -> list[SenderAction]:
+        """The log turned out to hold batches that were not read, somewhere among the last ones.
+
+        The place reached may be past them. The session ends without it, and the next begins from
+        the last sample, which was certain: what the receiver has is skipped.
+        """
+        if self._position is None:
+            return []
+        return self._go_back(replace(self._position, place=self._position.history[-1].place), now)
+
+    def place_lost(self, now: float) -> list[SenderAction]:
+        """The log does not have the batch that the session should have begun after: begin at the
+        log's start, where the receiver's names tell what it has.
+        """
+        if self._position is None:
+            return []
+        history = (Sample(now, None),)
+        fresh = replace(self._position, place=None, history=history, reached=None)
+        return self._go_back(fresh, now)
 
     def nobody(self, head: bytes, now: float) -> list[SenderAction]:
         """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
@@ -330,7 +361,7 @@ class LinkSender:
             why = self._why_not(header, logged)
             if why is not None:
                 counters.skipped[why] += 1
-                moved = window.skip(place, header) or moved
+                moved = window.skip(place) or moved
                 continue
             if session.arrived >= window.last_sent:
                 session.progress_at = now  # the clock of progress runs from the first under way
@@ -429,14 +460,13 @@ class LinkSender:
         self._move(SenderPhase.RUNNING)
         beginning = begin(
             self._position,
-            self._own_log,
             welcome.log_id,
             welcome.run,
             self._forwarding,
             now,
         )
         self._position = beginning.position
-        window = LinkWindow(beginning.position.place, beginning.position.totals)
+        window = LinkWindow(beginning.position.place)
         self._session = _Session(welcome.run, now, window, logged, now, now)
         self._session_number += 1
         self.counters.sessions += 1
@@ -446,7 +476,7 @@ class LinkSender:
         actions: list[SenderAction] = []
         self._unsaved = True
         self._save_if_due(now, actions)
-        actions.append(ReadFrom(window.place, self._session_number))
+        actions.append(ReadFrom(window.place, self._session_number, beginning.position.reached))
         return actions
 
     # In a session
@@ -536,12 +566,10 @@ class LinkSender:
     def _position_moved(self, now: float, actions: list[SenderAction]) -> None:
         assert self._session is not None
         assert self._position is not None
-        place = self._session.window.place
         settings = self._settings
-        history = sampled(
-            self._position.history, now, place, settings.sample_s, settings.lookback_s
-        )
-        if history is not self._position.history:
+        if now >= self._position.history[-1].at + settings.sample_s:
+            place = self._safe_place(self._session.window.place)
+            history = sampled(self._position.history, now, place, settings.lookback_s)
             self._position = replace(self._position, history=history)
         self._unsaved = True
         self._save_if_due(now, actions)
@@ -551,11 +579,22 @@ class LinkSender:
             return
         position = self.position
         assert position is not None
-        self._unsaved = False
         self._saved_at = now
-        actions.append(Save(position))
+        # Where the log is not certain yet of the place reached, it will be soon: once more then.
+        self._unsaved = not _same_name(position.place, self.place)
+        if position != self._saved:
+            self._saved = position
+            actions.append(Save(position))
 
     # The end of a session
+
+    def _go_back(self, position: LinkPosition, now: float) -> list[SenderAction]:
+        if self._session is None:
+            return []
+        self._session.window.place = position.place
+        self._position = position
+        self._unsaved = True
+        return self._give_up(now, "the log was read again from further back")
 
     def _time_out(self, now: float, reason: str) -> list[SenderAction]:
         # Its bytes may lie in the socket for a long time yet, ahead of the next session's.
@@ -611,3 +650,7 @@ class LinkSender:
         if new not in _MOVES[self._phase]:
             raise IllegalMove(self._phase, new)
         self._phase = new
+
+
+def _same_name(one: Place | None, other: Place | None) -> bool:
+    return (one and one.name) == (other and other.name)

@@ -1,7 +1,11 @@
 """Drives one link's sender: its machine, its connection, its reader of the log.
 
 One task does everything, woken by what comes: frames, batches read, the clock. The machine says
-what to do; this does it.
+what to do; this does it. Before each event the machine is told if the log has sent its reader
+back: until it knows, no position may move.
+
+Where retention has eaten what the link still needed, the link stops for good and says so: only a
+person can decide to go on without it.
 """
 
 from __future__ import annotations
@@ -9,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from relay.batch import BatchHeader, LoggedBatch
-from relay.link_lag import LogTotals
+from relay.batch import BatchHeader, LoggedBatch, Place
+from relay.link_lag import AppendTimes
 from relay.link_metrics import Lag
-from relay.link_position import LinkMemory, LinkPosition
+from relay.link_position import LinkMemory
 from relay.link_sender import (
     Disconnect,
     GaveUpOn,
@@ -27,7 +31,7 @@ from relay.link_sender import (
 )
 from relay.link_transport import Carried, LinkConnector, LinkEnd, LinkTransportError
 from relay.link_wire import Send
-from relay.log_reader import LogReader, PlaceLost
+from relay.log_reader import LogGap, LogReader, PlaceLost
 from relay.log_writer import LogWriter
 from relay.retry import reconnect_delay_s
 from relay.site_log import SiteLogError
@@ -57,52 +61,53 @@ class LinkSenderTask:
     def __init__(
         self,
         name: str,
-        machine: LinkSender,
+        make_machine: Callable[[Callable[[Place | None], Place | None]], LinkSender],
         connector: LinkConnector,
         writer: LogWriter,
         memory: LinkMemory,
-        totals: LogTotals,
+        times: AppendTimes,
         clock: Clock,
         random: Callable[[], float],
         is_undecided: Callable[[BatchHeader], bool],
+        on_gap: Callable[[LogGap], None],
     ) -> None:
+        """`make_machine` is given the machine's `safe_place`. `on_gap` is called once."""
         self.name = name
-        self.machine = machine
+        self.machine = make_machine(self._safe_place)
         self._connector = connector
         self._writer = writer
         self._memory = memory
-        self._totals = totals
+        self._times = times
         self._clock = clock
         self._random = random
         self._is_undecided = is_undecided
+        self._on_gap = on_gap
         self._end: LinkEnd | None = None
         self._closed: str | None = None
         self._reader: LogReader | None = None
+        self._sent_back = 0
         self._reading: asyncio.Task[list[LoggedBatch]] | None = None
         self._reading_for = 0
         self._undecided: list[LoggedBatch] = []
         self._wake = asyncio.Event()
         self._frames: list[Carried] = []
         self._nobody: list[bytes] = []
-        self._run_id = b""
-        self.failure = ""
-        """Why the log cannot be read; empty when it can."""
+        self.gap = ""
+        """Why the link stopped for good; empty while it has not."""
 
     @property
     def lag(self) -> Lag:
         """What the receiver does not have yet."""
-        position = self.machine.position
-        return self._totals.lag(position.totals if position else {}, self._clock.now())
+        messages, nbytes = self._writer.lag(self.machine.place)
+        appended = self._writer.counts.appended_messages
+        return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
 
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         failures = 0
         try:
-            while True:
-                run = await self._writer.running()
-                if self._run_id != run.id:
-                    self._run_id = run.id
-                    await self._do(self.machine.log_changed(run.log_id, self._clock.now()))
+            while not self.gap:
+                await self._writer.running()
                 try:
                     self._end = await self._connector.connect()
                 except LinkTransportError as error:
@@ -114,7 +119,8 @@ class LinkSenderTask:
                 reason = await self._one_connection(self._end)
                 failures = 0 if self._clock.now() - began > 10 else failures + 1
                 log.info("link %s: %s", self.name, reason)
-                await asyncio.sleep(reconnect_delay_s(failures, self._random))
+                if not self.gap:
+                    await asyncio.sleep(reconnect_delay_s(failures, self._random))
         finally:
             await self._stop()
 
@@ -128,31 +134,34 @@ class LinkSenderTask:
             while self._closed is None:
                 self._wake.clear()
                 await self._turn(end)
-                if self._closed is None and not self._frames and not self._nobody:
+                if self.gap:
+                    self._closed = self.gap
+                elif self._closed is None and not self._frames and not self._nobody:
                     await self._sleep()
+            reason = self._closed
+            await self._tell(lambda: machine.disconnected(clock.now(), reason))
         finally:
-            await self._stop_reading()
             await end.close()
-        reason = self._closed
-        await self._do(machine.disconnected(clock.now(), reason))
         return reason
 
     async def _turn(self, end: LinkEnd) -> None:
         """Hand the machine everything that has come, and let it look at the clock."""
         machine, clock = self.machine, self._clock
-        run = self._writer.run
-        if run is not None and run.id != self._run_id:
-            self._run_id = run.id
-            await self._do(machine.log_changed(run.log_id, clock.now()))
         frames, self._frames = self._frames, []
         for sender, frame in frames:
-            await self._do(machine.frame(sender, frame, clock.now()))
+            await self._tell(partial(machine.frame, sender, frame, clock.now()))
         heads, self._nobody = self._nobody, []
         for head in heads:
-            await self._do(machine.nobody(head, clock.now()))
+            await self._tell(partial(machine.nobody, head, clock.now()))
         await self._take_batches()
-        await self._do(machine.tick(clock.now(), clock.wall_ms(), end.line))
+        await self._tell(lambda: machine.tick(clock.now(), clock.wall_ms(), end.line))
         self._read_on()
+
+    async def _tell(self, event: Callable[[], Sequence[SenderAction]]) -> None:
+        """Hand one event to the machine, and do what it says."""
+        if self._was_sent_back():
+            await self._do(self.machine.sent_back(self._clock.now()))
+        await self._do(event())
 
     async def _sleep(self) -> None:
         due = self.machine.wakeup()
@@ -188,23 +197,30 @@ class LinkSenderTask:
             reading, self._reading = self._reading, None
             try:
                 batches = reading.result()
+            except LogGap as gap:
+                self._stop_at(gap)
+                return
             except PlaceLost as error:
-                self.failure = str(error)
-                await self._do(self.machine.log_failed(self._clock.now(), str(error)))
+                log.warning("link %s: from the log's start: %s", self.name, error)
+                await self._tell(lambda: self.machine.place_lost(self._clock.now()))
                 return
             except SiteLogError as error:
-                await self._do(self.machine.log_failed(self._clock.now(), str(error)))
+                reason = str(error)
+                await self._tell(lambda: self.machine.log_failed(self._clock.now(), reason))
                 return
-        if not batches:
-            return
-        self.failure = ""
         for number, batch in enumerate(batches):
             if self._is_undecided(batch.header):
                 self._undecided = list(batches[number:])
                 batches = batches[:number]
                 break
         if batches:
-            await self._do(self.machine.batches(batches, self._reading_for, self._clock.now()))
+            now, session = self._clock.now(), self._reading_for
+            await self._tell(partial(self.machine.batches, batches, session, now))
+
+    def _stop_at(self, gap: LogGap) -> None:
+        self.gap = f"gap: {gap}; `isthmus recover` goes on with what there is"
+        log.error("link %s stops: %s", self.name, self.gap)
+        self._on_gap(gap)
 
     async def _stop_reading(self) -> None:
         self._undecided = []
@@ -216,6 +232,13 @@ class LinkSenderTask:
             await self._reader.close()
             self._reader = None
 
+    def _was_sent_back(self) -> bool:
+        reader = self._reader
+        return reader is not None and reader.sent_back != self._sent_back
+
+    def _safe_place(self, place: Place | None) -> Place | None:
+        return None if self._was_sent_back() else self._writer.safe_position(place)
+
     # -- what the machine wants --------------------------------------------------------------
 
     async def _do(self, actions: Sequence[SenderAction]) -> None:
@@ -224,28 +247,24 @@ class LinkSenderTask:
                 case Send(frame):
                     if self._end is not None:
                         self._end.send(frame)
-                case ReadFrom(place, session):
+                case ReadFrom(place, session, reached):
                     await self._stop_reading()
-                    self._reader = self._writer.reader(place, name=f"link {self.name}")
+                    name = f"link {self.name}"
+                    self._reader = self._writer.reader(place, name=name, reached=reached)
+                    self._sent_back = 0
                     self._reading_for = session
                 case StopReading():
                     await self._stop_reading()
                 case Save(position):
-                    self._save(position)
+                    self._memory.save(position)
                 case Disconnect(reason):
                     if self._end is not None:
                         self._end.abort(reason)
                 case GaveUpOn(name, reason):
                     log.error("link %s: %s will never be taken: %s", self.name, name, reason)
 
-    def _save(self, position: LinkPosition) -> None:
-        """Not further than the log is checked: an older position costs resends, never loss."""
-        safe = self._writer.safe_position(position.place)
-        if safe is not None or position.place is None:
-            self._memory.save(replace(position, place=safe))
-
     async def _stop(self) -> None:
-        await self._do(self.machine.stop(self._clock.now()))
+        await self._tell(lambda: self.machine.stop(self._clock.now()))
         await self._stop_reading()
         if self._end is not None:
             await self._end.close()

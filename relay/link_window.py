@@ -8,11 +8,9 @@ read a week at each restart, and retention would one day eat its position.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from relay.batch import BatchHeader, BatchName, Place
-from relay.link_position import Totals
 
 
 class Acknowledged(NamedTuple):
@@ -25,33 +23,31 @@ class Acknowledged(NamedTuple):
 
 
 class _Sent:
-    """One batch under way, with what was skipped right after it."""
+    """One batch under way."""
 
-    __slots__ = ("bytes", "header", "number", "place", "sent_at", "skipped")
+    __slots__ = ("bytes", "header", "number", "place", "sent_at")
 
     def __init__(
         self, number: int, place: Place, header: BatchHeader, nbytes: int, at: float
     ) -> None:
         self.number = number
         self.place = place
-        """Up to where the position may go once this is acknowledged."""
+        """Up to where the position may go once this is acknowledged: itself, or the last batch
+        that was skipped right after it."""
         self.header = header
         self.bytes = nbytes
         self.sent_at = at
-        self.skipped: dict[bytes, Totals] | None = None
 
 
 class LinkWindow:
-    """One session's. `place` and `totals` are the position's."""
+    """One session's. `place` is the position's."""
 
-    def __init__(self, place: Place | None, totals: Mapping[bytes, Totals]) -> None:
+    def __init__(self, place: Place | None) -> None:
         self.place = place
-        self.totals = dict(totals)
         self.outstanding_bytes = 0
         self.last_sent = 0
         self.last_acked = 0
         self._under_way: deque[_Sent] = deque()
-        self._seen: set[bytes] = set()
 
     @property
     def outstanding(self) -> int:
@@ -60,27 +56,18 @@ class LinkWindow:
 
     def send(self, place: Place, header: BatchHeader, nbytes: int, now: float) -> int:
         """The next batch read is sent: its number in the session."""
-        self._meet(header)
         self.last_sent += 1
         self._under_way.append(_Sent(self.last_sent, place, header, nbytes, now))
         self.outstanding_bytes += nbytes
         return self.last_sent
 
-    def skip(self, place: Place, header: BatchHeader) -> bool:
+    def skip(self, place: Place) -> bool:
         """The next batch read is not sent. Whether the position moved by that."""
-        self._meet(header)
-        key = header.name.series.incarnation
-        totals = Totals(header.total_messages, header.total_bytes)
-        if not self._under_way:
-            self.place = place
-            self.totals[key] = totals
-            return True
-        last = self._under_way[-1]
-        last.place = place
-        if last.skipped is None:
-            last.skipped = {}
-        last.skipped[key] = totals
-        return False
+        if self._under_way:
+            self._under_way[-1].place = place
+            return False
+        self.place = place
+        return True
 
     def acknowledge(self, number: int) -> Acknowledged | None:
         """All up to `number` are in the receiver's log. None if that is nothing new.
@@ -97,15 +84,9 @@ class LinkWindow:
         batches = messages = nbytes = 0
         while under_way and under_way[0].number <= number:
             done = under_way.popleft()
-            header = done.header
             batches += 1
-            messages += header.entry_count
+            messages += done.header.entry_count
             nbytes += done.bytes
-            self.totals[header.name.series.incarnation] = Totals(
-                header.total_messages, header.total_bytes
-            )
-            if done.skipped:
-                self.totals.update(done.skipped)
             self.place = done.place
         self.outstanding_bytes -= nbytes
         return Acknowledged(batches, messages, nbytes, first_sent_at)
@@ -118,14 +99,3 @@ class LinkWindow:
         if not 0 <= index < len(self._under_way):
             return None
         return self._under_way[index].header.name
-
-    def _meet(self, header: BatchHeader) -> None:
-        # All of an incarnation that stands before the first of it read here is behind the
-        # position; so its totals are known from here on, whatever was kept.
-        key = header.name.series.incarnation
-        if key not in self._seen:
-            self._seen.add(key)
-            self.totals[key] = Totals(
-                header.total_messages - header.entry_count,
-                header.total_bytes - header.byte_count,
-            )

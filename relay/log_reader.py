@@ -70,9 +70,12 @@ class LogSource(Protocol):
 class LogReader:
     """One stage's way through the log. Made by `LogWriter.reader`."""
 
-    def __init__(self, source: LogSource, start: Place | None, name: str) -> None:
+    def __init__(
+        self, source: LogSource, start: Place | None, name: str, reached: Place | None = None
+    ) -> None:
         self.name = name
         self._source = source
+        self._reached = reached
         self._place = start
         self._hot: int | None = None
         self._cursor: LogCursor | None = None
@@ -105,8 +108,9 @@ class LogReader:
     async def next_batches(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
         """The batches that follow, at least one, up to about `max_bytes`; waits for new ones.
 
-        Cancelling loses nothing. Raises LogGap or PlaceLost if the start is not there (until
-        `rewind`), LogClosed once the writer or this reader is closed for good.
+        Cancelling loses nothing. Raises LogGap if retention has eaten what it should give or may
+        have, PlaceLost if the start is not there (both until `rewind`), LogClosed once the writer
+        or this reader is closed for good.
         """
         while True:
             if self._closed:
@@ -196,6 +200,10 @@ class LogReader:
         place = self._place
         if place is None:
             self._searched = None
+            if self._reached is not None:
+                first = await log.first()
+                if first is not None and first > self._reached.offset:
+                    raise LogGap(self._reached, first)
             return await log.read(0)
         offset = self._source.offset_of(place)
         first, end = await log.first(), await log.end()

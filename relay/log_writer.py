@@ -201,13 +201,15 @@ class LogWriter:
                 self._run_waiters.discard(waiter)
         return self._run
 
-    def reader(self, start: Place | None, *, name: str) -> LogReader:
+    def reader(self, start: Place | None, *, name: str, reached: Place | None = None) -> LogReader:
         """A reader of what follows `start` (None: of the whole log). `name` is for people.
+        `reached`: whoever reads the whole log needs nothing that stood before that place, and
+        everything behind it.
 
         A start that the log has lost moves to the place before the loss, even if a batch of that
         name was logged again since: other batches may stand before it now.
         """
-        reader = LogReader(self, self._knowledge.before_losses(start), name)
+        reader = LogReader(self, self._knowledge.before_losses(start), name, reached)
         self._readers.add(reader)
         return reader
 

@@ -13,21 +13,21 @@ from typing import Any
 from federation.addresses import AddressBook, vouched_user
 from federation.mesh import Link, Mesh
 from federation.names import Names
+from relay.batch import Place
 from relay.forwarding import forwarding_for
 from relay.incarnation import VoidTable
-from relay.ledger_rows import Stage
-from relay.link_lag import LogTotals
+from relay.ledger_rows import Event, LedgerRow, Stage
+from relay.link_lag import AppendTimes
 from relay.link_receiver import LinkReceiver
 from relay.link_receiver_task import LinkReceiverTask
 from relay.link_sender import LinkSender
 from relay.link_sender_task import LinkSenderTask
 from relay.link_settings import LinkSettings
-from relay.log_reader import LogGap, PlaceLost
+from relay.log_reader import LogGap
 from relay.log_writer import LogWriter
 from relay.node_bindings import StateLinkMemory
-from relay.node_state import NodeState
+from relay.node_state import Commit, NodeState
 from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
-from relay.site_log import LogClosed
 
 
 class SystemClock:
@@ -60,7 +60,7 @@ class NodeLinks:
         self._settings = LinkSettings()
         self._writer = writer
         self._clock = SystemClock()
-        self._totals = LogTotals()
+        self._times = AppendTimes()
         self._random = random.Random()
         self._receivers = {
             link: self._make_receiver(link, quarantine) for link in mesh.links_to(site)
@@ -80,7 +80,7 @@ class NodeLinks:
         await _run_all(task.run() for task in self._receivers.values())
 
     async def run_senders(self) -> None:
-        await _run_all([self._watch_totals(), *(t.run() for t in self._senders.values())])
+        await _run_all([self._note_times(), *(t.run() for t in self._senders.values())])
 
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
@@ -92,7 +92,7 @@ class NodeLinks:
                     "from": link.sender,
                     "to": link.receiver,
                     "state": machine.state.value,
-                    "reason": task.failure or machine.reason,
+                    "reason": machine.reason,
                     "lag_messages": lag.messages,
                     "lag_bytes": lag.bytes,
                     "lag_seconds": round(lag.seconds, 3),
@@ -104,45 +104,52 @@ class NodeLinks:
             )
         return told
 
-    async def _watch_totals(self) -> None:
-        """Count what the log has, for lag: a reader that only looks at headers."""
-        reader = self._writer.reader(None, name="totals")
-        try:
-            while True:
-                try:
-                    for batch in await reader.next_batches():
-                        self._totals.observe(batch.header, self._clock.now())
-                except LogGap as gap:
-                    reader.rewind(gap.place)
-                except PlaceLost:
-                    reader.rewind(None)
-                except LogClosed:
-                    return
-        finally:
-            await reader.close()
+    async def _note_times(self) -> None:
+        """When the log had how much: what the links' lag in seconds is told from."""
+        while True:
+            self._times.note(self._writer.counts.appended_messages, self._clock.now())
+            await asyncio.sleep(1.0)
 
     def _make_sender(self, link: Link, state: NodeState, voids: VoidTable) -> LinkSenderTask:
         memory = StateLinkMemory(state, link.name)
-        machine = LinkSender(
-            forwarding=forwarding_for(self._mesh, link),
-            receiver_user=vouched_user(self._mesh, link, link.receiver),
-            own_log=b"",
-            position=memory.load(),
-            random=self._random.random,
-            random_bytes=os.urandom,
-            is_void=voids.is_void,
-            settings=self._settings,
-        )
+
+        def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
+            return LinkSender(
+                forwarding=forwarding_for(self._mesh, link),
+                receiver_user=vouched_user(self._mesh, link, link.receiver),
+                position=memory.load(),
+                random=self._random.random,
+                random_bytes=os.urandom,
+                is_void=voids.is_void,
+                safe_place=safe_place,
+                settings=self._settings,
+            )
+
+        def on_gap(gap: LogGap) -> None:
+            commit = Commit()
+            commit.row(
+                LedgerRow(
+                    stage=Stage.LINKED_OUT,
+                    recorded_ms=self._clock.wall_ms(),
+                    event=Event.GAP,
+                    neighbour=link.receiver,
+                    position=str(gap.place.name),
+                    reason=str(gap),
+                )
+            )
+            state.write(commit)
+
         return LinkSenderTask(
             link.name,
-            machine,
+            make_machine,
             RabbitLinkConnector(self._address(link)),
             self._writer,
             memory,
-            self._totals,
+            self._times,
             self._clock,
             self._random.random,
             voids.is_undecided,
+            on_gap,
         )
 
     def _make_receiver(

@@ -99,7 +99,6 @@ class SourceLog:
     """The sender's log: never loses anything here."""
 
     def __init__(self) -> None:
-        self.log_id = b"paris-log"
         self.batches: list[LoggedBatch] = []
         self.on_append: Callable[[], None] = lambda: None
         self._index: dict[BatchName, int] = {}
@@ -239,7 +238,6 @@ class LinkWorld:
         self.sender = LinkSender(
             forwarding=self.forwarding,
             receiver_user="user-tokyo",
-            own_log=self.source.log_id,
             position=kept,
             random=self.random.random,
             random_bytes=self.random.randbytes,
