@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-HOLD_S = 0.2
+HOLD_S = 1.0
 """Seconds an idle queue's last batch stays unacknowledged: longer than an acknowledgement that was
-sent can be on its way to a broker that lives."""
+sent can be on its way to a broker that lives, and than a busy disk takes to sync it (a broker that
+is killed forgets those that it has not)."""
 HOLD_TAGS = 500
 """Most tags kept waiting by a held stretch: a quarter of the prefetch."""
 

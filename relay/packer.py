@@ -11,6 +11,7 @@ Messages are acknowledged when the log has confirmed their batch and the record 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packer_record import Acked, PackedBatch, PackedLedger, PackerRecord
 from relay.packer_settings import PackedExchange, PackerSettings
 from relay.returned_prefix import ReturnedPrefix
+
+log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 SETTLED_S = 30.0
@@ -409,7 +412,10 @@ class Packer:
     def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
         if self._ended.done() or self._stopping.is_set():
             return  # not acknowledged: they come back
+        doubtful = self._metrics.doubtful
         flow.take(messages)
+        if self._metrics.doubtful != doubtful:
+            self._say_doubtful(flow, self._metrics.doubtful - doubtful)
         if self._outbox:
             self._pump()
         if flow.has_open_batch and self._linger is None:
@@ -429,9 +435,22 @@ class Packer:
         self._patience = None
         for flow in self._flows.values():
             if flow.undecided:
+                doubtful = self._metrics.doubtful
                 flow.give_up_waiting()
+                if self._metrics.doubtful != doubtful:
+                    self._say_doubtful(flow, self._metrics.doubtful - doubtful)
         self._seal_all()
         self._settle_soon()
+
+    def _say_doubtful(self, flow: FlowPacker, count: int) -> None:
+        log.warning(
+            "%s: egress of %r: %d messages without identity came again and may be in the log%s: "
+            "they go out flagged",
+            self._settings.cluster_id,
+            flow.exchange.name,
+            count,
+            ", which lost its tail" if self._lost_tail else "",
+        )
 
     def _watch_memory(self) -> None:
         """Stop reading when too much is in hand, and go on at half of it."""

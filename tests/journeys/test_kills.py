@@ -4,6 +4,7 @@ was not in doubt.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from relay.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadFactory, MeshFactory
 
+QUEUES_SETTLE_S = 12.0
+"""A quorum queue whose broker is killed sooner after its declaration may stay without a leader."""
 RING = ("paris", "tokyo", "sydney")
 TWO_EXCHANGES: dict[str, Any] = {
     "topology": "ring",
@@ -45,3 +48,38 @@ async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged
     await traffic.end()
     await traffic.arrived(within_s=90)
     traffic.check(lambda site, origin: MAX_ENTRIES * killed[site])
+
+
+@pytest.mark.parametrize(
+    "kills", [1, pytest.param(20, marks=pytest.mark.long)], ids=["one", "twenty"]
+)
+async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(
+    live_mesh: MeshFactory, load: LoadFactory, kills: int
+) -> None:
+    victims = RING if kills > 1 else ("tokyo",)
+    mesh = await live_mesh(*RING, own=victims, **TWO_EXCHANGES)
+    settled = asyncio.create_task(asyncio.sleep(QUEUES_SETTLE_S))
+    mesh.start_each()
+    await mesh.running()
+    traffic = load(mesh)
+    await traffic.declare()
+    traffic.begin()
+    await settled
+    chance = random.Random(kills)
+    killed = dict.fromkeys(RING, 0)
+    for number in range(kills):
+        await traffic.more(chance.randrange(1000, 3000))
+        victim = victims[number % len(victims)]
+        broker = mesh.vhosts[victim].broker
+        broker.kill()
+        killed[victim] += 1
+        await asyncio.sleep(chance.uniform(0, 2))
+        await broker.start()
+        await mesh.running()
+    await traffic.more(1000)
+    await traffic.end()
+    traffic.consume()
+    await traffic.arrived(within_s=90)
+    # A killed broker forgets publishes that it has not answered, and acknowledgements of the last
+    # moments: in doubt is what its deliverer had sent, and what its packer had logged.
+    traffic.check(lambda site, origin: MAX_ENTRIES * (killed[site] + killed[origin]))
