@@ -19,6 +19,8 @@ from isthmus.commands.validate import validate
 app = typer.Typer(
     help="Links the RabbitMQ clusters of many sites: every message once, in order, at every site.",
     no_args_is_help=True,
+    # Lines of a docstring flow together then; else they break at their ends and at the terminal's.
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 for command in (validate, apply, up, down, status, uri, publish, consume, relay, recover, demo):

@@ -17,7 +17,17 @@ from isthmus.status_report import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
 _COLOURS = {"running": "green", "starting": "yellow", "blocked": "yellow"}
-_COLUMNS = ("delivered", "duplicates", "redelivered", "unrouted", "expired", "dead", "quarantined")
+_SELDOM = (
+    "duplicates",
+    "identity_conflicts",
+    "redelivered",
+    "unrouted",
+    "expired",
+    "dead",
+    "quarantined",
+)
+"""Counts that share a column, which names those that are not 0: a column each needs more than the
+80 of a terminal."""
 
 
 def status(
@@ -60,16 +70,19 @@ def tables(report: StatusReport) -> Group:
     """Two tables and what is wrong, in words."""
     told = report.told
     sites = Table(title=f"mesh {told['mesh']}, revision {told['revision']}", title_justify="left")
-    for heading in ("site", "state", "waiting to leave", *_COLUMNS):
-        numeric = heading not in ("site", "state")
-        sites.add_column(heading, justify="right" if numeric else "left")
+    for heading in ("site", "state", "waiting to leave", "delivered", "of note"):
+        numeric = heading in ("waiting to leave", "delivered")
+        sites.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for name, site in told["sites"].items():
-        figures = [_number(site.get(column)) for column in ("egress_messages", *_COLUMNS)]
-        sites.add_row(name, _state(site["state"]), *figures)
+        figures = [_number(site.get(column)) for column in ("egress_messages", "delivered")]
+        seldom = ", ".join(
+            f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)
+        )
+        sites.add_row(name, _state(site["state"]), *figures, seldom)
     links = Table(title="links", title_justify="left")
     for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds"):
         numeric = heading not in ("from", "to", "state")
-        links.add_column(heading, justify="right" if numeric else "left")
+        links.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for link in told["links"]:
         links.add_row(
             link["from"],
@@ -98,6 +111,10 @@ def _troubles(told: dict[str, Any]) -> list[str]:
         if link.get("reason") and link["state"] != "running"
     ]
     return said
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _state(word: str) -> str:
