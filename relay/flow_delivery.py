@@ -26,9 +26,15 @@ from relay.flow_queue import FlowQueue
 from relay.ledger_rows import Outcome
 from relay.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
 from relay.node_state import Commit, NameSetKind
-from relay.quarantine import quarantined_bytes, quarantined_message
+from relay.quarantine import (
+    quarantined_bytes,
+    quarantined_message,
+    quarantined_note,
+    quarantined_record,
+)
 from relay.retry import retry_delay_s
 
+_UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
 _ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
 
 
@@ -244,6 +250,10 @@ class FlowDelivery:
             if outcome is not None:
                 chunk.outcomes[number] = outcome
                 continue
+            if answer is Answer.UNSENDABLE:
+                chunk.attempts.pop(number, None)
+                chunk.reasons[number] = _UNSENDABLE
+                continue
             chunk.flagged.add(number)
             if answer is Answer.REFUSED:
                 chunk.reasons[number] = "a queue refused it (full, reject-publish)"
@@ -317,10 +327,20 @@ class FlowDelivery:
             if answers[0] is Answer.CONFIRMED:
                 chunk.outcomes[number] = outcome
                 return True
+            if answers[0] is Answer.UNSENDABLE:
+                message, outcome = self._smaller(chunk, number, message), Outcome.QUARANTINED
+                continue
             queue = message.routing_key.decode()
             self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
             if not await self._context.sleep(self._context.settings.parked_poll_s):
                 return False
+
+    def _smaller(self, chunk: Chunk, number: int, message: Outgoing) -> Outgoing:
+        """What is put aside of a message that the broker does not take in this form."""
+        entry, header = chunk.entries[number], chunk.part_of(number).header
+        form = quarantined_record if message.body is entry.body else quarantined_note
+        queue = self._context.settings.quarantine_queue
+        return form(entry, header, queue=queue, reason=chunk.reasons[number])
 
     @property
     def _rule(self) -> RetryRule:

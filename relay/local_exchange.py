@@ -31,6 +31,9 @@ class Answer(IntEnum):
     """Negatively acknowledged: some queue refused, others may have it."""
     UNKNOWN = 3
     """Sent, and nothing was heard: time-out, or the connection went."""
+    UNSENDABLE = 4
+    """Not taken, and never will be: its properties do not fit into a frame, or its body is larger
+    than the broker allows."""
 
 
 class LocalExchangeError(Exception):

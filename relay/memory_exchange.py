@@ -20,6 +20,9 @@ class MemoryBroker:
     exchanges: dict[str, list[str]] = field(default_factory=dict)
     messages: dict[str, list[tuple[str, Outgoing]]] = field(default_factory=dict)
     capacity: dict[str, int] = field(default_factory=dict)
+    most_property_bytes: int = 131072 - 8 - 12
+    """What fits into one frame."""
+    most_body_bytes: int = 128 * 2**20
 
     def declare(self, exchange: str, *queues: str) -> None:
         self.exchanges.setdefault(exchange, []).extend(queues)
@@ -30,6 +33,9 @@ class MemoryBroker:
         self.messages.setdefault(queue, [])
 
     def take(self, exchange: str, message: Outgoing) -> Answer:
+        too_big = len(message.properties) > self.most_property_bytes
+        if too_big or len(message.body) > self.most_body_bytes:
+            return Answer.UNSENDABLE
         if exchange:
             queues = self.exchanges[exchange]
         else:

@@ -1,13 +1,16 @@
 """Quarantine: what may not be guessed about, kept whole with the reason.
 
-Bytes that are no batch, batches whose entries cannot be read, and messages older than the outage
-window (whether the barrier would still know them, nobody can say). What is here is not "seen":
-the same message may still arrive by another way.
+Bytes that are no batch, batches whose entries cannot be read, messages older than the outage
+window (whether the barrier would still know them, nobody can say), and messages that the site's
+broker cannot take. What is here is not "seen": the same message may still arrive by another way.
 """
 
 from __future__ import annotations
 
-from relay.batch import BatchName, Entry
+from dataclasses import replace
+
+from relay.batch import BatchHeader, BatchKind, BatchName, Entry
+from relay.batch_format import seal
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery_properties import text_field
 from relay.local_exchange import Outgoing
@@ -37,3 +40,15 @@ def quarantined_message(
     )
     properties = rewrite(entry.properties, {EXPIRATION: None}, fields)
     return Outgoing(queue.encode(), properties, entry.body)
+
+
+def quarantined_record(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
+    """One message whose properties leave no room for ours: as the body, a batch of it alone."""
+    _, data = seal(replace(header, kind=BatchKind.MESSAGES, fragment=None), [entry])
+    return quarantined_bytes(data, queue=queue, reason=reason, offset=None)
+
+
+def quarantined_note(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
+    """Of one message that this broker takes in no form: where it stands in the log."""
+    said = f"{reason}; {len(entry.body)} bytes, only in the log: {header.name}"
+    return quarantined_bytes(b"", queue=queue, reason=said, offset=None)

@@ -8,6 +8,7 @@ holds it is the one whose publishes the broker takes.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from relay.bulk_amqp import (
     Connection,
     ConnectionClosed,
     Message,
+    MessageUnsendable,
     Outcome,
     Publisher,
     connect,
@@ -26,6 +28,8 @@ from relay.local_exchange import Answer, ExchangeMissing, LocalClosed, LockHeld,
 
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
+_PRECONDITION_FAILED = 406
+_TOO_LARGE = re.compile(r"message size \d+ .*larger than .*?(\d+)")
 _BLOCKED_POLL_S = 0.25
 
 
@@ -55,6 +59,10 @@ class RabbitExchange:
             publisher = await self._publisher(exchange)
             batch: list[Message] = [(exchange, *message) for message in messages]
             publication = publisher.publish_many(batch, mandatory=True)
+        except MessageUnsendable as error:
+            rest = [*messages[: error.index], *messages[error.index + 1 :]]
+            answers = await self.publish(exchange, rest, timeout_s=timeout_s) if rest else []
+            return [*answers[: error.index], Answer.UNSENDABLE, *answers[error.index :]]
         except (ConnectionClosed, ConnectionError) as error:
             raise LocalClosed(str(error)) from error
         except ChannelClosed as error:
@@ -77,12 +85,15 @@ class RabbitExchange:
         else:
             outcome = waiting.result()
         answers = [Answer.CONFIRMED] * len(messages)
+        most_bytes = most_body_bytes(publisher.channel.close_reason)
         for sequence in outcome.returned:
             answers[sequence - outcome.first] = Answer.UNROUTED
         for sequence in outcome.nacked:
             answers[sequence - outcome.first] = Answer.REFUSED
         for sequence in outcome.unknown:
-            answers[sequence - outcome.first] = Answer.UNKNOWN
+            index = sequence - outcome.first
+            fits = most_bytes is None or len(messages[index].body) <= most_bytes
+            answers[index] = Answer.UNKNOWN if fits else Answer.UNSENDABLE
         return answers
 
     async def close(self) -> None:
@@ -124,6 +135,14 @@ class RabbitExchange:
         reason = await self._connection.wait_closed()
         if not self._closed.done():
             self._closed.set_result(str(reason))
+
+
+def most_body_bytes(reason: Exception | None) -> int | None:
+    """The broker's limit, if a channel was closed for a message that was beyond it."""
+    if not isinstance(reason, ChannelClosed) or reason.code != _PRECONDITION_FAILED:
+        return None
+    said = _TOO_LARGE.search(reason.text)
+    return int(said[1]) if said else None
 
 
 async def open_exchange(

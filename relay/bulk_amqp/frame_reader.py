@@ -55,6 +55,9 @@ _FRAME_START = struct.Struct(">BHI")
 _UINT32 = struct.Struct(">I")
 _CONFIRM_PAYLOAD = 13
 _SMALL = 32768
+_ADDED = 65536
+"""Bytes by which a header frame may be larger than agreed: what a queue adds to a message whose
+properties fill a frame (x-delivery-count, x-death), RabbitMQ sends in one frame all the same."""
 _DELIVER_TO = _UINT32.pack(_DELIVER) + bytes([CONSUMER_TAG_LENGTH])
 
 
@@ -174,7 +177,7 @@ class FrameReader:
                 self._wanted = 8
                 return position
             kind, channel, size = _FRAME_START.unpack_from(data, position)
-            if size > self.frame_max - 8:
+            if size > self.frame_max - 8 + (_ADDED if kind == _HEADER else 0):
                 raise UnexpectedFrame(
                     501, f"a frame of {size + 8} bytes, where {self.frame_max} were agreed"
                 )

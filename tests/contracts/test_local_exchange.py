@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from relay.bulk_amqp import connect
-from relay.bulk_amqp.content_header import NONE_PRESENT
+from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
+from relay.bulk_amqp.field_table import entry, long_string
 from relay.local_exchange import (
     Answer,
     ExchangeMissing,
@@ -21,6 +22,14 @@ from relay.local_exchange import (
 from relay.memory_exchange import MemoryBroker, MemoryExchange
 from relay.rabbit_exchange import open_exchange
 from tests.live_brokers import Vhost
+
+
+def filled(size: int) -> bytes:
+    """Properties of that many bytes."""
+    name = b"big"
+    empty = len(rewrite(NONE_PRESENT, {}, entry(name, long_string(b""))))
+    return rewrite(NONE_PRESENT, {}, entry(name, long_string(bytes(size - empty))))
+
 
 MESSAGE = Outgoing(b"key", NONE_PRESENT, b"body")
 
@@ -125,6 +134,19 @@ async def test_the_default_exchange_reaches_a_queue_by_name(site: Site) -> None:
     letters = [MESSAGE._replace(routing_key=name) for name in (b"healthy", b"unknown")]
     answers = await exchange.publish("", letters, timeout_s=10)
     assert answers == [Answer.CONFIRMED, Answer.UNROUTED]
+    await exchange.close()
+
+
+async def test_what_can_never_be_sent_is_told_from_the_rest(site: Site) -> None:
+    exchange = await site.open()
+    fits = MESSAGE._replace(properties=filled(131_052))
+    answers = await exchange.publish(
+        "orders", [MESSAGE, fits._replace(properties=filled(131_053)), fits], timeout_s=10
+    )
+    assert answers == [Answer.CONFIRMED, Answer.UNSENDABLE, Answer.CONFIRMED]
+    beyond = [fits._replace(properties=filled(200_000))] * 2
+    assert await exchange.publish("orders", beyond, timeout_s=10) == [Answer.UNSENDABLE] * 2
+    assert await site.count("orders.queue") == 2
     await exchange.close()
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import struct
 import uuid
 
 import pytest
 
+from relay.batch_format import decode_entries
 from relay.bulk_amqp import ChannelClosed
 from relay.bulk_amqp.content_header import (
     APP_ID,
@@ -257,3 +259,42 @@ async def test_a_dead_letter_that_goes_into_a_mesh_exchange_travels_and_does_not
         await collected.has(4)
         sites = (await mesh.status())["sites"]
         assert {site: sites[site]["packed"] for site in PAIR} == {"paris": 4, "tokyo": 2}
+
+
+FRAME = 131_072
+"""Bytes, RabbitMQ's default: a message's properties must fit into one frame."""
+
+
+async def test_messages_whose_headers_fill_a_frame_stop_nobody(live_mesh: MeshFactory) -> None:
+    mesh = await live_mesh(*PAIR, topology="complete")
+    mesh.start_each()
+    await mesh.running()
+    empty = len(letter(b"", headers=entry(b"big", long_string(b""))).properties)
+
+    def filling(spare: int) -> Letter:
+        """One whose header frame has so many bytes left."""
+        big = long_string(b"x" * (FRAME - 8 - 12 - empty - spare))
+        return letter(f"{spare} left".encode(), headers=entry(b"big", big))
+
+    async with at(mesh, *PAIR) as (paris, tokyo), at(mesh, "tokyo", as_node=True) as (operator,):
+        box = await tokyo.listen("orders")
+        full = [filling(0), filling(10)]
+        # What the mesh adds has no room in the first two, and has in the third.
+        await paris.post("orders", letter(b"before"), *full, filling(300), letter(b"behind"))
+        got = await box.has(3)
+        assert [m.body for m in got] == [b"before", b"300 left", b"behind"]
+        assert got[1].as_sent == filling(300).properties
+        await counters_say(mesh, "tokyo", delivered=3, quarantined=2, redelivered=0)
+        kept = await (await operator.consume(f"isthmus.{mesh.mesh.name}.quarantine")).has(2)
+        for one, record in zip(full, kept, strict=True):
+            assert "properties beyond a frame" in (record.said(b"x-mesh-quarantine-reason") or "")
+            (inside,) = decode_entries(record.body)
+            assert (inside.properties, inside.body) == (one.properties, one.body)
+
+        # Handed out again, they have grown by the queue's count of deliveries: 26 bytes too many.
+        mesh.kill("paris", signal.SIGSTOP)
+        await paris.post("orders", *full, letter(b"last"))
+        mesh.kill("paris")
+        mesh.start(["paris"])
+        await box.has(4)
+        await counters_say(mesh, "tokyo", delivered=4, quarantined=4, redelivered=0)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from random import Random
 
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
 from relay.batch import BatchKind, Fragment, Predecessor
+from relay.batch_format import decode_entries
 from relay.bulk_amqp import content_header
+from relay.delivery_properties import text_field
 from relay.ledger_rows import CONFLICT, OUTCOME_MASK, REDELIVERED, Outcome
 from relay.memory_exchange import MemoryBroker, MemoryExchange
 from tests.relay.deliverer_world import FAST, NOW_MS, WINDOW_MS, World, entry, mesh
@@ -218,6 +221,25 @@ async def test_what_is_older_than_the_window_is_quarantined_and_not_seen() -> No
         assert life.counters.quarantined == 1
     assert [m.body for _, m in world.broker.messages["quarantine"]] == [b"body 1"]
     assert world.delivered() == ["body 1"]
+
+
+async def test_what_the_broker_can_never_take_is_quarantined_and_the_flow_goes_on() -> None:
+    world = World()
+    world.broker.most_property_bytes = 400
+    world.broker.most_body_bytes = 1000
+    big = text_field(b"big", b"x" * 350)
+    large = entry(2, properties=content_header.rewrite(content_header.NONE_PRESENT, {}, big))
+    async with world.running() as life:
+        await life.settled(
+            await life.log(world.batch([entry(1), large, entry(3, Random(3).randbytes(2000))]))
+        )
+        await life.settled(await life.log(world.batch([entry(4)])))
+        assert (life.counters.quarantined, life.counters.redelivered) == (2, 0)
+    assert world.delivered() == ["body 1", "body 4"]
+    record, note = [message for _, message in world.broker.messages["quarantine"]]
+    assert decode_entries(record.body) == [large]
+    assert b"2000 bytes, only in the log: paris/" in note.properties
+    assert note.body == b""
 
 
 async def test_a_batch_that_cannot_be_opened_is_quarantined_and_the_flow_goes_on() -> None:

@@ -92,6 +92,15 @@ def test_a_body_of_16_mib_arrives_whole_from_small_reads() -> None:
     assert wire.read_all(pieces, 131072) == [("delivery", 1, "c00001", big)]
 
 
+def test_a_header_frame_may_be_larger_than_agreed_by_what_a_queue_adds() -> None:
+    full = b"\x20\x00" + (wire.FRAME_MAX + 500).to_bytes(4, "big") + bytes(wire.FRAME_MAX + 500)
+    sent = (1, False, "e", b"k", full, b"body")
+    stream = wire.delivery(1, "c00001", sent)
+    for cut in (1, 30, 5000, len(stream) - 3):
+        pieces = [stream[:cut], stream[cut:]]
+        assert wire.read_all(pieces) == [("delivery", 1, "c00001", sent)], cut
+
+
 def test_names_that_are_no_text_come_through_as_they_are() -> None:
     stream = wire.delivery(1, "c00001", (1, False, "E", b"K", PLAIN, b""))
     stream = stream.replace(b"\x01E", b"\x01\xff").replace(b"\x01K", b"\x01\xfe")
