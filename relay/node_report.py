@@ -28,6 +28,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         metrics = node.packer.metrics
         report |= {
             "packed": metrics.messages,
+            "batches": metrics.batches,
             "packed_doubtful": metrics.doubtful,
             "incarnations": metrics.incarnations,
             "waiting_exchanges": dict(node.packer.status.exchanges),

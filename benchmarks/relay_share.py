@@ -1,0 +1,199 @@
+"""What relaying costs beside what the brokers pay for it: CPU of nodes and of brokers a delivery.
+
+    .venv/bin/python -m benchmarks.relay_share [--sites 3] [--messages 30000] [--size 1024]
+                                               [--rounds 3] [--rabbitmq DIR]
+
+`isthmus up` runs a complete graph of private brokers on loopback. A round publishes that many
+persistent messages at each site, with confirms, and waits until a durable queue at every site has
+given all of them to its consumer. Printed: microseconds of user and system time a delivery at
+another site, of all nodes and of all brokers (publishing at home and consuming included), their
+ratio, the median of the rounds, and each node's highest resident memory. Barrier, ledger, hashes
+and intents are as everybody has them. The ratio is what may be compared, and within one run only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from relay.bulk_amqp import Connection, Consumer, Delivery, Message, Publisher, connect
+
+GROUP = 256
+WINDOW_BYTES = 4 << 20
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Application:
+    """A site's own: publishes with confirms, consumes with acks."""
+
+    connection: Connection
+    consumer: Consumer | None = None
+    taken: int = 0
+
+    def take(self, deliveries: list[Delivery]) -> None:
+        self.taken += len(deliveries)
+        assert self.consumer is not None
+        self.consumer.ack(deliveries[-1][0])
+
+    async def publish(self, count: int, size: int) -> None:
+        publisher = Publisher(await self.connection.channel())
+        await publisher.start()
+        under_way: list[range] = []
+        for done in range(0, count, GROUP):
+            group: list[Message] = [
+                ("orders", b"order.new", _properties(), os.urandom(16) * (size // 16))
+                for _ in range(min(GROUP, count - done))
+            ]
+            under_way.append(publisher.publish_many(group))
+            await publisher.drain()
+            while publisher.unconfirmed_bytes > WINDOW_BYTES:
+                await publisher.wait(under_way.pop(0))
+        for publication in under_way:
+            await publisher.wait(publication)
+
+
+def _properties() -> bytes:
+    """Delivery mode 2 and a message ID."""
+    return b"\x10\x80\x02\x24" + str(uuid.uuid4()).encode()
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def peak_mb(pid: int) -> float:
+    """Highest resident memory so far, MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
+
+
+class Mesh:
+    """Of private brokers, under `isthmus up`."""
+
+    def __init__(self, folder: Path, sites: list[str], rabbitmq: str | None) -> None:
+        self._file, self._state = folder / "mesh.yaml", folder / "state"
+        self._rabbitmq = ["--rabbitmq", rabbitmq] if rabbitmq else []
+        self._file.write_text(
+            json.dumps(
+                {
+                    "mesh": "bench",
+                    "outage_window": "72h",
+                    "topology": "complete",
+                    "exchanges": [{"name": "orders"}],
+                    "sites": {site: {} for site in sites},
+                }
+            )
+        )
+
+    def run(self, command: str, *options: str) -> str:
+        where = [str(self._file), "--state", str(self._state)]
+        told = subprocess.run(
+            [sys.executable, "-m", "isthmus", command, *where, *options],
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        return told.stdout
+
+    def up(self) -> None:
+        self.run("up", "--detach", *self._rabbitmq)
+
+    def down(self) -> None:
+        self.run("down")
+
+    def uri(self, site: str) -> str:
+        return self.run("uri", site).strip()
+
+    def each(self, field: str) -> list[int]:
+        """That field of `status --json`, of every site."""
+        told = json.loads(self.run("status", "--json"))
+        return [site[field] for site in told["sites"].values()]
+
+
+async def one_round(
+    applications: list[Application], nodes: list[int], brokers: list[int], count: int, size: int
+) -> tuple[float, float, float]:
+    """(microseconds of nodes a delivery, of brokers, deliveries a second)."""
+    sites = len(applications)
+    before = [sum(map(cpu_s, pids)) for pids in (nodes, brokers)]
+    wanted = [one.taken + count * sites for one in applications]
+    began = time.monotonic()
+    await asyncio.gather(*(one.publish(count, size) for one in applications))
+    while any(one.taken < goal for one, goal in zip(applications, wanted, strict=True)):
+        if time.monotonic() - began > 600:
+            raise TimeoutError(f"taken {[one.taken for one in applications]}, wanted {wanted}")
+        await asyncio.sleep(0.05)
+    took = time.monotonic() - began
+    deliveries = count * sites * (sites - 1)
+    node_s, broker_s = (
+        sum(map(cpu_s, pids)) - was for pids, was in zip((nodes, brokers), before, strict=True)
+    )
+    return node_s / deliveries * 1e6, broker_s / deliveries * 1e6, deliveries / took
+
+
+async def measure(mesh: Mesh, sites: list[str], rounds: int, count: int, size: int) -> None:
+    applications = []
+    for site in sites:
+        connection = await connect(mesh.uri(site))
+        application = Application(connection)
+        channel = await connection.channel()
+        await channel.declare_queue("bench", durable=True)
+        await channel.bind_queue("bench", "orders", "#")
+        application.consumer = Consumer(await connection.channel(), "bench", application.take)
+        await application.consumer.start(prefetch=2000)
+        applications.append(application)
+    nodes, brokers = mesh.each("node_pid"), mesh.each("broker_pid")
+    await one_round(applications, nodes, brokers, count // 10, size)  # warm
+    results = []
+    for number in range(rounds):
+        node_us, broker_us, rate = await one_round(applications, nodes, brokers, count, size)
+        results.append((node_us, broker_us))
+        print(
+            f"round {number + 1}: nodes {node_us:.1f} us, brokers {broker_us:.1f} us, "
+            f"share {node_us / broker_us:.1%}, {rate:,.0f} deliveries/s",
+            flush=True,
+        )
+    print(f"median share: {statistics.median(n / b for n, b in results):.1%}")
+    print(f"messages a batch: {sum(mesh.each('packed')) / sum(mesh.each('batches')):.0f}")
+    print("peak of nodes: " + ", ".join(f"{peak_mb(pid):.0f} MB" for pid in nodes))
+    for application in applications:
+        await application.connection.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=30_000)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rabbitmq")
+    options = parser.parse_args()
+    sites = [f"site{number}" for number in range(options.sites)]
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        mesh = Mesh(Path(folder), sites, options.rabbitmq)
+        mesh.up()
+        try:
+            uvloop.run(measure(mesh, sites, options.rounds, options.messages, options.size))
+        finally:
+            mesh.down()
+
+
+if __name__ == "__main__":
+    main()
