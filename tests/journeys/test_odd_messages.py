@@ -6,7 +6,9 @@ import asyncio
 import random
 import signal
 import struct
+import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +21,7 @@ from relay.bulk_amqp.content_header import (
     CONTENT_TYPE,
     CORRELATION_ID,
     DELIVERY_MODE,
+    EXPIRATION,
     MESSAGE_ID,
     NONE_PRESENT,
     PRIORITY,
@@ -31,6 +34,7 @@ from relay.bulk_amqp.content_header import (
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.journeys.application import Application, Letter, Received, at, counters_say, letter
 from tests.journeys.conftest import MeshFactory
+from tests.journeys.traffic import until
 
 PAIR = ("paris", "tokyo")
 
@@ -298,3 +302,28 @@ async def test_messages_whose_headers_fill_a_frame_stop_nobody(live_mesh: MeshFa
         mesh.start(["paris"])
         await box.has(4)
         await counters_say(mesh, "tokyo", delivered=4, quarantined=4, redelivered=0)
+
+
+async def test_an_expiration_is_counted_from_its_publishing(live_mesh: MeshFactory) -> None:
+    mesh = await live_mesh(*PAIR, topology="complete")
+    mesh.start(["paris"])
+    await mesh.running(["paris"])
+
+    def expiring(body: bytes, ms: int) -> Letter:
+        one = letter(body, new_id())
+        return replace(one, properties=rewrite(one.properties, {EXPIRATION: str(ms).encode()}))
+
+    async with at(mesh, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("orders")
+        await paris.post("orders", expiring(b"of seconds", 5000), expiring(b"of a day", 86_400_000))
+        await last(paris)
+        posted = time.monotonic()
+        await counters_say(mesh, "paris", packed=3)
+        await until(lambda: time.monotonic() > posted + 5, "time passes", 10)
+        mesh.start(["tokyo"])
+        got = await box.has(2)
+        assert [m.body for m in got] == [b"of a day", b"last"]
+        left = int(got[0].text(EXPIRATION) or "")
+        assert 86_400_000 - 180_000 < left <= 86_400_000 - 5000
+        assert got[1].text(EXPIRATION) is None
+        await counters_say(mesh, "tokyo", expired=1, delivered=2, quarantined=0)
