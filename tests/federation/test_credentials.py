@@ -62,6 +62,6 @@ def _made(state: Path) -> dict[str, str]:
 
 
 def test_processes_that_start_together_all_get_the_same(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
         results = pool.map(_made, [tmp_path] * 8, chunksize=1)
     assert all(result == results[0] for result in results)
