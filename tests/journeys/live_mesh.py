@@ -9,7 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -168,16 +168,36 @@ class LiveMesh:
     def kill(self, site: str, number: int = signal.SIGKILL) -> None:
         self.processes[site].send_signal(number)
         if number == signal.SIGKILL:
-            self.processes[site].wait()
+            self._ended_by_us(site).wait()
 
     def stop(self, site: str, *, within_s: float = 15) -> int:
         """SIGTERM; the exit code."""
         process = self.processes[site]
         process.terminate()
-        return process.wait(within_s)
+        return self._ended_by_us(site).wait(within_s)
+
+    def _ended_by_us(self, site: str) -> subprocess.Popen[bytes]:
+        """The site's process, which is not expected to run any more."""
+        ended = self.processes[site]
+        self.processes = {s: p for s, p in self.processes.items() if p is not ended}
+        return ended
 
     async def status(self) -> dict[str, Any]:
         return (await status_of(self.mesh, self.state)).told
+
+    async def until_told(
+        self, condition: Callable[[dict[str, Any]], bool], what: str, *, within_s: float = 60
+    ) -> None:
+        """Wait until the mesh's status, as `isthmus status --json` has it, meets the condition."""
+        told: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(within_s):
+                while not told or not condition(told):
+                    told = await self.status()
+                    self._raise_if_ended()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise TimeoutError(f"not {what} after {within_s} s: {told}\n{self.logs()}") from None
 
     def logs(self) -> str:
         """The last lines of every node."""
@@ -188,12 +208,16 @@ class LiveMesh:
 
     # -- traffic -----------------------------------------------------------------------------
 
-    async def listen(self, sites: Iterable[str] = (), exchange: str = "orders") -> None:
-        """A sink at each of these sites (default: all)."""
+    async def listen(
+        self, sites: Iterable[str] = (), exchange: str = "orders", *, at_once: bool = True
+    ) -> None:
+        """A sink at each of these sites (default: all); unless `at_once`, it only has its queue
+        until its `resume`.
+        """
         for site in sites or self.mesh.sites:
             declared = self.mesh.exchanges[exchange]
             sink = TrafficSink(self.uri(site), self.cluster(site), declared.delivers_to)
-            await sink.start()
+            await (sink.start() if at_once else sink.declare())
             self.sinks[site] = sink
 
     def source(self, site: str, exchange: str = "orders") -> TrafficSource:
