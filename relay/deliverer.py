@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from relay.batch import Flow, LoggedBatch
 from relay.delivery_context import DeliveryContext
@@ -157,7 +158,8 @@ class Deliverer:
 
     async def _read(self) -> None:
         context = self._context
-        reader = context.log.reader(context.settlement.position, name="deliverer")
+        reader = context.log.reader(context.settlement.reader.place, name="deliverer")
+        reader.on_sent_back = partial(context.settlement.sent_back, is_after=context.log.is_after)
         try:
             while (batches := await context.next_batches(reader, READ_BYTES)) is not None:
                 for batch in batches:

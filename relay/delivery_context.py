@@ -109,7 +109,7 @@ class DeliveryContext:
 
     def save_position(self, commit: Commit) -> None:
         """Add the deliverer's position in the log to a commit: it moves with what it rests on."""
-        place = self.log.safe_position(self.settlement.position)
+        place = self.settlement.position(self.log.safe_position)
         if place is not None:
             self.position = place
             commit.position(POSITION, place)

@@ -10,6 +10,7 @@ position only as far as `LogWriter.safe_position` allows.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from relay.batch import LoggedBatch, Place
@@ -87,6 +88,8 @@ class LogReader:
         self._sent_back = 0
         self._stale: list[LogCursor] = []
         self._closed = False
+        self.on_sent_back: Callable[[Place | None], None] | None = None
+        """Told, from within, when `sent_back` grows: before any position can be asked for again."""
 
     @property
     def place(self) -> Place | None:
@@ -148,6 +151,8 @@ class LogReader:
         here = self._place.name if self._place else None
         if here != (place.name if place else None):
             self._sent_back += 1
+            if self.on_sent_back is not None:
+                self.on_sent_back(place)
         self._place = place
         self._hot = None
         self._pending.clear()

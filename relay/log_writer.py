@@ -224,6 +224,10 @@ class LogWriter:
         """
         return self._knowledge.safe_position(place)
 
+    def is_after(self, place: Place, other: Place | None) -> bool:
+        """Whether `place` comes after `other`, one that was read back (None: the start)."""
+        return self._knowledge.is_after(place, other)
+
     def lag(self, place: Place | None) -> LogLag:
         """How far `place` is behind the log's end. Exact near the end, estimated far behind."""
         return self._knowledge.lag(place)

@@ -4,10 +4,14 @@ The reader hands batches to flows in log order; flows settle theirs at their own
 stand for a day. The position is the last place at or before which everything is settled: that of
 the slowest flow, or where the reader is when no flow has anything outstanding. A flow that stands
 costs one record here, however much waits behind it.
+
+Which of two places comes first, only the log can say: its readers are sent back when it turns out
+to hold something new among what they have read, and then meet batches again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from relay.batch import Flow, Place
@@ -57,7 +61,28 @@ class Settlement:
         """Everything of this flow at or before this point is settled."""
         return self._outstanding.get(flow, self._reader)
 
-    @property
-    def position(self) -> Place | None:
-        """Everything at or before this place is settled. None: nothing is."""
-        return min(self._outstanding.values(), default=self._reader, key=lambda p: p.number).place
+    def sent_back(
+        self, place: Place | None, is_after: Callable[[Place, Place | None], bool]
+    ) -> None:
+        """The reader meets again what follows `place`, with something new in it: no flow is known
+        to be done with more than what stands up to there.
+        """
+        self._reader = back = Point(self._reader.number + 1, place)
+        for flow, point in self._outstanding.items():
+            if point.place is not None and is_after(point.place, place):
+                self._outstanding[flow] = back
+
+    def position(self, safe: Callable[[Place | None], Place | None]) -> Place | None:
+        """Everything at or before this place is settled. None: nothing is.
+
+        `safe` gives a place with its own offset, or an earlier one: as the log's writer does.
+        """
+        points = self._outstanding.values() or (self._reader,)
+        places = [safe(place) for place in {point.place for point in points}]
+        earliest: Place | None = None
+        for place in places:
+            if place is None:
+                return None
+            if earliest is None or place.offset < earliest.offset:
+                earliest = place
+        return earliest

@@ -191,7 +191,7 @@ class Life:
         """Wait until everything in the log up to the batch of this name is settled."""
 
         def reached() -> bool:
-            position = self.context.settlement.position
+            position = self.context.settlement.position(lambda place: place)
             return position is not None and position.name == name
 
         await self.until(reached)
