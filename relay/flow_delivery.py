@@ -10,6 +10,7 @@ after its last attempt it is a dead letter. What was sent and not heard of is se
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import takewhile
 
 from dedup.barrier import Judgement, Verdict
@@ -23,8 +24,10 @@ from relay.dead_letter import dead_letter
 from relay.delivery_context import DeliveryContext
 from relay.flow import Announced, FlowState, announce, commit, withdraw
 from relay.flow_queue import FlowQueue
-from relay.ledger_rows import Outcome
+from relay.gap import gap_reason, gap_row
+from relay.ledger_rows import Outcome, Stage
 from relay.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.log_reader import LogGap
 from relay.node_state import Commit, NameSetKind
 from relay.quarantine import (
     quarantined_bytes,
@@ -33,6 +36,8 @@ from relay.quarantine import (
     quarantined_record,
 )
 from relay.retry import retry_delay_s
+
+log = logging.getLogger(__name__)
 
 _UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
 _ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
@@ -57,6 +62,20 @@ class FlowDelivery:
 
     async def run(self) -> None:
         """Returns when the node stops, with everything settled so far committed."""
+        try:
+            await self._run()
+        except LogGap as gap:
+            # It stood for longer than the log keeps. Others go on; what is gone was never settled,
+            # so that the deliverer's position stays before it, and the next start asks a person.
+            context = self._context
+            self._stand(gap_reason(gap))
+            log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
+            writing = Commit()
+            writing.row(gap_row(gap, Stage.DELIVERED, context.now_ms(), flow=self.flow))
+            context.state.write(writing)
+            await context.stopping.wait()
+
+    async def _run(self) -> None:
         builder = self._builder
         async for jobs in self.queue.jobs():
             for job in jobs:

@@ -80,6 +80,7 @@ class FlowQueue:
             elif self._behind:
                 async for jobs in self._reread():
                     yield jobs
+                yield []  # for the worker to see that nothing is left
             else:
                 self._changed.clear()
                 await self._context.unless_stopping(self._changed)

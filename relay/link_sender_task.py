@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from relay.batch import BatchHeader, LoggedBatch, Place
+from relay.gap import gap_reason
 from relay.link_lag import AppendTimes
 from relay.link_metrics import Lag
 from relay.link_position import LinkMemory
@@ -218,7 +219,7 @@ class LinkSenderTask:
             await self._tell(partial(self.machine.batches, batches, session, now))
 
     def _stop_at(self, gap: LogGap) -> None:
-        self.gap = f"gap: {gap}; `isthmus recover` goes on with what there is"
+        self.gap = gap_reason(gap)
         log.error("link %s stops: %s", self.name, self.gap)
         self._on_gap(gap)
 

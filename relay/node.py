@@ -32,10 +32,13 @@ from relay.delivery_context import (
     DeliverySettings,
 )
 from relay.egress_gauge import watch_egress
+from relay.gap import gap_reason, gap_row
 from relay.housekeeping import Housekeeping
 from relay.incarnation import VoidTable
 from relay.ledger_export import LedgerExport
+from relay.ledger_rows import Stage
 from relay.local_exchange import LocalExchange
+from relay.log_reader import LogGap
 from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.node_bindings import StateLogMemory, StatePackedLedger
 from relay.node_links import NodeLinks
@@ -57,7 +60,7 @@ from relay.rabbit_egress import RabbitEgress, connect_egress
 from relay.rabbit_exchange import open_exchange
 from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.rabbit_log import StreamAddress as LogAddress
-from relay.recovery import Recovered, rebuild
+from relay.recovery import Recovered, rebuild, recovered_past
 from relay.settlement import Settlement
 from relay.site_log import SiteLogError
 
@@ -224,7 +227,9 @@ class SiteNode:
             tasks.append(asyncio.create_task(links.run_receivers(), name=f"{self.site}: in"))
             if await self._until(packer.decided(), *tasks):
                 tasks += [
-                    asyncio.create_task(deliverer.run(), name=f"{self.site}: deliverer"),
+                    asyncio.create_task(
+                        self._deliver(deliverer, state), name=f"{self.site}: deliverer"
+                    ),
                     asyncio.create_task(links.run_senders(), name=f"{self.site}: out"),
                     asyncio.create_task(housekeeping.run(), name=f"{self.site}: housekeeping"),
                     asyncio.create_task(
@@ -250,6 +255,15 @@ class SiteNode:
             await asyncio.gather(
                 *(t for t in tasks if t is not logging_task), return_exceptions=True
             )
+
+    async def _deliver(self, deliverer: Deliverer, state: NodeState) -> None:
+        try:
+            await deliverer.run()
+        except LogGap as gap:
+            commit = Commit()
+            commit.row(gap_row(gap, Stage.DELIVERED, now_ms()))
+            state.write(commit)
+            raise NodeStopped(gap_reason(gap)) from gap
 
     # -- making the stages -------------------------------------------------------------------
 
@@ -362,7 +376,8 @@ class SiteNode:
                 self.reason = f"asking the broker for its mark: {error}"
                 await asyncio.sleep(0.5)
         position = loaded.positions.get(POSITION)
-        verdict = judge_state(not state.is_new, position.offset if position else None, mark)
+        reached = position.offset if position else recovered_past(state)
+        verdict = judge_state(not state.is_new, reached, mark)
         self.reason = ""
         if verdict is StateVerdict.LOST:
             raise NodeStopped(

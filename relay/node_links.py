@@ -15,8 +15,9 @@ from federation.mesh import Link, Mesh
 from federation.names import Names
 from relay.batch import Place
 from relay.forwarding import forwarding_for
+from relay.gap import gap_row
 from relay.incarnation import VoidTable
-from relay.ledger_rows import Event, LedgerRow, Stage
+from relay.ledger_rows import Stage
 from relay.link_lag import AppendTimes
 from relay.link_receiver import LinkReceiver
 from relay.link_receiver_task import LinkReceiverTask
@@ -127,16 +128,8 @@ class NodeLinks:
 
         def on_gap(gap: LogGap) -> None:
             commit = Commit()
-            commit.row(
-                LedgerRow(
-                    stage=Stage.LINKED_OUT,
-                    recorded_ms=self._clock.wall_ms(),
-                    event=Event.GAP,
-                    neighbour=link.receiver,
-                    position=str(gap.place.name),
-                    reason=str(gap),
-                )
-            )
+            now_ms = self._clock.wall_ms()
+            commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
             state.write(commit)
 
         return LinkSenderTask(

@@ -4,6 +4,9 @@ The log's window says which batches this site has; the mark that the deliverer l
 says up to where they were settled. Up to the mark everything counts as delivered: its names are
 settled, its identities at the barrier. What lies past the mark may have been delivered: it goes
 out (again), flagged. The packer and the links find their own way back from the logs.
+
+Where retention has eaten everything up to the mark there is no place to begin after: the state
+remembers the mark itself, so that the next start does not take it for an older copy.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from relay.chunk_builder import ChunkBuilder
 from relay.delivery_context import POSITION, DeliveryContext
 from relay.flow import Announced, FlowState
 from relay.flow_queue import Job
-from relay.node_state import Commit, NameSetKind
+from relay.node_state import Commit, NameSetKind, NodeState
 from relay.settlement import Point
+
+_PAST = "recovered past"
 
 
 @dataclass(slots=True)
@@ -64,8 +69,16 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
         commit.flow(flow, FlowState(None, 0, tuple(announced)))
     if position is not None:
         commit.position(POSITION, position)
+    elif mark is not None:
+        commit.put(_PAST, str(mark).encode())
     await context.state.write_synced(commit)
     return found
+
+
+def recovered_past(state: NodeState) -> int | None:
+    """The mark up to which nothing was left when this state was rebuilt; None if there was."""
+    kept = state.get(_PAST)
+    return None if kept is None else int(kept)
 
 
 def _settle(

@@ -23,7 +23,7 @@ from relay.delivery_context import (
 )
 from relay.incarnation import VoidTable
 from relay.ledger_rows import LedgerRow, Stage, decode_row
-from relay.log_writer import LogEvents, LogWriter
+from relay.log_writer import LogEvents, LogSettings, LogWriter
 from relay.memory_exchange import MemoryBroker, MemoryExchange
 from relay.memory_log import MemoryStream
 from relay.node_bindings import StateLogMemory
@@ -70,6 +70,7 @@ class World:
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     store: MemoryStore = field(default_factory=lambda: MemoryStore(TABLES))
     now_ms: int = NOW_MS
+    log_settings: LogSettings = field(default_factory=LogSettings)
     make_exchange: Callable[[MemoryBroker], MemoryExchange] = MemoryExchange
     sequences: dict[Series, int] = field(default_factory=dict)
     whole: dict[bytes, int] = field(default_factory=dict)
@@ -141,7 +142,7 @@ class Life:
         self.counters = DeliveryCounters()
         self.stopping = asyncio.Event()
 
-    async def start(self) -> None:
+    async def start(self, *, deliver: bool = True) -> None:
         world = self.world
         self.state = NodeState(world.store)
         loaded = self.state.load()
@@ -150,6 +151,7 @@ class Life:
             StateLogMemory(self.state),
             LogEvents(lambda *_: None, lambda _: None),
             origin="tokyo",
+            settings=world.log_settings,
         )
         self._logging = asyncio.create_task(self.writer.run_forever())
         await self.writer.running()
@@ -179,7 +181,7 @@ class Life:
             position=position,
         )
         self.deliverer = Deliverer(self.context, connection, loaded.flows)
-        self.task = asyncio.create_task(self.deliverer.run())
+        self.task = asyncio.create_task(self.deliverer.run() if deliver else asyncio.sleep(0))
 
     async def log(self, *batches: tuple[BatchHeader, bytes]) -> BatchName:
         """Append these; the last one's name."""

@@ -6,14 +6,18 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
 from relay.batch import BatchKind, Fragment, Predecessor
 from relay.batch_format import decode_entries
 from relay.bulk_amqp import content_header
 from relay.delivery_properties import text_field
-from relay.ledger_rows import CONFLICT, OUTCOME_MASK, REDELIVERED, Outcome
+from relay.ledger_rows import CONFLICT, OUTCOME_MASK, REDELIVERED, Event, Outcome
+from relay.log_reader import LogGap
+from relay.log_writer import LogSettings
 from relay.memory_exchange import MemoryBroker, MemoryExchange
-from tests.relay.deliverer_world import FAST, NOW_MS, WINDOW_MS, World, entry, mesh
+from tests.relay.deliverer_world import FAST, NOW_MS, WINDOW_MS, Life, World, entry, mesh
 
 
 async def test_messages_arrive_once_in_order_with_path_and_origin() -> None:
@@ -178,6 +182,50 @@ async def test_a_flow_that_stands_is_passed_by_and_catches_up_in_order() -> None
         await life.settled(name)
     assert world.delivered() == [*(f"body {n}" for n in range(300)), "body last"]
     assert sum(world.flags()) <= 256
+
+
+async def test_a_flow_that_has_caught_up_no_longer_holds_the_position() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.broker.capacity["orders.queue"] = 0
+    async with world.running() as life:
+        for n in range(200):
+            await life.log(world.batch([entry(n)]))
+        last = await life.log(world.batch([entry("p0")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 1)
+        del world.broker.capacity["orders.queue"]
+        await life.settled(last)
+    assert len(world.delivered()) == 200
+
+
+async def test_a_flow_that_stood_for_longer_than_the_log_keeps_stops_alone_and_says_gap() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.log_settings = LogSettings(hot_bytes=2000)
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("first")])))
+        world.broker.capacity["orders.queue"] = 1
+        for n in range(200):
+            await life.log(world.batch([entry(n)]))
+        last = await life.log(world.batch([entry("p0")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 1)
+        await life.until(lambda: (at := life.writer.checked) is not None and at.name == last)
+        world.stream.truncate_head(world.stream.records[150].offset)
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: any("gap" in why for why in life.deliverer.standing.values()))
+        await life.log(world.batch([entry("p1")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 2)
+        position = life.context.position
+    delivered = world.delivered()
+    assert delivered == ["body first", *(f"body {n}" for n in range(len(delivered) - 1))]
+    gaps = [row for row in world.rows() if row.event is Event.GAP]
+    assert [(row.exchange, row.origin) for row in gaps] == [("orders", "paris")]
+    assert position is not None
+    assert position.name.sequence <= len(delivered) - 1
+    # The next start does not go on silently either.
+    life = Life(world)
+    await life.start()
+    with pytest.raises(LogGap):
+        await asyncio.wait_for(asyncio.shield(life.task), 10)
+    await life.stop()
 
 
 async def test_after_a_restart_of_a_standing_flow_only_what_was_in_doubt_is_flagged() -> None:
