@@ -138,9 +138,10 @@ class FlowDelivery:
             }
             # The last may be in another flow's hands: then that one enters it.
             begin += len(judgement)
-            writing = Commit()
-            self._end_claims(chunk, writing.changes)
-            self._context.state.write(writing)
+            if begin < len(chunk):  # the last claims end in the chunk's own commit
+                writing = Commit()
+                self._end_claims(chunk, writing.changes)
+                self._context.state.write(writing)
         self._save(chunk)
 
     async def _exchange(self, chunk: Chunk) -> str | None:
