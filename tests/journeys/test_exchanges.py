@@ -1,0 +1,117 @@
+"""What of an exchange leaves a site, and where it goes: types, keys, `from`, `to`, `mode`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from relay.bulk_amqp.field_table import entry, long_string
+from tests.journeys.application import Letter, at, counters_say, letter, standing
+from tests.journeys.conftest import MeshFactory
+
+FOUR = ("paris", "tokyo", "sydney", "lima")
+
+
+def letters(*bodies: str, key: bytes = b"order.new", **headers: bytes) -> list[Letter]:
+    return [letter(body.encode(), str(uuid.uuid4()), key=key, **headers) for body in bodies]
+
+
+async def test_a_split_exchange_goes_from_its_origins_to_its_destinations_and_to_no_other(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh(
+        *FOUR,
+        topology="ring",
+        exchanges=[
+            {"name": "prices", "from": ["paris"], "to": ["tokyo", "lima"], "mode": "split"},
+        ],
+    )
+    mesh.start()
+    await mesh.running()
+    async with at(mesh, "paris", "tokyo", "lima") as (paris, tokyo, lima):
+        at_tokyo = await tokyo.listen("prices.in", "gold.#")
+        # Beyond a site that is no destination, which only passes it on.
+        at_lima = await lima.listen("prices.in")
+        numbers = [f"{n}" for n in range(200)]
+        await paris.post("prices", *letters(*numbers, key=b"gold.spot"))
+        await paris.post("prices", *letters("nobody's", key=b"silver.spot"))
+        await at_tokyo.has(200)
+        await at_lima.has(201)
+        assert at_tokyo.bodies == [n.encode() for n in numbers]
+        assert at_lima.bodies == [*at_tokyo.bodies, b"nobody's"]
+        # Nobody's message at tokyo: counted, as the exchange is the mesh's own there.
+        await counters_say(mesh, "tokyo", delivered=200, unrouted=1)
+        await counters_say(mesh, "lima", delivered=201, unrouted=0)
+
+        # A site that only passes them on has no such exchange, and nothing delivered.
+        await counters_say(mesh, "sydney", delivered=0, unrouted=0)
+
+
+async def test_each_type_of_exchange_leaves_by_its_own_rule(live_mesh: MeshFactory) -> None:
+    mesh = await live_mesh(
+        "paris",
+        "tokyo",
+        topology="complete",
+        exchanges=[
+            {"name": "topic", "keys": ["order.#", "*.urgent"]},
+            {"name": "direct", "type": "direct", "keys": ["red", "blue"]},
+            {"name": "fanout", "type": "fanout"},
+            {"name": "headers", "type": "headers"},
+        ],
+    )
+    mesh.start()
+    await mesh.running()
+    async with at(mesh, "paris", "tokyo") as (paris, tokyo):
+        topic = await tokyo.listen("topic")
+        red = await tokyo.listen("direct", "red", queue="red")
+        blue = await tokyo.listen("direct", "blue", queue="blue")
+        fanout = await tokyo.listen("fanout", "")
+        headers = await tokyo.listen("headers", "")
+
+        async def send(exchange: str, *keys: str) -> None:
+            for key in keys:
+                await paris.post(exchange, *letters(key, key=key.encode()))
+
+        await send("topic", "order", "quote.new", "order.a.b", "quote.urgent", "x.y.urgent")
+        await send("direct", "red", "green", "blue", "red")
+        await send("fanout", "anything", "")
+        marked = letter(b"marked", str(uuid.uuid4()), headers=entry(b"x", long_string(b"1")))
+        await paris.post("headers", marked, *letters("bare"))
+        # The last of each exchange is one that leaves: what does not would have come before it.
+        await send("topic", "order.last")
+        assert [m.body for m in await topic.has(4)] == [
+            b"order",
+            b"order.a.b",
+            b"quote.urgent",
+            b"order.last",
+        ]
+        assert [m.body for m in await red.has(2)] == [b"red", b"red"]
+        assert [m.body for m in await blue.has(1)] == [b"blue"]
+        assert [m.body for m in await fanout.has(2)] == [b"anything", b""]
+        assert [m.body for m in await headers.has(2)] == [b"marked", b"bare"]
+        assert headers.got[0].own_headers == {b"x": long_string(b"1")}
+        assert all(m.path == ("paris", "tokyo") for m in topic.got)
+
+
+async def test_an_exchange_that_is_deleted_is_said_and_taken_up_after_apply(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh("paris", "tokyo", topology="complete")
+    mesh.start()
+    await mesh.running()
+    async with at(mesh, "paris", "tokyo") as (paris, tokyo):
+        await paris.post("orders", *letters("before"))
+        await counters_say(mesh, "tokyo", delivered=1)
+        await mesh.vhosts["tokyo"].api("DELETE", "/exchanges/{vhost}/orders")
+        await paris.post("orders", *letters("meanwhile", "and more"))
+        # First what was under way is in doubt, then it is seen that there is no exchange.
+        async with asyncio.timeout(30):
+            while "apply" not in await standing(mesh, "tokyo", "paris/orders"):
+                await asyncio.sleep(0.05)
+        await mesh.apply()
+        await counters_say(mesh, "tokyo", delivered=3, dead=0)
+        assert not (await mesh.status())["sites"]["tokyo"]["standing_flows"]
+        inbox = await tokyo.listen("orders")
+        await paris.post("orders", *letters("after"))
+        assert [m.body for m in await inbox.has(1)] == [b"after"]
+        assert not inbox.got[0].flagged
