@@ -69,6 +69,8 @@ class Chunk:
     flagged: set[int] = field(default_factory=set)
     """Numbers of those whose earlier publish may have succeeded."""
     attempts: dict[int, int] = field(default_factory=dict)
+    refused_at: dict[int, float] = field(default_factory=dict)
+    """When the last of those failed, by the event loop's clock."""
     reasons: dict[int, str] = field(default_factory=dict)
     raw: dict[int, bytes] = field(default_factory=dict)
     """Whole batches that cannot be opened, each in the place of one message."""

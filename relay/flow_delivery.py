@@ -5,6 +5,8 @@ which is one atomic write of identities, ledger rows, settled names and the flow
 
 What the broker refused is tried again alone, flagged, while this flow stands and others go on;
 after its last attempt it is a dead letter. What was sent and not heard of is sent again, flagged.
+
+Longer than most files: one chunk's way, and what may interrupt it at each step, is read as a whole.
 """
 
 from __future__ import annotations
@@ -234,7 +236,9 @@ class FlowDelivery:
                     continue
                 self._save(chunk)
                 self._stand(f"refused {attempts[todo[0]]} times: {chunk.reasons[todo[0]]}")
-                if not await self._context.sleep(delay_s):
+                # Counted from its own refusal: those refused together do not wait in turns.
+                due = chunk.refused_at[todo[0]] + delay_s
+                if not await self._context.sleep(max(0.0, due - _now())):
                     return False
                 todo = todo[:1]
             elif attempts:
@@ -282,6 +286,7 @@ class FlowDelivery:
             else:
                 continue  # nobody's refusal: sent again, with the others, once connected
             chunk.attempts[number] = chunk.attempts.get(number, 0) + 1
+            chunk.refused_at[number] = _now()
         return True
 
     async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
@@ -447,3 +452,8 @@ class FlowDelivery:
         writing = Commit()
         writing.flow(self.flow, self._state)
         self._context.state.write(writing)
+
+
+def _now() -> float:
+    """The clock that sleeps are measured by."""
+    return asyncio.get_running_loop().time()

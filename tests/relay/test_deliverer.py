@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from federation.mesh import Exchange, ExchangeMode, IdentityScope
+from federation.mesh import Exchange, ExchangeMode, IdentityScope, RetryRule
 from relay.batch import BatchKind, Fragment, Predecessor
 from relay.batch_format import decode_entries
 from relay.bulk_amqp import content_header
@@ -17,6 +17,7 @@ from relay.ledger_rows import CONFLICT, OUTCOME_MASK, REDELIVERED, Event, Outcom
 from relay.log_reader import LogGap
 from relay.log_writer import LogSettings
 from relay.memory_exchange import MemoryBroker, MemoryExchange
+from tests.log_world import in_virtual_time
 from tests.relay.deliverer_world import FAST, NOW_MS, WINDOW_MS, Life, World, entry, mesh
 
 
@@ -151,6 +152,20 @@ async def test_a_refused_message_is_retried_alone_while_other_flows_go_on() -> N
     assert content_header.header(dead[0].properties, b"x-mesh-dead-attempts") == b"S\0\0\0\x013"
     outcomes = [o & OUTCOME_MASK for row in world.rows() for o in row.outcomes]
     assert outcomes.count(Outcome.DEAD) == 2
+
+
+@in_virtual_time
+async def test_messages_refused_together_wait_together_and_not_in_turns() -> None:
+    rule = RetryRule(max_attempts=1000, backoff_first_s=2, backoff_most_s=2)
+    world = World(mesh(Exchange("orders", retry=rule)))
+    world.broker.capacity["orders.queue"] = 5
+    async with world.running() as life:
+        await life.log(world.batch([entry(n) for n in range(100)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: len(world.delivered()) == 100)
+        assert asyncio.get_running_loop().time() < 4
+    assert world.delivered() == [f"body {n}" for n in range(100)]
 
 
 async def test_repeats_to_the_healthy_queue_are_all_flagged() -> None:
