@@ -423,7 +423,9 @@ class LogWriter:
 
     def _end_run(self, reason: str) -> None:
         run, self._run, self._log = self._run, None, None
-        if (self._state, self._state_reason) != (LogState.CONNECTING, reason):
+        # A run that ends because we close is no trouble, and nobody connects again.
+        told = self._closing or (self._state, self._state_reason) == (LogState.CONNECTING, reason)
+        if not told:
             self._set_state(LogState.CONNECTING, reason)
         queue, self._queue = self._queue, []
         for flight in queue:

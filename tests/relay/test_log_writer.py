@@ -168,6 +168,14 @@ async def test_closing_ends_everything() -> None:
 
 
 @in_virtual_time
+async def test_closing_is_told_as_closing_and_not_as_a_lost_connection() -> None:
+    world = LogWorld()
+    async with world.writer():
+        world.states.clear()
+    assert world.states == [LogState.CLOSED]
+
+
+@in_virtual_time
 async def test_closing_does_not_wait_for_a_connection() -> None:
     world = LogWorld()
     world.stream.reachable = False
