@@ -112,6 +112,9 @@ class RabbitLinkEnd:
         early, self._early = self._early, []
         if early:
             listener.on_frames(early)
+        if self._over:
+            # It broke before: whoever was never told would wait for ever.
+            asyncio.get_running_loop().call_soon(self._tell_closed)
 
     def send(self, frame: bytes) -> None:
         if self._over or self._publisher is None:
@@ -132,7 +135,7 @@ class RabbitLinkEnd:
 
     def _on_deliveries(self, deliveries: list[Delivery]) -> None:
         frames = [
-            Carried((text(properties, USER_ID) or b"").decode(), body)
+            Carried((text(properties, USER_ID) or b"").decode(errors="replace"), body)
             for _, _, _, _, properties, body in deliveries
         ]
         assert self._consumer is not None
@@ -151,10 +154,13 @@ class RabbitLinkEnd:
             self._listener.on_nobody(returned.body[:HEAD_BYTES])
 
     async def _until_closed(self) -> None:
-        reason = await self._connection.wait_closed()
+        await self._connection.wait_closed()
         self._over = True
+        self._tell_closed()
+
+    def _tell_closed(self) -> None:
         if self._listener is not None:
-            self._listener.on_closed(str(reason))
+            self._listener.on_closed(str(self._connection.close_reason))
 
 
 class RabbitLinkConnector:

@@ -1,0 +1,523 @@
+"""What every link transport promises: two exchanges of a real broker, and the twin in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import pytest
+
+from isthmus.local_brokers import BrokerUser
+from relay.bulk_amqp import Channel, Publisher, connect
+from relay.bulk_amqp.content_header import NONE_PRESENT, USER_ID, rewrite
+from relay.link_transport import Carried, LinkEnd, LinkTaken, LinkUnreachable
+from relay.link_wire import HEAD_BYTES
+from relay.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from tests.conftest import Eventually, LocalBrokerFactory
+from tests.live_brokers import Vhost, rabbitmqctl
+from wan_proxy.proxy import WanProxy
+
+QUEUE_BYTES = 4 * 1024 * 1024
+
+
+class Road(Protocol):
+    """One link's way over a meeting broker, whichever, and what may happen there."""
+
+    sender_user: str
+    receiver_user: str
+
+    async def sender(self) -> LinkEnd: ...
+    async def receiver(self) -> LinkEnd: ...
+    async def stranger(self, frame: bytes) -> str:
+        """Someone else publishes where the sender does; gives the name."""
+
+    async def nameless(self, frame: bytes) -> None:
+        """... somebody who does not say who it is."""
+
+    async def purge(self) -> None:
+        """The receiver's queue."""
+
+    async def delete_queue(self) -> None:
+        """The receiver's."""
+
+    async def reset(self) -> None:
+        """Every connection breaks."""
+
+    async def go_away(self) -> None:
+        """No new connection can be made."""
+
+
+class Ears:
+    """Writes down what an end is told."""
+
+    def __init__(self) -> None:
+        self.carried: list[Carried] = []
+        self.nobody: list[bytes] = []
+        self.closed: list[str] = []
+
+    @property
+    def frames(self) -> list[bytes]:
+        return [frame for _, frame in self.carried]
+
+    def on_frames(self, frames: Sequence[Carried]) -> None:
+        assert frames
+        assert not self.closed
+        self.carried += frames
+
+    def on_nobody(self, head: bytes) -> None:
+        self.nobody.append(head)
+
+    def on_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+def listening(end: LinkEnd) -> Ears:
+    ears = Ears()
+    end.listen(ears)
+    return ears
+
+
+def frame(text: str, size: int = 40) -> bytes:
+    """`size` bytes that begin with the text."""
+    return (text.encode() + b" ").ljust(max(size, HEAD_BYTES), b".")
+
+
+class MemoryRoad:
+    sender_user, receiver_user = "paris", "tokyo"
+
+    def __init__(self) -> None:
+        self.meeting = MemoryMeeting(asyncio.get_running_loop().call_later, queue_bytes=QUEUE_BYTES)
+        self.line = MemoryLineSettings()
+        self._made: list[MemoryEnd] = []
+
+    async def sender(self) -> MemoryEnd:
+        end = self.meeting.sender_end(self.sender_user, self.line)
+        self._made.append(end)
+        return end
+
+    async def receiver(self) -> MemoryEnd:
+        end = self.meeting.receiver_end(self.receiver_user, self.line)
+        self._made.append(end)
+        return end
+
+    async def stranger(self, frame: bytes) -> str:
+        self.meeting.sender_end("mallory").send(frame)
+        return "mallory"
+
+    async def nameless(self, frame: bytes) -> None:
+        self.meeting.sender_end("").send(frame)
+
+    async def purge(self) -> None:
+        self.meeting.purge()
+
+    async def delete_queue(self) -> None:
+        self._made[-1].lost("the link's queue is gone: deleted")
+
+    async def reset(self) -> None:
+        self.meeting.close_all("connection reset")
+
+    async def go_away(self) -> None:
+        self.meeting.reachable = False
+
+
+class RabbitRoad:
+    """A virtual host; the ends' connections pass through a line of the WAN proxy."""
+
+    def __init__(self, vhost: Vhost, proxy: WanProxy) -> None:
+        unique = secrets.token_hex(4)
+        self.sender_user, self.receiver_user = f"paris-{unique}", f"tokyo-{unique}"
+        self._mallory = f"mallory-{unique}"
+        self._vhost = vhost
+        self._proxy = proxy
+        self._channel: Channel | None = None
+
+    async def open(self) -> None:
+        vhost = self._vhost
+        for user in (self.sender_user, self.receiver_user, self._mallory):
+            await vhost.add_user(BrokerUser(user, "secret"))
+        connection = await connect(vhost.amqp_uri, name="contract test, outside")
+        self._channel = await connection.channel()
+        for exchange in ("data", "acks"):
+            await self._channel.declare_exchange(exchange, "fanout")
+        await self._proxy.open_line("line", vhost.host, vhost.amqp_port)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.connection.close()
+
+    async def sender(self) -> LinkEnd:
+        return await self._connect(self.sender_user, "data", "acks", "sender", is_receiver=False)
+
+    async def receiver(self) -> LinkEnd:
+        return await self._connect(self.receiver_user, "acks", "data", "queue", is_receiver=True)
+
+    async def _connect(
+        self, user: str, sends_to: str, hears_from: str, queue: str, *, is_receiver: bool
+    ) -> LinkEnd:
+        uri = self._vhost.uri_as(BrokerUser(user, "secret"))
+        if "line" in self._proxy.lines:
+            port = self._proxy.line("line").port
+            uri = uri.replace(f":{self._vhost.amqp_port}", f":{port}")
+        else:
+            uri = uri.replace(f":{self._vhost.amqp_port}", ":1")
+        address = LinkEndAddress(
+            uri=uri,
+            user=user,
+            sends_to=sends_to,
+            hears_from=hears_from,
+            queue=queue,
+            is_receiver=is_receiver,
+            queue_bytes=QUEUE_BYTES,
+            name="contract test",
+        )
+        return await RabbitLinkConnector(address).connect()
+
+    async def stranger(self, frame: bytes) -> str:
+        await self._publish(self._mallory, frame, {USER_ID: self._mallory.encode()})
+        return self._mallory
+
+    async def nameless(self, frame: bytes) -> None:
+        await self._publish(self._mallory, frame, {})
+
+    async def _publish(self, user: str, frame: bytes, changes: dict[int, bytes]) -> None:
+        uri = self._vhost.uri_as(BrokerUser(user, "secret"))
+        connection = await connect(uri, name="contract test, stranger")
+        publisher = Publisher(await connection.channel())
+        await publisher.start()
+        properties = rewrite(NONE_PRESENT, changes)
+        await publisher.wait(publisher.publish_many([("data", b"", properties, frame)]))
+        await connection.close()
+
+    async def purge(self) -> None:
+        await rabbitmqctl(self._vhost.broker, "purge_queue", "queue", "--vhost", self._vhost.name)
+
+    async def delete_queue(self) -> None:
+        await rabbitmqctl(self._vhost.broker, "delete_queue", "queue", "--vhost", self._vhost.name)
+
+    async def reset(self) -> None:
+        self._proxy.line("line").reset()
+
+    async def go_away(self) -> None:
+        await self._proxy.close_line("line")
+
+
+@pytest.fixture
+async def memory_road() -> Road:
+    return MemoryRoad()
+
+
+@pytest.fixture
+async def rabbit_road(vhost: Vhost) -> AsyncIterator[Road]:
+    async with WanProxy() as proxy:
+        road = RabbitRoad(vhost, proxy)
+        await road.open()
+        yield road
+        await road.close()
+
+
+@pytest.fixture(
+    params=["memory_road", pytest.param("rabbit_road", marks=pytest.mark.live)],
+    ids=["memory", "rabbit"],
+)
+def road(request: pytest.FixtureRequest) -> Road:
+    found: Road = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def ends(road: Road) -> AsyncIterator[Callable[[], tuple[LinkEnd, LinkEnd]]]:
+    receiver, sender = await road.receiver(), await road.sender()
+    yield lambda: (sender, receiver)
+    await sender.close()
+    await receiver.close()
+
+
+Ends = Callable[[], tuple[LinkEnd, LinkEnd]]
+
+
+async def test_frames_arrive_whole_and_in_order_both_ways(
+    ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    at_sender, at_receiver = listening(sender), listening(receiver)
+    rng = random.Random(1)
+    # Around what a broker cuts a body into, and up to the largest piece of a message.
+    sizes = [
+        HEAD_BYTES,
+        4095,
+        131_064,
+        131_065,
+        262_144,
+        800_000,
+        *rng.choices(range(50_000), k=80),
+    ]
+    data = [frame(f"data {n}", size) for n, size in enumerate(sizes)]
+    acks = [frame(f"ack {n}") for n in range(500)]
+    for one in data:
+        sender.send(one)
+    for one in acks:
+        receiver.send(one)
+    await eventually(lambda: len(at_receiver.frames) >= len(data), "all data", deadline_s=30)
+    await eventually(lambda: len(at_sender.frames) >= len(acks), "all acks", deadline_s=30)
+    assert at_receiver.frames == data
+    assert at_sender.frames == acks
+    assert not at_sender.nobody
+
+
+async def test_who_sent_a_frame_is_the_carriers_word(
+    road: Road, ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    at_sender, at_receiver = listening(sender), listening(receiver)
+    sender.send(frame("honest"))
+    await eventually(lambda: len(at_receiver.carried) == 1, "the sender's")
+    name = await road.stranger(frame("forged"))
+    await eventually(lambda: len(at_receiver.carried) == 2, "the stranger's")
+    await road.nameless(frame("unsaid"))
+    await eventually(lambda: len(at_receiver.carried) == 3, "the nameless one's")
+    assert [user for user, _ in at_receiver.carried] == [road.sender_user, name, ""]
+    receiver.send(frame("ack"))
+    await eventually(lambda: at_sender.carried, "an ack")
+    assert at_sender.carried == [Carried(road.receiver_user, frame("ack"))]
+
+
+async def test_what_came_before_anybody_listened_is_told_first(
+    ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    at_sender = listening(sender)
+    sender.send(frame("early"))
+    receiver.send(frame("probe"))  # on its way back only when the broker is done with both
+    await eventually(lambda: at_sender.frames, "the probe")
+    at_receiver = listening(receiver)
+    sender.send(frame("late"))
+    await eventually(lambda: len(at_receiver.frames) == 2, "both")
+    assert at_receiver.frames == [frame("early"), frame("late")]
+
+
+async def test_without_a_receiver_the_frames_heads_come_back_and_acks_do_not(
+    road: Road, eventually: Eventually
+) -> None:
+    sender = await road.sender()
+    at_sender = listening(sender)
+    sent = [frame("nobody takes this", 100_000), frame("nor this")]
+    for one in sent:
+        sender.send(one)
+    await eventually(lambda: len(at_sender.nobody) == 2, "both back")
+    for one, head in zip(sent, at_sender.nobody, strict=True):
+        assert len(head) >= HEAD_BYTES
+        assert one.startswith(head)
+    await sender.close()
+    receiver = await road.receiver()
+    at_receiver = listening(receiver)
+    receiver.send(frame("an ack that nobody hears"))
+    sender = await road.sender()
+    sender.send(frame("after it"))
+    await eventually(lambda: at_receiver.frames == [frame("after it")], "the connection lives")
+    assert not at_receiver.nobody
+    await sender.close()
+    await receiver.close()
+
+
+async def test_there_is_one_receiver_until_it_is_gone(road: Road, eventually: Eventually) -> None:
+    first = await road.receiver()
+    with pytest.raises(LinkTaken):
+        await road.receiver()
+    await first.close()
+    second = await road.receiver()
+    at_second = listening(second)
+    sender = await road.sender()
+    sender.send(frame("for the second"))
+    await eventually(lambda: at_second.frames == [frame("for the second")], "it arrives")
+    await sender.close()
+    await second.close()
+
+
+async def test_a_sender_does_not_stand_in_the_way_of_its_successor(
+    road: Road, ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    successor = await road.sender()
+    heard = [listening(sender), listening(successor)]
+    receiver.send(frame("ack"))
+    await eventually(lambda: all(ears.frames == [frame("ack")] for ears in heard), "both hear")
+    await successor.close()
+
+
+async def test_after_a_purge_what_is_sent_next_arrives(
+    road: Road, ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    at_receiver = listening(receiver)
+    sender.send(frame("before"))
+    await eventually(lambda: at_receiver.frames, "the first")
+    await road.purge()
+    sender.send(frame("after"))
+    await eventually(lambda: at_receiver.frames[-1] == frame("after"), "the next")
+    assert not at_receiver.closed
+
+
+async def test_a_deleted_queue_ends_the_receivers_connection_and_the_sender_hears_of_nobody(
+    road: Road, eventually: Eventually
+) -> None:
+    sender, receiver = await road.sender(), await road.receiver()
+    at_sender, at_receiver = listening(sender), listening(receiver)
+    await road.delete_queue()
+    await eventually(lambda: at_receiver.closed, "told", deadline_s=30)
+    assert "queue" in at_receiver.closed[0]
+
+    def returned() -> bool:
+        sender.send(frame("anybody?"))
+        return bool(at_sender.nobody)
+
+    await eventually(returned, "returned")
+    again = await road.receiver()
+    at_again = listening(again)
+    sender.send(frame("you again"))
+    await eventually(lambda: frame("you again") in at_again.frames, "it goes on")
+    assert len(at_receiver.closed) == 1
+    for end in (sender, receiver, again):
+        await end.close()
+
+
+async def test_a_connection_that_breaks_is_told_once_with_a_reason_and_sending_does_nothing(
+    road: Road, ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    ears = [listening(sender), listening(receiver)]
+    await road.reset()
+    await eventually(lambda: all(one.closed for one in ears), "both told")
+    for end in (sender, receiver):
+        end.send(frame("into the void"))
+        end.abort("too late")
+        await end.close()
+    await asyncio.sleep(0)
+    assert all(len(one.closed) == 1 and one.closed[0] for one in ears)
+
+
+async def test_an_end_that_broke_before_anybody_listened_says_so_then(
+    road: Road, eventually: Eventually
+) -> None:
+    receiver = await road.receiver()
+    await road.reset()
+    probe = await road.sender()  # later than the break
+    await eventually(lambda: _is_over(receiver), "broken")
+    ears = listening(receiver)
+    assert not ears.closed  # never from within
+    await eventually(lambda: ears.closed, "told late")
+    await asyncio.sleep(0)
+    assert len(ears.closed) == 1
+    await probe.close()
+
+
+async def test_abort_drops_the_connection_and_tells_its_own_reason(
+    road: Road, eventually: Eventually
+) -> None:
+    receiver = await road.receiver()
+    ears = listening(receiver)
+    receiver.abort("the session timed out")
+    assert not ears.closed
+    await eventually(lambda: ears.closed, "told")
+    assert "the session timed out" in ears.closed[0]
+    await receiver.close()
+
+
+async def test_close_is_told_and_may_be_called_again(road: Road, eventually: Eventually) -> None:
+    sender = await road.sender()
+    ears = listening(sender)
+    await sender.close()
+    await sender.close()
+    await eventually(lambda: ears.closed, "told")
+    assert len(ears.closed) == 1
+
+
+async def test_a_broker_that_cannot_be_reached_is_unreachable(road: Road) -> None:
+    await road.go_away()
+    with pytest.raises(LinkUnreachable) as error:
+        await road.sender()
+    assert error.value.reason
+    with pytest.raises(LinkUnreachable):
+        await road.receiver()
+
+
+async def test_a_frame_beyond_the_queues_limit_may_be_lost_and_takes_nothing_else_with_it(
+    ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    at_sender, at_receiver = listening(sender), listening(receiver)
+    sender.send(frame("before"))
+    await eventually(lambda: at_receiver.frames, "the first")
+    huge = frame("huge", QUEUE_BYTES + 1)
+    sender.send(huge)
+    sender.send(frame("after"))
+    await eventually(lambda: at_receiver.frames[-1] == frame("after"), "the one after it")
+    assert at_receiver.frames in (
+        [frame("before"), huge, frame("after")],
+        [frame("before"), frame("after")],
+    )
+    assert not at_receiver.closed
+    assert not at_sender.closed
+
+
+async def test_the_line_counts_what_it_has_taken(ends: Ends, eventually: Eventually) -> None:
+    sender, receiver = ends()
+    at_receiver = listening(receiver)
+    before = sender.line
+    for n in range(20):
+        sender.send(frame(f"{n}", 50_000))
+    assert sender.line.bytes_waiting + sender.line.bytes_taken >= before.bytes_taken + 1_000_000
+    await eventually(lambda: len(at_receiver.frames) == 20, "all")
+    line = sender.line
+    assert line.bytes_taken >= before.bytes_taken + 1_000_000
+    assert line.bytes_waiting == 0
+    assert not line.blocked
+
+
+async def test_a_blocked_end_in_memory_says_so_and_goes_on_afterwards(
+    eventually: Eventually,
+) -> None:
+    road = MemoryRoad()
+    receiver, sender = await road.receiver(), await road.sender()
+    at_receiver = listening(receiver)
+    sender.blocked = True
+    sender.send(frame("waits"))
+    await asyncio.sleep(0.01)
+    assert sender.line.blocked
+    assert not at_receiver.frames
+    sender.unblock()
+    await eventually(lambda: at_receiver.frames == [frame("waits")], "it goes on")
+    assert not sender.line.blocked
+
+
+@pytest.mark.long
+async def test_a_broker_that_blocks_says_so_and_goes_on_afterwards(
+    local_broker_factory: LocalBrokerFactory, eventually: Eventually
+) -> None:
+    broker = await local_broker_factory(users=(BrokerUser("all", "secret"),))
+    vhost = Vhost(broker, "/", "all", "secret")
+    async with WanProxy() as proxy:
+        road = RabbitRoad(vhost, proxy)
+        await road.open()
+        receiver, sender = await road.receiver(), await road.sender()
+        at_receiver = listening(receiver)
+        await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0")
+        sender.send(frame("waits"))
+        await eventually(lambda: sender.line.blocked, "blocked", deadline_s=30)
+        await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.9")
+        await eventually(lambda: at_receiver.frames == [frame("waits")], "goes on", deadline_s=30)
+        await eventually(lambda: not sender.line.blocked, "no longer blocked", deadline_s=30)
+        await sender.close()
+        await receiver.close()
+        await road.close()
+
+
+def _is_over(end: LinkEnd) -> bool:
+    """Whether nothing that is handed over goes out any more."""
+    before = end.line
+    end.send(frame("?"))
+    after = end.line
+    return before == after
