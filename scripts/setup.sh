@@ -62,6 +62,17 @@ missing_packages() {
 wanted_stamp() {
     cat requirements.lock pyproject.toml scripts/setup.sh "$python_lock" | sha256sum
     "$python" -c 'import sys; print(sys.version)'
+    # What is in .venv names its own place: a checkout that was moved or copied needs another.
+    pwd -P
+}
+
+# Whether .venv was made here, by the Python that is to be used.
+venv_is_ours() {
+    [ -x .venv/bin/python ] && [ -f .venv/pyvenv.cfg ] || return 1
+    case $(cat .venv/pyvenv.cfg) in
+    *" $(pwd -P)/.venv"*) [ "$(version_of .venv/bin/python)" = "$(version_of "$python")" ] ;;
+    *) return 1 ;;
+    esac
 }
 
 is_supported_system() {
@@ -122,8 +133,8 @@ install_system_packages() {
 }
 
 install_python_packages() {
-    # Keeps what is there already; only another Python needs all anew.
-    if [ -x .venv/bin/python ] && [ "$(version_of .venv/bin/python)" = "$(version_of "$python")" ]; then
+    # Keeps what is there already; only another Python or another place needs all anew.
+    if venv_is_ours; then
         rm -f "$stamp"
     else
         rm -rf .venv

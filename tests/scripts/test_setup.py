@@ -103,6 +103,27 @@ def test_a_changed_lock_file_is_installed_again(checkout):
     assert "-m pip --no-input install --no-deps --no-build-isolation -e ." in calls
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_checkout_that_was_moved_gets_a_new_venv(tmp_path: Path, is_moved: bool) -> None:
+    checkout = Checkout(tmp_path / "former")
+    fitted_out(checkout)
+    (checkout.folder / ".venv" / ".isthmus-setup").write_text(wanted_stamp(checkout))
+    place = tmp_path / "former"
+    (place / ".venv" / "pyvenv.cfg").write_text(f"command = python3 -m venv {place}/.venv\n")
+    if is_moved:
+        moved = tmp_path / "moved"
+        shutil.copytree(checkout.folder, moved, symlinks=True)
+        checkout.folder, checkout.programs = moved, moved / "bin"
+    # It says that it removes .venv, and does not: the Python here could not make another.
+    checkout.stub("rm", f'echo "$*" >>{tmp_path}/removed')
+    checkout.stub("mv", "exit 0")
+    done = checkout.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    removed = (tmp_path / "removed").read_text() if is_moved else ""
+    assert removed == ("-rf .venv\n" if is_moved else "")
+    assert ("making .venv" in done.stdout) == is_moved
+
+
 def test_a_failed_step_shows_the_end_of_its_log(checkout):
     fitted_out(checkout, pip="echo no such package; exit 1")
     checkout.stub("rm")
@@ -131,4 +152,4 @@ def fitted_out(checkout: Checkout, pip: str = "exit 0") -> None:
 def wanted_stamp(checkout: Checkout) -> str:
     files = ("requirements.lock", "pyproject.toml", "scripts/setup.sh", "requirements.lock")
     content = b"".join((checkout.folder / name).read_bytes() for name in files)
-    return f"{hashlib.sha256(content).hexdigest()}  -\n{sys.version}\n"
+    return f"{hashlib.sha256(content).hexdigest()}  -\n{sys.version}\n{checkout.folder.resolve()}\n"
