@@ -97,7 +97,8 @@ class ChunkBuilder:
         part = self._part(job, names, len(entries) - first, first=first)
         entries = entries[first:]
         chunk.entries += entries
-        self._bytes += job.batch.header.byte_count
+        whole = len(entries[0].body) if job.batch.header.fragment else 0
+        self._bytes += max(job.batch.header.byte_count, whole)
         chunk.hashes += [_content(entry) for entry in entries]
         prefix = self._scope()
         chunk.keys += [prefix + entry.identity for entry in entries]

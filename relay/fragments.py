@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 from relay.batch import BatchHeader, BatchName, Entry, Flow, Fragment
 
@@ -43,7 +44,25 @@ class FragmentMismatch(Exception):
 @dataclass(slots=True)
 class _Unfinished:
     pieces: int
-    bodies: dict[int, bytes]
+    body: bytearray
+    """What is there without a gap from the first piece on. One growing block: pieces kept apart
+    and joined in the end would take their memory twice."""
+    reached: int
+    later: dict[int, bytes]
+    """Pieces that came before their time."""
+
+    def take(self, piece: int, body: bytes) -> None:
+        self.later[piece] = body
+        while self.reached in self.later:
+            self.body += self.later.pop(self.reached)
+            self.reached += 1
+
+    def has(self, piece: int) -> bool:
+        return piece < self.reached or piece in self.later
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(map(len, self.later.values()))
 
 
 class FragmentAssembly:
@@ -80,19 +99,20 @@ class FragmentAssembly:
         if unfinished is None:
             if pieces == 1:
                 return entry
-            unfinished = self._unfinished[first] = _Unfinished(pieces, {})
+            unfinished = self._unfinished[first] = _Unfinished(pieces, bytearray(), 0, {})
         if unfinished.pieces != pieces:
             raise FragmentMismatch(
                 header.name, f"piece of {pieces} of a message of {unfinished.pieces} pieces"
             )
-        if piece in unfinished.bodies:
+        if unfinished.has(piece):
             return None
-        unfinished.bodies[piece] = entry.body
+        unfinished.take(piece, entry.body)
         self._bytes += len(entry.body)
-        if len(unfinished.bodies) < pieces:
+        if unfinished.reached < pieces:
             return None
         self._forget(first)
-        return replace(entry, body=b"".join(unfinished.bodies[n] for n in range(pieces)))
+        # As it is, without a copy: nobody holds it but who gets it now.
+        return replace(entry, body=cast(bytes, unfinished.body))
 
     def abandon_earlier(self, flow: Flow, incarnation: bytes) -> list[BatchName]:
         """The flow shows `incarnation` now: give up what others of that flow left unfinished."""
@@ -106,7 +126,7 @@ class FragmentAssembly:
         return given_up
 
     def _forget(self, first: BatchName) -> None:
-        self._bytes -= sum(map(len, self._unfinished.pop(first).bodies.values()))
+        self._bytes -= self._unfinished.pop(first).size
 
 
 def message_of(header: BatchHeader) -> tuple[BatchName, int]:

@@ -41,6 +41,7 @@ def relay(
     Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
     (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
     """
+    from relay.memory_blocks import give_back_big_blocks
     from relay.node import SiteNode
     from relay.process import RelayProcess
 
@@ -49,6 +50,7 @@ def relay(
     site_or_exit(file, mesh, *sites)
     book = address_book_or_exit(mesh, state)
     _log_to_stderr()
+    give_back_big_blocks()
 
     async def run() -> dict[str, str]:
         nodes = [SiteNode(mesh, name, book, site_folder(state, name)) for name in sites]

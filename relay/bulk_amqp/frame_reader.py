@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from pamqp import base as pamqp_base
 from pamqp import frame as pamqp_frame
@@ -55,6 +55,7 @@ _FRAME_START = struct.Struct(">BHI")
 _UINT32 = struct.Struct(">I")
 _CONFIRM_PAYLOAD = 13
 _SMALL = 32768
+_BIG = 1024 * 1024
 _ADDED = 65536
 """Bytes by which a header frame may be larger than agreed: what a queue adds to a message whose
 properties fill a frame (x-delivery-count, x-death), RabbitMQ sends in one frame all the same."""
@@ -121,6 +122,9 @@ class _Content:
     properties: bytes | None = None
     missing: int = 0
     pieces: list[bytes] = field(default_factory=list)
+    big: bytearray | None = None
+    """A big body: one growing block, and handed over as it is. Its pieces, kept apart and joined
+    in the end, would take their memory twice."""
 
 
 class FrameReader:
@@ -376,6 +380,8 @@ class FrameReader:
             raise UnexpectedFrame(502, "a content header that is cut short")
         content.missing = int.from_bytes(data[position + 4 : position + 12], "big")
         content.properties = data[position + 12 : stop]
+        if content.missing >= _BIG:
+            content.big = bytearray()
         if not content.missing:
             self._complete(channel, content, events)
 
@@ -385,7 +391,10 @@ class FrameReader:
         content = self._contents.get(channel)
         if content is None or content.properties is None:
             raise UnexpectedFrame(505, "a content body where none belongs")
-        content.pieces.append(data[position:stop])
+        if content.big is not None:
+            content.big += memoryview(data)[position:stop]
+        else:
+            content.pieces.append(data[position:stop])
         content.missing -= stop - position
         if content.missing < 0:
             raise UnexpectedFrame(502, "a body is larger than its header says")
@@ -394,7 +403,10 @@ class FrameReader:
 
     def _complete(self, channel: int, content: _Content, events: list[Event]) -> None:
         del self._contents[channel]
-        body = content.pieces[0] if len(content.pieces) == 1 else b"".join(content.pieces)
+        if content.big is not None:
+            body = cast(bytes, content.big)
+        else:
+            body = content.pieces[0] if len(content.pieces) == 1 else b"".join(content.pieces)
         properties = content.properties or b""
         if content.route is None:
             self._close_batches(channel)

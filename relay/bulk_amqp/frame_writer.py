@@ -20,6 +20,7 @@ Message: TypeAlias = tuple[str, bytes, bytes, bytes]
 """(exchange, routing key, properties, body); ``properties`` from the property flags on."""
 
 _METHODS_REMEMBERED = 8192
+_BIG = 1024 * 1024
 _FRAME = struct.Struct(">BHI")
 _HEADER = struct.Struct(">IIQ")
 _BODY = struct.Struct(">4sI")
@@ -39,10 +40,18 @@ class FrameWriter:
         self._body_start = _END + b"\x03" + channel.to_bytes(2, "big")
 
     def publish(self, messages: Sequence[Message], *, mandatory: bool) -> bytes:
-        """All frames of ``messages``, in order.
+        """All frames of ``messages``, in order, as one block. Raises as ``frames`` does."""
+        return b"".join(self.frames(messages, mandatory=mandatory)[0])
+
+    def frames(
+        self, messages: Sequence[Message], *, mandatory: bool
+    ) -> tuple[list[bytes | memoryview], bool]:
+        """All frames of ``messages``, in order and in pieces; and whether a body is so big that
+        they had better not be joined.
 
         Raises MessageUnsendable, naming the first message that AMQP cannot carry.
         """
+        big = False
         parts: list[bytes | memoryview] = []
         append = parts.append
         pack_header = _HEADER.pack
@@ -76,7 +85,8 @@ class FrameWriter:
                     append(pack_body(body_start, len(piece)))
                     append(piece)
                 append(_END)
-        return b"".join(parts)
+                big = big or size >= _BIG
+        return parts, big
 
     def settle(self, method: int, tag: int, bits: int) -> bytes:
         """One basic.ack or basic.nack frame."""

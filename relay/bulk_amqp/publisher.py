@@ -63,14 +63,17 @@ class Publisher:
         if not self._started or not messages:
             raise Misuse("publish_many needs a started publisher and at least one message")
         channel.check_open()
-        data = channel.writer.publish(messages, mandatory=mandatory)
-        channel.connection.send(data)
+        frames, big = channel.writer.frames(messages, mandatory=mandatory)
+        if big:
+            size = channel.connection.send_pieces(frames)
+        else:
+            data = b"".join(frames)
+            channel.connection.send(data)
+            size = len(data)
         if self._ledger is None:
-            return Publication(0, 0, len(data), 0.0, None)
+            return Publication(0, 0, size, 0.0, None)
         now = channel.connection.loop.time()
-        return self._ledger.published(
-            len(messages), len(data), now, messages if mandatory else None
-        )
+        return self._ledger.published(len(messages), size, now, messages if mandatory else None)
 
     async def wait(self, publication: Publication) -> Outcome:
         """What became of it: nacked, returned, unknown. No time-out here; that is the caller's."""

@@ -354,8 +354,17 @@ class MemoryWatch:
 
 def node_rss_mb(pid: int) -> float:
     """Resident memory of a process, MB."""
+    return _status_mb(pid, "VmRSS")
+
+
+def most_memory_mb(pid: int) -> float:
+    """The most resident memory that a process ever had, MB."""
+    return _status_mb(pid, "VmHWM")
+
+
+def _status_mb(pid: int, figure: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{figure}:"):
             return int(line.split()[1]) / 1024
     raise ProcessLookupError(pid)
 
