@@ -15,7 +15,9 @@ import random
 import shutil
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from dedup.barrier import Barrier
 from dedup.rocksdb_store import RocksdbStore
@@ -43,6 +45,7 @@ from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.node_bindings import StateLogMemory, StatePackedLedger
 from relay.node_links import NodeLinks
 from relay.node_state import (
+    FIRST_MARK,
     POINT_TABLES,
     STATE,
     TABLES,
@@ -62,9 +65,10 @@ from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.rabbit_log import StreamAddress as LogAddress
 from relay.recovery import Recovered, rebuild, recovered_past
 from relay.settlement import Settlement
-from relay.site_log import SiteLogError
+from relay.site_log import SiteLog, SiteLogError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 STATE_LOST_HINT = "`isthmus recover FILE --site SITE` rebuilds it from the site's log"
 
@@ -175,8 +179,8 @@ class SiteNode:
         try:
             if not await self._until(writer.running(), logging_task):
                 return
-            await self._judge(state, loaded, writer)
-            state.begin(os.urandom(16))
+            if not await self._until(self._take_up(state, loaded, writer), logging_task):
+                return
             await self._run_stages(state, loaded, writer, logging_task)
         finally:
             await writer.close()
@@ -365,20 +369,14 @@ class SiteNode:
 
     # -- the start's questions ---------------------------------------------------------------
 
-    async def _judge(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> None:
-        """Is the state folder the one that this site's broker remembers?"""
-        while True:
-            try:
-                site_log = await writer.connected()
-                mark = await site_log.load_mark()
-                break
-            except SiteLogError as error:
-                self.reason = f"asking the broker for its mark: {error}"
-                await asyncio.sleep(0.5)
+    async def _take_up(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> None:
+        """Begin to use the state folder, if it is the one that this site's broker remembers."""
+        mark = await self._ask_log(
+            writer, "asking the broker for its mark", lambda own: own.load_mark()
+        )
         position = loaded.positions.get(POSITION)
         reached = position.offset if position else recovered_past(state)
         verdict = judge_state(not state.is_new, reached, mark)
-        self.reason = ""
         if verdict is StateVerdict.LOST:
             raise NodeStopped(
                 f"the state folder {self.folder / 'state'} is empty, but this site has delivered "
@@ -389,6 +387,25 @@ class SiteNode:
                 f"the state folder {self.folder / 'state'} is older than what this site has "
                 f"delivered (a restored copy?): {STATE_LOST_HINT}"
             )
+        state.begin(os.urandom(16))
+        if mark is None:
+            # Before anything is delivered: a folder that is lost from now on is known to be.
+            await state.store.synced()
+            await self._ask_log(writer, "leaving a mark", lambda own: own.store_mark(FIRST_MARK))
+
+    async def _ask_log(
+        self, writer: LogWriter, what: str, ask: Callable[[SiteLog], Awaitable[T]]
+    ) -> T:
+        """Ask until there is an answer; meanwhile the reason says what is being asked."""
+        while True:
+            try:
+                answer = await ask(await writer.connected())
+            except SiteLogError as error:
+                self.reason = f"{what}: {error}"
+                await asyncio.sleep(0.5)
+            else:
+                self.reason = ""
+                return answer
 
     async def _until(self, step: object, *tasks: asyncio.Task[None]) -> bool:
         """Wait for the step; False when the node is to stop first. Raises what a task raises."""

@@ -112,16 +112,22 @@ class StateVerdict(Enum):
     """A restored copy: what it would send again was sent already. Counts as lost."""
 
 
+FIRST_MARK = 0
+"""The broker's mark before the first delivery. At offset 0 stands a packer's own mark, or a batch
+of a neighbour that was a moment faster."""
+
+
 def judge_state(
     has_state: bool, state_position: int | None, broker_mark: int | None
 ) -> StateVerdict:
     """`state_position` is the offset at the deliverer's position in the present log (None: it has
     none there yet), `broker_mark` the one stored in the broker (None only for the broker's exact
-    "no offset"). The mark must be stored only after the position is on the disk.
+    "no offset"). The mark must be stored only after the position is on the disk; FIRST_MARK is
+    stored before anything is delivered, so that it rests on no position.
     """
     if not has_state:
         return StateVerdict.FIRST_START if broker_mark is None else StateVerdict.LOST
-    if broker_mark is None or (state_position is not None and state_position >= broker_mark):
+    if broker_mark is None or broker_mark <= (state_position or FIRST_MARK):
         return StateVerdict.OK
     return StateVerdict.OLDER_THAN_MARK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+from isthmus.supervisor_record import read_record
 from relay.recovery import Recovered
 from relay.site_log import SiteLogError
 
@@ -35,8 +37,8 @@ def recover(
 
     What was delivered up to the mark in the broker is not delivered again; what lies past it is,
     flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's broker
-    must run, its node must not (`isthmus up` leaves a node alone that has stopped with a reason,
-    and takes it up again after SIGHUP or a restart).
+    must run, its node must not: one that has lost its state has stopped by itself. `isthmus up`
+    takes it up again as soon as this is done.
     """
     mesh = mesh_or_exit(file)
     site_or_exit(file, mesh, site)
@@ -58,3 +60,9 @@ def recover(
         f"{site}: {found.batches} batches in the log; {found.settled_messages} messages count as "
         f"delivered, {found.doubtful_messages} will be delivered flagged"
     )
+    supervisor = read_record(state)
+    if supervisor is not None and supervisor.is_alive and supervisor.child("node", site):
+        supervisor.mark.send(signal.SIGHUP)
+        typer.echo(f"{site}: its supervisor starts the node again")
+    else:
+        typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")

@@ -38,7 +38,7 @@ class Load:
     """Made for a mesh: `begin`, break things, `end`, `arrived`, `check`."""
 
     mesh: LiveMesh
-    per_second: float = 400.0
+    per_second: float = 60.0
     """Of each stream."""
     size: int = 200
     streams: list[Stream] = field(default_factory=list)

@@ -38,13 +38,13 @@ async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged
     chance = random.Random(kills)
     killed = dict.fromkeys(RING, 0)
     for number in range(kills):
-        await traffic.more(chance.randrange(1000, 4000))
+        await traffic.more(chance.randrange(300, 1500))
         victim = RING[number % len(RING)]
         mesh.kill(victim)
         killed[victim] += 1
-        await traffic.more(chance.randrange(0, 2000))
+        await traffic.more(chance.randrange(0, 600))
         mesh.start([victim])
-    await traffic.more(1000)
+    await traffic.more(500)
     await traffic.end()
     await traffic.arrived(within_s=90)
     traffic.check(lambda site, origin: MAX_ENTRIES * killed[site])
@@ -68,7 +68,7 @@ async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagg
     chance = random.Random(kills)
     killed = dict.fromkeys(RING, 0)
     for number in range(kills):
-        await traffic.more(chance.randrange(1000, 3000))
+        await traffic.more(chance.randrange(300, 1500))
         victim = victims[number % len(victims)]
         broker = mesh.vhosts[victim].broker
         broker.kill()
@@ -76,7 +76,7 @@ async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagg
         await asyncio.sleep(chance.uniform(0, 2))
         await broker.start()
         await mesh.running()
-    await traffic.more(1000)
+    await traffic.more(500)
     await traffic.end()
     traffic.consume()
     await traffic.arrived(within_s=90)

@@ -15,6 +15,7 @@ from relay.flow import Announced, FlowState, announce
 from relay.ledger_rows import Event, LedgerRow, Stage, decode_row
 from relay.name_set import NameSet
 from relay.node_state import (
+    FIRST_MARK,
     STATE,
     TAIL_NAMES,
     Commit,
@@ -203,6 +204,7 @@ def test_the_logs_tail_keeps_its_last_names_in_order(store: MemoryStore) -> None
         (False, None, 900, StateVerdict.LOST),
         (True, None, None, StateVerdict.OK),
         (True, 5, None, StateVerdict.OK),
+        (True, None, FIRST_MARK, StateVerdict.OK),
         (True, 900, 900, StateVerdict.OK),
         (True, 901, 900, StateVerdict.OK),
         (True, 899, 900, StateVerdict.OLDER_THAN_MARK),
