@@ -8,11 +8,12 @@ any of these has changed, the link looks again from further back for what the re
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from federation.mesh import ForwardingRule
-from relay.batch import BatchName, Place, Series
+from relay.batch import BatchHeader, BatchName, Place, Series
 from relay.forwarding import FilterSeen, Forwarding, seen_with
 
 _VERSION = 1
@@ -92,8 +93,11 @@ class LinkMemory(Protocol):
         """What was saved last, None for a link that begins."""
         ...
 
-    def save(self, position: LinkPosition) -> None:
-        """Keep it; must not block. An older one that survives costs resends, never loss."""
+    def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
+        """Keep it; must not block. An older one that survives costs resends, never loss.
+
+        `linked`: what the receiver's log has got since the last call, for the ledger.
+        """
         ...
 
 

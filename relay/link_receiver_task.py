@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from relay.batch import BatchHeader
 from relay.link_receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
 from relay.link_sender_task import MOST_WAIT_S, Clock
 from relay.link_transport import Carried, LinkConnector, LinkEnd, LinkTransportError
@@ -28,6 +29,7 @@ class LinkReceiverTask:
         connector: LinkConnector,
         writer: LogWriter,
         quarantine: Callable[[bytes, str], None],
+        on_linked: Callable[[Sequence[BatchHeader]], None],
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
@@ -36,6 +38,8 @@ class LinkReceiverTask:
         self._connector = connector
         self._writer = writer
         self._quarantine = quarantine
+        self._on_linked = on_linked
+        self._linked: list[BatchHeader] = []
         self._clock = clock
         self._random = random
         self._end: LinkEnd | None = None
@@ -62,6 +66,7 @@ class LinkReceiverTask:
                 log.info("link %s, receiving: %s", self.name, reason)
                 await asyncio.sleep(reconnect_delay_s(failures, self._random))
         finally:
+            self._tell_linked()
             self._do(self.machine.closing())
             if self._end is not None:
                 await self._end.close()
@@ -107,17 +112,25 @@ class LinkReceiverTask:
         for action in actions:
             match action:
                 case Send(frame):
+                    self._tell_linked()  # before it is acknowledged
                     if self._end is not None:
                         self._end.send(frame)
                 case Append(header, data, session, number):
                     appending = self._writer.append_nowait(header, data)
-                    appending.add_done_callback(partial(self._appended, session, number, data))
+                    appending.add_done_callback(
+                        partial(self._appended, session, number, header, data)
+                    )
                 case Quarantine(data, reason):
                     log.error("link %s: quarantined: %s", self.name, reason)
                     self._quarantine(data, reason)
 
     def _appended(
-        self, session: int, number: int, data: bytes, appending: asyncio.Future[Appended]
+        self,
+        session: int,
+        number: int,
+        header: BatchHeader,
+        data: bytes,
+        appending: asyncio.Future[Appended],
     ) -> None:
         if appending.cancelled():
             return
@@ -132,8 +145,15 @@ class LinkReceiverTask:
             )
         elif error is None:
             known = appending.result() is Appended.ALREADY_LOGGED
+            if not known:
+                self._linked.append(header)
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
         # Else the log's connection is gone: `_look_at_log` ends the session.
+
+    def _tell_linked(self) -> None:
+        if self._linked:
+            linked, self._linked = self._linked, []
+            self._on_linked(linked)
 
     # -- LinkListener ------------------------------------------------------------------------
 

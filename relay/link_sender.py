@@ -71,9 +71,10 @@ class StopReading(NamedTuple):
 
 
 class Save(NamedTuple):
-    """Keep this position."""
+    """Keep this position, and note which batches the receiver's log has got since the last."""
 
     position: LinkPosition
+    linked: tuple[BatchHeader, ...]
 
 
 class Disconnect(NamedTuple):
@@ -179,6 +180,8 @@ class LinkSender:
         self._suspects: dict[BatchName, int] = {}
         self._highest_sent: dict[bytes, int] = {}
         self._unsaved = False
+        self._linked: list[BatchHeader] = []
+        """Acknowledged, and not yet handed out with a position."""
         self._saved_at = -1e9
         self._saved: LinkPosition | None = position
         self._reason = ""
@@ -507,6 +510,7 @@ class LinkSender:
         counters.acked += done.batches
         counters.acked_messages += done.messages
         counters.acked_bytes += done.bytes
+        self._linked += done.headers
         since = max(done.first_sent_at, session.acked_at)
         self._patience.measured_transfer(done.bytes, now - since)
         session.progress_at = session.acked_at = now
@@ -582,9 +586,10 @@ class LinkSender:
         self._saved_at = now
         # Where the log is not certain yet of the place reached, it will be soon: once more then.
         self._unsaved = not _same_name(position.place, self.place)
-        if position != self._saved:
+        if position != self._saved or self._linked:
             self._saved = position
-            actions.append(Save(position))
+            linked, self._linked = tuple(self._linked), []
+            actions.append(Save(position, linked))
 
     # The end of a session
 

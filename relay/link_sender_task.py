@@ -256,8 +256,8 @@ class LinkSenderTask:
                     self._reading_for = session
                 case StopReading():
                     await self._stop_reading()
-                case Save(position):
-                    self._memory.save(position)
+                case Save(position, linked):
+                    self._memory.save(position, linked)
                 case Disconnect(reason):
                     if self._end is not None:
                         self._end.abort(reason)

@@ -20,6 +20,7 @@ class Acknowledged(NamedTuple):
     messages: int
     bytes: int
     first_sent_at: float
+    headers: tuple[BatchHeader, ...]
 
 
 class _Sent:
@@ -81,15 +82,16 @@ class LinkWindow:
         self.last_acked = number
         under_way = self._under_way
         first_sent_at = under_way[0].sent_at
-        batches = messages = nbytes = 0
+        messages = nbytes = 0
+        headers = []
         while under_way and under_way[0].number <= number:
             done = under_way.popleft()
-            batches += 1
+            headers.append(done.header)
             messages += done.header.entry_count
             nbytes += done.bytes
             self.place = done.place
         self.outstanding_bytes -= nbytes
-        return Acknowledged(batches, messages, nbytes, first_sent_at)
+        return Acknowledged(len(headers), messages, nbytes, first_sent_at, tuple(headers))
 
     def name_of(self, number: int) -> BatchName | None:
         """The batch with that number, None when it is not under way."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from relay.batch import BatchHeader
 from relay.ledger_rows import LedgerRow, Outcome, Stage, pack_offsets
 from relay.link_position import LinkPosition
 from relay.node_state import Commit, NodeState
@@ -35,17 +36,23 @@ class StateLogMemory:
 class StateLinkMemory:
     """One link's position, in the node's state."""
 
-    def __init__(self, state: NodeState, link: str) -> None:
+    def __init__(
+        self, state: NodeState, link: str, receiver: str, now_ms: Callable[[], int]
+    ) -> None:
         self._state = state
         self._key = f"link:{link}"
+        self._receiver = receiver
+        self._now_ms = now_ms
 
     def load(self) -> LinkPosition | None:
         kept = self._state.get(self._key)
         return None if kept is None else LinkPosition.decode(kept, time.monotonic())
 
-    def save(self, position: LinkPosition) -> None:
+    def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
         commit = Commit()
         commit.put(self._key, position.encode())
+        for header in linked:
+            commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, self._now_ms()))
         self._state.write(commit)
 
 
@@ -65,6 +72,30 @@ class StatePackedLedger:
             commit.row(packed_row(batch, self._now_ms()))
         commit.put(_PACKER, record)
         self._state.write(commit)
+
+
+def linked_row(header: BatchHeader, stage: Stage, neighbour: str, now_ms: int) -> LedgerRow:
+    """The ledger's row for a batch that has gone over a link. Links do not look at messages."""
+    series = header.name.series
+    return LedgerRow(
+        stage=stage,
+        recorded_ms=now_ms,
+        kind=header.kind,
+        origin=series.origin,
+        incarnation=series.incarnation,
+        exchange=series.exchange,
+        lane=series.lane,
+        destinations=series.destinations,
+        sequence=header.name.sequence,
+        incarnation_sequence=header.incarnation_sequence,
+        revision=header.revision,
+        path=header.path,
+        neighbour=neighbour,
+        fragment=header.fragment.piece if header.fragment else -1,
+        first_published_ms=header.first_published_ms,
+        last_published_ms=header.last_published_ms,
+        count=header.entry_count,
+    )
 
 
 def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:

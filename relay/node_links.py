@@ -6,14 +6,14 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
 from federation.addresses import AddressBook, vouched_user
 from federation.mesh import Link, Mesh
 from federation.names import Names
-from relay.batch import Place
+from relay.batch import BatchHeader, Place
 from relay.forwarding import forwarding_for
 from relay.gap import gap_row
 from relay.incarnation import VoidTable
@@ -26,7 +26,7 @@ from relay.link_sender_task import LinkSenderTask
 from relay.link_settings import LinkSettings
 from relay.log_reader import LogGap
 from relay.log_writer import LogWriter
-from relay.node_bindings import StateLinkMemory
+from relay.node_bindings import StateLinkMemory, linked_row
 from relay.node_state import Commit, NodeState
 from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 
@@ -64,7 +64,7 @@ class NodeLinks:
         self._times = AppendTimes()
         self._random = random.Random()
         self._receivers = {
-            link: self._make_receiver(link, quarantine) for link in mesh.links_to(site)
+            link: self._make_receiver(link, quarantine, state) for link in mesh.links_to(site)
         }
         self._senders = {
             link: self._make_sender(link, state, voids) for link in mesh.links_from(site)
@@ -112,7 +112,7 @@ class NodeLinks:
             await asyncio.sleep(1.0)
 
     def _make_sender(self, link: Link, state: NodeState, voids: VoidTable) -> LinkSenderTask:
-        memory = StateLinkMemory(state, link.name)
+        memory = StateLinkMemory(state, link.name, link.receiver, self._clock.wall_ms)
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
@@ -146,8 +146,15 @@ class NodeLinks:
         )
 
     def _make_receiver(
-        self, link: Link, quarantine: Callable[[bytes, str], None]
+        self, link: Link, quarantine: Callable[[bytes, str], None], state: NodeState
     ) -> LinkReceiverTask:
+        def on_linked(headers: Sequence[BatchHeader]) -> None:
+            commit = Commit()
+            now_ms = self._clock.wall_ms()
+            for header in headers:
+                commit.row(linked_row(header, Stage.LINKED_IN, link.sender, now_ms))
+            state.write(commit)
+
         machine = LinkReceiver(
             own=self._mesh.sites[link.receiver].cluster_id,
             neighbour=self._mesh.sites[link.sender].cluster_id,
@@ -160,6 +167,7 @@ class NodeLinks:
             RabbitLinkConnector(self._address(link)),
             self._writer,
             quarantine,
+            on_linked,
             self._clock,
             self._random.random,
         )

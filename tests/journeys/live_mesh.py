@@ -170,6 +170,17 @@ class LiveMesh:
         if number == signal.SIGKILL:
             self._ended_by_us(site).wait()
 
+    def ledger(self, site: str, stage: str) -> list[dict[str, Any]]:
+        """The rows that a site's ledger has exported of a stage; all of them once it stopped."""
+        import pyarrow.parquet as pq
+
+        folder = self.state / "sites" / site / "ledger"
+        return [
+            row
+            for file in sorted(folder.glob(f"date=*/{stage}-*.parquet"))
+            for row in pq.ParquetFile(file).read().to_pylist()
+        ]
+
     def stop(self, site: str, *, within_s: float = 15) -> int:
         """SIGTERM; the exit code."""
         process = self.processes[site]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.conftest import MeshFactory
+from tests.journeys.live_mesh import LiveMesh
 
 FOUR = ("paris", "tokyo", "sydney", "lima")
 FIVE = (*FOUR, "oslo")
@@ -52,3 +53,21 @@ async def test_every_message_once_at_every_other_site(live_mesh: MeshFactory, gr
     assert packed == 1000 * len(sites)
     for link in (await mesh.status())["links"]:
         assert link["resent"] == 0, link
+    assert mesh.stop(sites[0]) == 0
+    for link in mesh.mesh.links:
+        gone_out = linked(mesh, link.sender, "linked_out", link.receiver)
+        come_in = linked(mesh, link.receiver, "linked_in", link.sender)
+        assert gone_out, f"{link.name}: nothing"
+        assert len(set(gone_out)) == len(gone_out), f"{link.name} carried a batch twice"
+        # What another path had brought already went over this one in vain.
+        assert set(come_in) <= set(gone_out)
+        assert len(set(come_in)) == len(come_in)
+
+
+def linked(mesh: LiveMesh, site: str, stage: str, neighbour: str) -> list[tuple[str, str, int]]:
+    """The batches that the site's ledger says went over a link: (origin, incarnation, number)."""
+    return [
+        (row["origin"], row["incarnation"].hex(), row["incarnation_sequence"])
+        for row in mesh.ledger(site, stage)
+        if row["event"] == "batch" and row["neighbour"] == neighbour
+    ]

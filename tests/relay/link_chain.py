@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from federation.mesh import ForwardingRule
-from relay.batch import BatchName, Place
+from relay.batch import BatchHeader, BatchName, Place
 from relay.batch_format import read_header
 from relay.forwarding import Forwarding
 from relay.link_lag import AppendTimes
@@ -45,6 +45,9 @@ class Folder(KeptSnapshot):
     """A node's state folder: the log's snapshot and its link's position, in one log of writes."""
 
     position: bytes | None = None
+    linked_out: list[BatchName] = field(default_factory=list)
+    """What its sender says the neighbour has got, and its receiver that we have."""
+    linked_in: list[BatchName] = field(default_factory=list)
 
 
 @dataclass
@@ -55,8 +58,9 @@ class FolderLinkMemory:
         kept = self.folder.position
         return None if kept is None else LinkPosition.decode(kept, LoopClock().now())
 
-    def save(self, position: LinkPosition) -> None:
+    def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
         self.folder.position = position.encode()
+        self.folder.linked_out += [header.name for header in linked]
 
 
 @dataclass
@@ -126,6 +130,7 @@ class Site:
                 ReceiverConnector(self.meeting_in, self.name),
                 writer,
                 lambda data, reason: self.quarantined.append(reason),
+                lambda headers: self.folder.linked_in.extend(h.name for h in headers),
                 LoopClock(),
                 self.random.random,
             )
