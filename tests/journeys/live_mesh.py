@@ -78,14 +78,20 @@ class LiveMesh:
     async def go_over(
         self, proxy: WanProxy, sender: str, receiver: str, condition: LineCondition
     ) -> Line:
-        """Let the link's sender reach the receiver's broker over a line of the proxy."""
-        vhost = self.vhosts[receiver]
+        """Let whichever end of the link is not at its meeting broker dial over a line of the
+        proxy. The link may stand in the document's `links`, one way, with its `dial`.
+        """
+        links: list[dict[str, Any]] = self.document.setdefault("links", [])
+        link = next((k for k in links if (k["from"], k["to"]) == (sender, receiver)), None)
+        if link is None:
+            links.append(link := {"from": sender, "to": receiver})
+        dial = link.get("dial", "to")
+        vhost = self.vhosts[{"from": sender, "to": receiver}.get(dial, dial)]
         line = await proxy.open_line(
             f"{self.document['mesh']}: {sender}-{receiver}", vhost.host, vhost.amqp_port, condition
         )
+        link["via"] = f"{line.host}:{line.port}"
         self.lines[sender, receiver] = line
-        links = self.document.setdefault("links", [])
-        links.append({"from": sender, "to": receiver, "via": f"{line.host}:{line.port}"})
         return line
 
     def write(self) -> None:
