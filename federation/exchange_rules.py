@@ -38,6 +38,13 @@ def exchange_violations(keys: MeshKeys) -> Iterator[Violation]:
                 first[name] = whose
         yield from _keys_of_exchange(exchange, at)
         yield from _sites_of_exchange(exchange, at, list(keys.sites))
+        if exchange.order == "best_effort":
+            yield Violation(
+                (*at, "order"),
+                "this version keeps strict order here too: the flow waits for a refused message",
+                "leave it if that does no harm; nothing is lost by it",
+                severity=Severity.WARNING,
+            )
         shortest, longest = exchange.retry.backoff
         if not 0 < shortest <= longest:
             yield Violation(

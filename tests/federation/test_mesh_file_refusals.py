@@ -233,6 +233,7 @@ def test_a_mistake_is_told_at_its_place_with_the_mend(marked: str, said: str) ->
         (with_tokyo("broker: ^'amqp://r:secret@h/v'"), "there is a password in clear in this"),
         (with_tokyo("broker: 'amqp://r@h/v', password: ^secret"), "this password is in clear"),
         (with_exchange("{name: o, type: direct, keys: [^'a.*']}"), "takes `a.*` word for word"),
+        (with_exchange("{name: o, order: ^best_effort}"), "keeps strict order here too"),
         (with_tokyo(f"{BROKER}, stream: ^'rabbitmq-stream://...'"), "`...` is no host that could"),
     ],
 )
