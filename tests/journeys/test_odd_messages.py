@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
 import struct
 import time
 import uuid
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 from relay.batch_format import decode_entries
 from relay.bulk_amqp import ChannelClosed
@@ -33,9 +34,10 @@ from relay.bulk_amqp.content_header import (
 )
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.journeys.application import Application, Letter, Received, at, counters_say, letter
-from tests.journeys.conftest import MeshFactory
-from tests.journeys.live_mesh import most_memory_mb
+from tests.journeys.live_mesh import LiveMesh, most_memory_mb
+from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.journeys.traffic import until
+from tests.live_brokers import BrokerPool
 
 PAIR = ("paris", "tokyo")
 
@@ -94,20 +96,34 @@ EVERY_PROPERTY: dict[int, bytes | int | None] = {
 }
 
 
+RING = ("paris", "tokyo", "sydney")
+EXCHANGES = ("properties", "big", "keys", "forged", "work", "dead", "headers", "expiring")
+pytestmark = SHARED
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ring(
+    broker_pool: BrokerPool, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LiveMesh]:
+    exchanges = [{"name": name} for name in EXCHANGES]
+    folder = tmp_path_factory.mktemp("odd")
+    async with running_mesh(
+        broker_pool, folder, *RING, topology="ring", exchanges=exchanges
+    ) as mesh:
+        yield mesh
+
+
 def new_id() -> str:
     return str(uuid.uuid4())
 
 
-async def last(sender: Application, exchange: str = "orders") -> None:
+async def last(sender: Application, exchange: str) -> None:
     await sender.post(exchange, letter(b"last", new_id()))
 
 
-async def test_properties_and_nested_headers_arrive_byte_for_byte(live_mesh: MeshFactory) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    mesh.start()
-    await mesh.running()
-    async with at(mesh, *PAIR) as (paris, tokyo):
-        box = await tokyo.listen("orders")
+async def test_properties_and_nested_headers_arrive_byte_for_byte(ring: LiveMesh) -> None:
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("properties")
         whole = rewrite(NONE_PRESENT, EVERY_PROPERTY, EVERY_TYPE + NESTED)
         # Property by property, too: each combination of neighbours is cut in its own way.
         singles = [rewrite(NONE_PRESENT, {k: v}) for k, v in EVERY_PROPERTY.items()]
@@ -119,41 +135,35 @@ async def test_properties_and_nested_headers_arrive_byte_for_byte(live_mesh: Mes
             Letter(b"nested", properties=rewrite(NONE_PRESENT, {TYPE: b"t"}, NESTED)),
             *[Letter(b"single", properties=one) for one in singles],
         ]
-        await paris.post("orders", *sent)
+        await paris.post("properties", *sent)
         got = await box.has(len(sent))
         for one, arrived in zip(sent, got, strict=True):
             assert (arrived.body, arrived.key) == (one.body, one.key)
             assert arrived.as_sent == one.properties, one.body
             assert arrived.path == PAIR
-            assert arrived.text(USER_ID) == f"isthmus.{mesh.mesh.name}.relay.tokyo"
+            assert arrived.text(USER_ID) == f"isthmus.{ring.mesh.name}.relay.tokyo"
             assert arrived.text(CLUSTER_ID) == "paris"
             assert not arrived.flagged
         # In any other order, 3.10 sorts them; the values stay.
         backwards = rewrite(NONE_PRESENT, {}, b"".join(reversed(ENTRIES)))
-        await paris.post("orders", Letter(b"backwards", properties=backwards))
+        await paris.post("properties", Letter(b"backwards", properties=backwards))
         last = (await box.has(len(sent) + 1))[-1]
         assert last.own_headers == Received("", b"", backwards, b"").own_headers
 
 
-async def test_an_empty_message_and_one_of_15_mib_arrive_whole(live_mesh: MeshFactory) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    mesh.start_each()
-    await mesh.running()
+async def test_an_empty_message_and_one_of_15_mib_arrive_whole(ring: LiveMesh) -> None:
     big = random.Random(15).randbytes(15 * 2**20)
-    async with at(mesh, *PAIR) as (paris, tokyo):
-        box = await tokyo.listen("orders")
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("big")
         sent = [letter(b""), Letter(), *[letter(big)] * 3, letter(b"behind it"), letter(b"")]
-        await paris.post("orders", *sent)
-        got = await box.has(len(sent))
+        async with counted(ring, "tokyo", delivered=7, redelivered=0, quarantined=0):
+            await paris.post("big", *sent)
+            got = await box.has(len(sent))
         assert [m.body for m in got] == [one.body for one in sent]
-        await counters_say(mesh, "tokyo", delivered=7, redelivered=0, quarantined=0)
-    assert max(most_memory_mb(mesh.processes[site].pid) for site in PAIR) < 150
+    assert max(most_memory_mb(ring.processes[site].pid) for site in PAIR) < 150
 
 
-async def test_each_of_10000_routing_keys_goes_its_own_way(live_mesh: MeshFactory) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    mesh.start()
-    await mesh.running()
+async def test_each_of_10000_routing_keys_goes_its_own_way(ring: LiveMesh) -> None:
     chance = random.Random(10)
     keys = [
         f"order.{n}.{chance.randbytes(chance.randrange(90)).hex()}".encode() for n in range(9_990)
@@ -170,11 +180,11 @@ async def test_each_of_10000_routing_keys_goes_its_own_way(live_mesh: MeshFactor
         b"\x00\xff",
         b"order.",
     ]
-    async with at(mesh, *PAIR) as (paris, tokyo):
-        box = await tokyo.listen("orders")
-        some = await tokyo.listen("orders", "order.7.*", queue="inbox.some")
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("keys")
+        some = await tokyo.listen("keys", "order.7.*", queue="inbox.some")
         for begin in range(0, len(keys), 1000):
-            await paris.post("orders", *(letter(k, key=k) for k in keys[begin : begin + 1000]))
+            await paris.post("keys", *(letter(k, key=k) for k in keys[begin : begin + 1000]))
         got = await box.has(len(keys))
         assert [m.key for m in got] == keys
         assert [m.body for m in got] == keys
@@ -182,15 +192,12 @@ async def test_each_of_10000_routing_keys_goes_its_own_way(live_mesh: MeshFactor
 
 
 async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
-    live_mesh: MeshFactory,
+    ring: LiveMesh,
 ) -> None:
-    mesh = await live_mesh("paris", "tokyo", "sydney", topology="ring")
-    mesh.start()
-    await mesh.running()
-    name = mesh.mesh.name
+    name = ring.mesh.name
     forged = {
         b"x-mesh-path": long_string(b"tokyo,sydney"),
-        b"x-mesh-exchange": long_string(b"orders"),
+        b"x-mesh-exchange": long_string(b"forged"),
         b"x-mesh-redelivered": b"t\x01",
         b"x-mesh-user-id": long_string(f"isthmus.{name}.relay.tokyo".encode()),
         b"x-mesh-cluster-id": long_string(b"tokyo"),
@@ -199,9 +206,9 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
         b"x-mesh-": sized(b"F", NESTED),
         b"x-mesh-" + b"z" * 248: b"V",
     }
-    async with at(mesh, "paris", "tokyo", "sydney") as applications:
+    async with at(ring, "paris", "tokyo", "sydney") as applications:
         paris = applications[0]
-        boxes = [await one.listen("orders") for one in applications[1:]]
+        boxes = [await one.listen("forged") for one in applications[1:]]
         tables = [entry(k, v) for k, v in forged.items()]
         tables += [b"".join(tables), entry(b"x-mesh-path", long_string(b"a")) * 3 + tables[0]]
         plain = entry(b"X-Mesh-Path", long_string(b"theirs")) + entry(b"x-meshed", b"t\x01")
@@ -215,7 +222,9 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
             Letter(b"its own", properties=rewrite(NONE_PRESENT, {USER_ID: app}, one))
             for one in tables
         ]
-        await paris.post("orders", *sent)
+        async with counted(ring, "sydney", delivered=len(sent), duplicates=0, quarantined=0):
+            await paris.post("forged", *sent)
+            await boxes[-1].has(len(sent))
         for box, site in zip(boxes, ("tokyo", "sydney"), strict=True):
             got = await box.has(len(sent))
             assert [m.body for m in got] == [one.body for one in sent]
@@ -233,48 +242,46 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
         # Who says that it is the relay does not get past its own broker.
         relay = f"isthmus.{name}.relay.paris".encode()
         posing = Letter(b"posing", properties=rewrite(NONE_PRESENT, {USER_ID: relay}, tables[-1]))
-        await paris.post("orders", posing)
+        await paris.post("forged", posing)
         assert isinstance(paris.closed_because, ChannelClosed)
-        await counters_say(mesh, "sydney", delivered=len(sent), duplicates=0, quarantined=0)
 
 
-@pytest.mark.parametrize("message_id", ["", "c0ffee00-0000-4000-8000-000000000002"])
 async def test_a_dead_letter_that_goes_into_a_mesh_exchange_travels_and_does_not_go_round(
-    live_mesh: MeshFactory, message_id: str
+    ring: LiveMesh,
 ) -> None:
-    mesh = await live_mesh(
-        *PAIR, topology="complete", exchanges=[{"name": "orders"}, {"name": "orders.dead"}]
-    )
-    mesh.start()
-    await mesh.running()
-    async with at(mesh, *PAIR) as (paris, tokyo):
+    async with at(ring, *PAIR) as (paris, tokyo):
         # At paris whatever is rejected goes into a mesh exchange, which is collected at tokyo.
-        await paris.declare("work", "orders", x_dead_letter_exchange="orders.dead")
-        await paris.reject_all("work")
-        collected = await tokyo.listen("orders.dead")
-        at_paris = await paris.listen("orders.dead")
-        await tokyo.post("orders", letter(b"from tokyo", message_id))
-        await paris.post("orders", letter(b"from paris", new_id() if message_id else ""))
-        got = await collected.has(2)
-        assert {m.body for m in got} == {b"from tokyo", b"from paris"}
-        for m in got:
-            assert m.header(b"x-death") is not None
-            assert m.path == PAIR
-        await asyncio.gather(last(paris, "orders.dead"), last(tokyo, "orders.dead"))
-        await at_paris.has(4)
-        await collected.has(4)
-        sites = (await mesh.status())["sites"]
-        assert {site: sites[site]["packed"] for site in PAIR} == {"paris": 4, "tokyo": 2}
+        await paris.declare("rejecting", "work", x_dead_letter_exchange="dead")
+        await paris.reject_all("rejecting")
+        collected = await tokyo.listen("dead")
+        at_paris = await paris.listen("dead")
+        async with (
+            counted(ring, "paris", packed=7),
+            counted(ring, "tokyo", packed=3),
+            counted(ring, "sydney", packed=0),
+        ):
+            # Without an identity too: then no barrier would end a message's going round.
+            await tokyo.post("work", letter(b"from tokyo"))
+            await paris.post("work", letter(b"from paris"), letter(b"from paris, too", new_id()))
+            got = await collected.has(3)
+            assert {m.body for m in got} == {b"from tokyo", b"from paris", b"from paris, too"}
+            for m in got:
+                assert m.header(b"x-death") is not None
+                assert m.path == PAIR
+            await last(paris, "dead")
+            await last(tokyo, "work")
+            await at_paris.has(5)
+            # That one was rejected at paris as well; now all have come as far as they come.
+            await last(tokyo, "dead")
+            await collected.has(6)
+            await at_paris.has(6)
 
 
 FRAME = 131_072
 """Bytes, RabbitMQ's default: a message's properties must fit into one frame."""
 
 
-async def test_messages_whose_headers_fill_a_frame_stop_nobody(live_mesh: MeshFactory) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    mesh.start_each()
-    await mesh.running()
+async def test_messages_whose_headers_fill_a_frame_stop_nobody(ring: LiveMesh) -> None:
     empty = len(letter(b"", headers=entry(b"big", long_string(b""))).properties)
 
     def filling(spare: int) -> Letter:
@@ -282,50 +289,48 @@ async def test_messages_whose_headers_fill_a_frame_stop_nobody(live_mesh: MeshFa
         big = long_string(b"x" * (FRAME - 8 - 12 - empty - spare))
         return letter(f"{spare} left".encode(), headers=entry(b"big", big))
 
-    async with at(mesh, *PAIR) as (paris, tokyo), at(mesh, "tokyo", as_node=True) as (operator,):
-        box = await tokyo.listen("orders")
+    async with at(ring, *PAIR) as (paris, tokyo), at(ring, "tokyo", as_node=True) as (operator,):
+        box = await tokyo.listen("headers")
         full = [filling(0), filling(10)]
         # What the mesh adds has no room in the first two, and has in the third.
-        await paris.post("orders", letter(b"before"), *full, filling(300), letter(b"behind"))
-        got = await box.has(3)
+        async with counted(ring, "tokyo", delivered=3, quarantined=2, redelivered=0):
+            await paris.post("headers", letter(b"before"), *full, filling(300), letter(b"behind"))
+            got = await box.has(3)
         assert [m.body for m in got] == [b"before", b"300 left", b"behind"]
         assert got[1].as_sent == filling(300).properties
-        await counters_say(mesh, "tokyo", delivered=3, quarantined=2, redelivered=0)
-        kept = await (await operator.consume(f"isthmus.{mesh.mesh.name}.quarantine")).has(2)
+        kept = await (await operator.consume(f"isthmus.{ring.mesh.name}.quarantine")).has(2)
         for one, record in zip(full, kept, strict=True):
             assert "properties beyond a frame" in (record.said(b"x-mesh-quarantine-reason") or "")
             (inside,) = decode_entries(record.body)
             assert (inside.properties, inside.body) == (one.properties, one.body)
 
         # Handed out again, they have grown by the queue's count of deliveries: 26 bytes too many.
-        mesh.kill("paris", signal.SIGSTOP)
-        await paris.post("orders", *full, letter(b"last"))
-        mesh.kill("paris")
-        mesh.start(["paris"])
-        await box.has(4)
-        await counters_say(mesh, "tokyo", delivered=4, quarantined=4, redelivered=0)
+        ring.kill("paris", signal.SIGSTOP)
+        await paris.post("headers", *full, letter(b"last"))
+        async with counted(ring, "tokyo", delivered=1, quarantined=2, redelivered=0):
+            ring.kill("paris")
+            ring.start(["paris"])
+            await box.has(4)
 
 
-async def test_an_expiration_is_counted_from_its_publishing(live_mesh: MeshFactory) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    mesh.start(["paris"])
-    await mesh.running(["paris"])
-
+async def test_an_expiration_is_counted_from_its_publishing(ring: LiveMesh) -> None:
     def expiring(body: bytes, ms: int) -> Letter:
         one = letter(body, new_id())
         return replace(one, properties=rewrite(one.properties, {EXPIRATION: str(ms).encode()}))
 
-    async with at(mesh, *PAIR) as (paris, tokyo):
-        box = await tokyo.listen("orders")
-        await paris.post("orders", expiring(b"of seconds", 5000), expiring(b"of a day", 86_400_000))
-        await last(paris)
-        posted = time.monotonic()
-        await counters_say(mesh, "paris", packed=3)
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("expiring")
+        assert ring.stop("tokyo") == 0
+        async with counted(ring, "paris", packed=3):
+            letters = expiring(b"of seconds", 5000), expiring(b"of a day", 86_400_000)
+            await paris.post("expiring", *letters)
+            posted = time.monotonic()
+            await last(paris, "expiring")
         await until(lambda: time.monotonic() > posted + 5, "time passes", 10)
-        mesh.start(["tokyo"])
+        ring.start(["tokyo"])
         got = await box.has(2)
         assert [m.body for m in got] == [b"of a day", b"last"]
         left = int(got[0].text(EXPIRATION) or "")
         assert 86_400_000 - 180_000 < left <= 86_400_000 - 5000
         assert got[1].text(EXPIRATION) is None
-        await counters_say(mesh, "tokyo", expired=1, delivered=2, quarantined=0)
+        await counters_say(ring, "tokyo", expired=1, delivered=2, quarantined=0)

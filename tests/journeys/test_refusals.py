@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import AsyncIterator
 
-from tests.journeys.application import Inbox, Letter, at, counters_say, letter, standing
-from tests.journeys.conftest import MeshFactory
+import pytest
+import pytest_asyncio
+
+from tests.journeys.application import Inbox, Letter, at, letter, standing
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.journeys.traffic import until
+from tests.live_brokers import BrokerPool
 
 PAIR = ("paris", "tokyo")
+pytestmark = SHARED
 FULL = {"x_max_length": 1, "x_overflow": "reject-publish"}
 REFUSED = [f"refused {n}" for n in range(4)]
 
@@ -29,26 +36,38 @@ def check_repeats(healthy: Inbox) -> Counter[str]:
     return Counter(m.body.decode() for m in healthy.got if m.flagged)
 
 
-async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_rest_dead_letters(
-    live_mesh: MeshFactory,
-) -> None:
-    rule = {"max_attempts": 3, "backoff": ["0.05s", "0.2s"]}
-    mesh = await live_mesh(
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(
+    broker_pool: BrokerPool, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LiveMesh]:
+    hasty = {"max_attempts": 3, "backoff": ["0.05s", "0.2s"]}
+    patient = {"max_attempts": 1000, "backoff": ["0.05s", "0.1s"]}
+    async with running_mesh(
+        broker_pool,
+        tmp_path_factory.mktemp("refusals"),
         *PAIR,
         topology="complete",
-        exchanges=[{"name": "fan", "type": "fanout", "retry": rule}, {"name": "orders"}],
-    )
-    mesh.start()
-    await mesh.running()
-    dead_letters = f"isthmus.{mesh.mesh.name}.dead"
-    async with at(mesh, *PAIR) as (paris, tokyo), at(mesh, "tokyo", as_node=True) as (operator,):
-        await tokyo.declare("full", "fan", "", **FULL)
-        healthy = await tokyo.listen("fan", "", queue="healthy")
+        exchanges=[
+            {"name": "hasty", "type": "fanout", "retry": hasty},
+            {"name": "patient", "type": "fanout", "retry": patient},
+            {"name": "orders"},
+        ],
+    ) as mesh:
+        yield mesh
+
+
+async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_rest_dead_letters(
+    pair: LiveMesh,
+) -> None:
+    dead_letters = f"isthmus.{pair.mesh.name}.dead"
+    async with at(pair, *PAIR) as (paris, tokyo), at(pair, "tokyo", as_node=True) as (operator,):
+        await tokyo.declare("full", "hasty", "", **FULL)
+        healthy = await tokyo.listen("hasty", "", queue="healthy")
         sent = letters("fills it", *REFUSED)
-        await paris.post("fan", sent[0])
-        await healthy.has(1)
-        await paris.post("fan", *sent[1:])
-        await counters_say(mesh, "tokyo", dead=4, delivered=1, redelivered=0, duplicates=0)
+        async with counted(pair, "tokyo", dead=4, delivered=1, redelivered=0, duplicates=0):
+            await paris.post("hasty", sent[0])
+            await healthy.has(1)
+            await paris.post("hasty", *sent[1:])
         assert check_repeats(healthy) == dict.fromkeys(REFUSED, 2)
 
         graves = await (await operator.consume(dead_letters)).has(4)
@@ -57,51 +76,40 @@ async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_re
             assert grave.as_sent == one.properties
             assert grave.said(b"x-mesh-dead-reason") == "a queue refused it (full, reject-publish)"
             assert grave.said(b"x-mesh-dead-attempts") == "3"
-            assert grave.said(b"x-mesh-exchange") == "fan"
+            assert grave.said(b"x-mesh-exchange") == "hasty"
             assert grave.said(b"x-mesh-routing-key") == one.key.decode()
             assert grave.path == PAIR
 
-        # A dead letter is done with: the flow goes on, and so does the full queue with room.
+        # A dead letter is done with: the flow goes on, and the queue takes what comes next.
         full = await tokyo.consume("full")
         await full.has(1)
-        after = letters("after")
-        await paris.post("fan", *after)
+        await paris.post("hasty", *letters("after"))
         assert [m.body for m in await full.has(2)] == [b"fills it", b"after"]
         assert not full.got[-1].flagged
 
 
-async def test_while_one_exchange_waits_for_a_full_queue_the_others_go_on(
-    live_mesh: MeshFactory,
-) -> None:
-    rule = {"max_attempts": 1000, "backoff": ["0.05s", "0.1s"]}
-    mesh = await live_mesh(
-        *PAIR,
-        topology="complete",
-        exchanges=[{"name": "fan", "type": "fanout", "retry": rule}, {"name": "orders"}],
-    )
-    mesh.start()
-    await mesh.running()
-    async with at(mesh, *PAIR) as (paris, tokyo):
-        await tokyo.declare("full", "fan", "", **FULL)
-        healthy = await tokyo.listen("fan", "", queue="healthy")
+async def test_while_one_exchange_waits_for_a_full_queue_the_others_go_on(pair: LiveMesh) -> None:
+    async with at(pair, *PAIR) as (paris, tokyo):
+        await tokyo.declare("crowded", "patient", "", **FULL)
+        healthy = await tokyo.listen("patient", "", queue="airy")
         orders = await tokyo.listen("orders")
-        back_home = await paris.listen("fan", "", queue="healthy")
-        await paris.post("fan", *letters("fills it"))
-        await healthy.has(1)
-        await paris.post("fan", *letters(*REFUSED))
-        assert "reject-publish" in await standing(mesh, "tokyo", "paris/fan")
-        # Nothing but room in that queue ends its wait: whatever comes now came meanwhile.
-        await paris.post("orders", *letters(*(f"order {n}" for n in range(500))))
-        await orders.has(500)
-        await tokyo.post("fan", *letters("the other way"))
-        await until(lambda: len(back_home.got) == 6, "the same exchange the other way", 30)
-        await standing(mesh, "tokyo", "paris/fan")
+        back_home = await paris.listen("patient", "", queue="airy")
+        async with counted(pair, "tokyo", dead=0, redelivered=4, delivered=505, duplicates=0):
+            await paris.post("patient", *letters("fills it"))
+            await healthy.has(1)
+            await paris.post("patient", *letters(*REFUSED))
+            assert "reject-publish" in await standing(pair, "tokyo", "paris/patient")
+            # Nothing but room in that queue ends its wait: whatever comes now came meanwhile.
+            await paris.post("orders", *letters(*(f"order {n}" for n in range(500))))
+            await orders.has(500)
+            await tokyo.post("patient", *letters("the other way"))
+            await until(lambda: len(back_home.got) == 6, "the same exchange, the other way", 60)
+            await standing(pair, "tokyo", "paris/patient")
 
-        full = await tokyo.consume("full")
-        await until(lambda: len(full.got) >= 5, lambda: str(full.bodies), 60)
-        await counters_say(mesh, "tokyo", dead=0, redelivered=4, delivered=505, duplicates=0)
+            crowded = await tokyo.consume("crowded")
+            await until(lambda: len(crowded.got) >= 5, lambda: str(crowded.bodies), 60)
         # It has each once, those that it refused flagged: for all it says, they may be repeats.
-        theirs = [m for m in full.got if m.body != b"the other way"]
+        theirs = [m for m in crowded.got if m.body != b"the other way"]
         assert [m.body.decode() for m in theirs] == ["fills it", *REFUSED]
         assert [m.flagged for m in theirs] == [False, True, True, True, True]
         healthy.got = [m for m in healthy.got if m.body != b"the other way"]
