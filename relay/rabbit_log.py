@@ -311,7 +311,12 @@ class RabbitLog:
             try:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._connection.goodbye()
-            except (TimeoutError, exceptions.ServerError, OSError) as error:
+            except (
+                TimeoutError,
+                exceptions.ServerError,
+                OSError,
+                ConnectionClosedError,
+            ) as error:
                 logger.debug("no goodbye from the broker: %r", error)
             self.fail(LogClosed("closed by this node"))
         await self._connection.ended()
@@ -503,8 +508,24 @@ class _Connection(Client):
 
     def write(self, frame: bytes) -> None:
         """Hand over to the socket; what is lost with it is told by `closed`."""
-        if self._conn is not None and self._conn._writer is not None:
+        if self._is_writable():
+            assert self._conn is not None
+            assert self._conn._writer is not None
             self._conn._writer.write(frame)
+
+    async def send_frame(self, frame: schema.Frame, version: int = 1) -> None:
+        if not self._is_writable():
+            raise ConnectionClosedError("the socket is gone")
+        await super().send_frame(frame, version)
+
+    def _is_writable(self) -> bool:
+        """uvloop's transport raises RuntimeError once it is gone, before we are told that it is."""
+        conn = self._conn
+        return (
+            conn is not None
+            and conn._writer is not None
+            and not conn._writer.transport.is_closing()
+        )
 
     async def goodbye(self) -> None:
         await self.sync_request(
