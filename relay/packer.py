@@ -606,7 +606,9 @@ class Packer:
 
     def _settle(self) -> None:
         self._settling = False
-        if self._ended.done():
+        # Nor acknowledge: on a connection that is gone without our knowing, it would be said that
+        # it was done, and be lost.
+        if self._ended.done() or self._may_not_append():
             return
         try:
             self._acknowledge(release=self._stopping.is_set())

@@ -45,6 +45,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._jumping.now += 1e-9
         return self._jumping.now
 
+    def stand_still(self, seconds: float) -> None:
+        """As if the process had been stopped for so long: all timers of that time are due now."""
+        self._jumping.now += seconds
+
 
 def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
     """Like `asyncio.run`, in virtual time."""

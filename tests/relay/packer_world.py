@@ -188,8 +188,8 @@ class PackerWorld:
         seen = self.logged()
         published = Counter(self.published[exchange])
         entries = seen.entries.get(exchange, [])
-        copies = Counter(entry.body for entry in entries)
-        certain = Counter(entry.body for entry in entries if not entry.doubtful)
+        copies = Counter(bytes(entry.body) for entry in entries)
+        certain = Counter(bytes(entry.body) for entry in entries if not entry.doubtful)
         lost = {body: n for body, n in published.items() if copies[body] < n}
         assert not lost, f"lost: {lost}"
         repeated = {body: n for body, n in certain.items() if n > published[body]}

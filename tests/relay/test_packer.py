@@ -19,7 +19,7 @@ from relay.packer_metrics import PackerState
 from relay.packer_record import PackerRecord
 from relay.packer_settings import PackerSettings
 from tests.relay.packer_world import PackerWorld, Process
-from tests.virtual_time import run_in_virtual_time
+from tests.virtual_time import VirtualTimeLoop, run_in_virtual_time
 
 
 def numbered(count: int, start: int = 0, size: int = 0) -> list[bytes]:
@@ -177,6 +177,29 @@ class TestAfterACrash:
             await second.stop()
             world.assert_exactly_once_in_order()
             assert second.packer.metrics.returned == 1500
+
+        run_in_virtual_time(scenario())
+
+    def test_a_process_that_stood_still_acknowledges_nothing_on_what_it_takes_for_its_connection(
+        self,
+    ) -> None:
+        async def scenario() -> None:
+            world = PackerWorld()
+            world.broker.ack_s = 5.0  # what is on its way will be lost
+            process = await world.start().ready()
+            world.publish(*numbered(50))
+            await until(lambda: process.packer.metrics.messages == 50)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualTimeLoop)
+            loop.stand_still(25.0)
+            await asyncio.sleep(0.1)
+            world.broker.break_connections()
+            world.broker.ack_s = 0.001
+            await world.drained()
+            await process.stop()
+            world.assert_exactly_once_in_order()
+            assert process.packer.metrics.returned == 50
+            assert process.packer.metrics.doubtful == 0
 
         run_in_virtual_time(scenario())
 

@@ -1,0 +1,92 @@
+"""A node that hangs (SIGSTOP) is replaced; one that dies is there again at once; one that was
+stopped for less, but long enough to lose its connections, recovers alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from relay.batch import MAX_ENTRIES
+from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.supervised_mesh import node_record, supervised
+from tests.journeys.test_kills import TWO_EXCHANGES
+from tests.journeys.traffic import until
+
+REPLACED_WITHIN_S = 15.0
+RESTARTED_WITHIN_S = 2.0
+BUSY_S = 5.0
+"""What a busy machine may add to either."""
+
+
+async def test_a_node_that_hangs_is_replaced_and_one_that_dies_is_begun_again_at_once(
+    live_mesh: MeshFactory, load: LoadFactory
+) -> None:
+    mesh = await live_mesh("paris", "tokyo", **{**TWO_EXCHANGES, "topology": "complete"})
+    async with supervised(mesh) as supervisor:
+        await mesh.running()
+        traffic = load(mesh)
+        await traffic.declare()
+        traffic.consume()
+        traffic.begin()
+        await traffic.more(500)
+        for number, within_s in (
+            (signal.SIGKILL, RESTARTED_WITHIN_S),
+            (signal.SIGSTOP, REPLACED_WITHIN_S),
+        ):
+            pid = node_record(supervisor, "tokyo").pid
+            assert pid is not None
+            began = time.monotonic()
+            os.kill(pid, number)
+            await until(
+                lambda pid=pid: node_record(supervisor, "tokyo").pid not in (pid, None),  # type: ignore[misc]
+                lambda: f"not replaced: {node_record(supervisor, 'tokyo')}",
+                within_s + BUSY_S,
+            )
+            print(f"{number.name}: another process after {time.monotonic() - began:.1f} s")
+            await mesh.running()
+            await traffic.more(500)
+        await traffic.end()
+        await traffic.arrived(within_s=90)
+        traffic.check(lambda site, origin: 2 * MAX_ENTRIES * (site == "tokyo"))
+
+
+STOPPED_FOR_S = 25.0
+"""Links miss each other after three keep-alives of 5 s; brokers after two heartbeats of 10 s."""
+MEETINGS: dict[str, dict[str, Any]] = {
+    "each at the receiver's broker": {},
+    "both at the other's broker": {"dial": "paris"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("meeting", MEETINGS)
+async def test_a_node_stopped_until_its_connections_are_gone_recovers_alone(
+    live_mesh: MeshFactory, load: LoadFactory, meeting: str
+) -> None:
+    mesh = await live_mesh(
+        *("paris", "tokyo"),
+        exchanges=TWO_EXCHANGES["exchanges"],
+        topology="custom",
+        links=[{"from": "paris", "to": "tokyo", "both": True, **MEETINGS[meeting]}],
+    )
+    mesh.start_each()
+    await mesh.running()
+    traffic = load(mesh)
+    await traffic.declare()
+    traffic.consume()
+    traffic.begin()
+    await traffic.more(500)
+    mesh.kill("tokyo", signal.SIGSTOP)
+    await asyncio.sleep(STOPPED_FOR_S)
+    mesh.kill("tokyo", signal.SIGCONT)
+    await mesh.running()
+    await traffic.more(500)
+    await traffic.end()
+    await traffic.arrived(within_s=90)
+    traffic.check(lambda site, origin: MAX_ENTRIES * (site == "tokyo"))
