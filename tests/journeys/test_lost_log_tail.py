@@ -70,6 +70,33 @@ async def test_what_a_log_lost_comes_again_there_and_behind_it(
     mesh.check(most_flags=0)
 
 
+@pytest.mark.long
+async def test_a_log_that_is_deleted_and_made_anew_fills_again_from_its_neighbours(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh(*TREE, topology="custom", links=LINKS)
+    await mesh.listen()
+    mesh.start_each()
+    await mesh.running()
+    await mesh.publish_everywhere(200)
+    await mesh.until_told(delivered(dict.fromkeys(TREE, 3 * 200)), "all there")
+    mesh.stop("sydney")
+    await mesh.source("paris").publish(1000, size=1024)
+    await mesh.until_told(delivered({"tokyo": 1600, "lima": 1600}), "there")
+
+    log = Names(mesh.mesh.name).log
+    await mesh.vhosts["tokyo"].api("DELETE", f"/queues/{{vhost}}/{log}")
+    await mesh.until_told(lambda told: told["sites"]["tokyo"]["state"] == "down", "missed")
+    await mesh.apply()
+    mesh.start(["sydney"])
+    await mesh.running()
+    told = (await mesh.status())["sites"]["tokyo"]
+    assert told["log"]["rebuilds"] == 1, told
+    await mesh.publish_everywhere(200)
+    await mesh.arrived()
+    mesh.check(most_flags=0)
+
+
 def delivered(counts: dict[str, int]) -> Callable[[dict[str, Any]], bool]:
     """Whether these sites have delivered so many."""
     return lambda told: all(told["sites"][site]["delivered"] == counts[site] for site in counts)
