@@ -66,9 +66,9 @@ async def test_a_strangers_batch_among_hot_ones_is_not_behind_the_position_after
     await chain.publish(range(5))
     await chain.until(lambda: has_all(chain.tokyo, 5))
     await asyncio.sleep(5)
-    stream = chain.paris.world.stream
-    stream.append_alien(batch(99)[1])
-    await chain.publish(range(5, 8))
+    await chain.publish([5])
+    chain.paris.world.stream.append_alien(batch(99)[1])
+    await chain.publish([6, 7])
     await chain.until(lambda: has_all(chain.tokyo, 8))
     await chain.paris.kill()
     chain.paris.start()
@@ -82,12 +82,41 @@ async def test_a_stranger_found_while_its_link_runs_is_sent_and_the_position_wai
     chain.start()
     await chain.publish(range(5))
     await chain.until(lambda: has_all(chain.tokyo, 5))
+    await chain.publish([5])
     chain.paris.world.stream.append_alien(batch(99)[1])
-    await chain.publish(range(5, 8))
+    await chain.publish([6, 7])
     await chain.until(lambda: 99 in chain.sydney.numbers)
     assert chain.paris.sender is not None
     ends = chain.paris.sender.machine.counters.ends
     assert sum(ends.values()) <= 1
+    await chain.end()
+
+
+@in_virtual_time
+async def test_an_ack_that_comes_after_a_stranger_was_found_moves_no_position_past_it() -> None:
+    # 6 and 7 are with tokyo, their acks are not back; the stranger's, before them, gets lost.
+    chain = Chain(9)
+    chain.start()
+    await chain.publish(range(5))
+    await chain.until(lambda: has_all(chain.tokyo, 5))
+    await asyncio.sleep(5)
+    meeting = chain.meetings[0]
+    meeting.tamper_acks = lambda frame: ()
+    await chain.publish([5])  # ends the waiting for what comes at idle: a second without a look
+    chain.paris.world.stream.append_alien(batch(99)[1])
+    await chain.publish([6, 7])
+    await chain.until(lambda: has_all(chain.tokyo, 8))
+    meeting.tamper_data = lambda frame: ()
+    writer = chain.paris.writer
+    assert writer is not None
+    await chain.until(lambda: (writer.checked.name.sequence if writer.checked else None) == 7)
+    meeting.tamper_acks = lambda frame: (frame,)
+    assert writer.counts.readers_sent_back > 0
+    await asyncio.sleep(6)  # tokyo speaks every 5 s
+    await chain.paris.kill()
+    meeting.tamper_data = lambda frame: (frame,)
+    chain.paris.start()
+    await chain.until(lambda: 99 in chain.tokyo.numbers)
     await chain.end()
 
 
