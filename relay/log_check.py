@@ -41,6 +41,7 @@ async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> C
     """
     base, oldest = knowledge.recent.checked, knowledge.recent.oldest
     first, end = await log.first(), await log.end()
+    knowledge.first = first or 0
     if base is not None and oldest is not None and first is not None and end is not None:
         checked = None
         if first <= base.offset <= end:

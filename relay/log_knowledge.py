@@ -67,6 +67,8 @@ class LogKnowledge:
         self.recent = RecentNames()
         self.log_id = b""
         self.counts = LogCounts()
+        self.first = 0
+        """Offset of the log's first record, as of the last look: only for telling lag."""
         self.checked: Place | None = None
         """The last place checked that a snapshot has: positions may be stored up to here."""
         self.losses: list[LogLoss] = []
@@ -260,7 +262,7 @@ class LogKnowledge:
 
     def lag(self, place: Place | None) -> LogLag:
         """As `LogWriter.lag`."""
-        return LogLag(*self.recent.lag(place))
+        return LogLag(*self.recent.lag(place, self.first))
 
     # The snapshot
 

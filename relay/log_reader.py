@@ -207,7 +207,7 @@ class LogReader:
             self._searched = None
             if self._reached is not None:
                 first = await log.first()
-                if first is not None and first > self._reached.offset:
+                if first is not None and first > self._reached.offset + 1:
                     raise LogGap(self._reached, first)
             return await log.read(0)
         offset = self._source.offset_of(place)
@@ -251,11 +251,14 @@ class LogReader:
         assert self._place is not None
         if offset < self._search_end and self._searched < _SEARCH_RECORDS:
             return
-        place = self._place
+        place, first = self._place, self._search_first
         self._drop_cursor()
-        if self._search_first is not None and self._search_first > place.offset:
-            raise LogGap(place, self._search_first)
-        raise PlaceLost(place)
+        if first is None or first <= place.offset:
+            raise PlaceLost(place)
+        needed = self._reached or place
+        if first > needed.offset + 1:
+            raise LogGap(needed, first)
+        self._place = None  # what is gone was done with
 
     def _go_hot(self, number: int) -> None:
         self._drop_cursor()

@@ -203,8 +203,8 @@ class LogWriter:
 
     def reader(self, start: Place | None, *, name: str, reached: Place | None = None) -> LogReader:
         """A reader of what follows `start` (None: of the whole log). `name` is for people.
-        `reached`: whoever reads the whole log needs nothing that stood before that place, and
-        everything behind it.
+        `reached`: whoever begins there needs nothing that stood before this place, a later one,
+        and everything behind it.
 
         A start that the log has lost moves to the place before the loss, even if a batch of that
         name was logged again since: other batches may stand before it now.

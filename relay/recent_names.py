@@ -180,12 +180,12 @@ class RecentNames:
         """Where a name was read back, if that is remembered."""
         return self._by_name.get(name)
 
-    def lag(self, place: Place | None) -> tuple[int, int]:
-        """Messages and bytes of the log after `place` (None: of all of it that was counted).
+    def lag(self, place: Place | None, first: int = 0) -> tuple[int, int]:
+        """Messages and bytes of the log after `place`; None: of all of it, from offset `first`.
 
         Exact for names that are remembered; between places further back it is interpolated.
         """
-        at = self._totals_at(place)
+        at = self._totals_at(place) if place is not None else self._totals_before(first)
         return max(0, self._messages - at.messages), max(0, self._bytes - at.bytes)
 
     def take_awaited(self) -> list[BatchName]:
@@ -196,8 +196,12 @@ class RecentNames:
         return gone
 
     def clear(self, *, from_offset: int = 0) -> None:
-        """Forget all names, and the totals from `from_offset` on; the counting goes on."""
+        """Forget all names, and the totals from `from_offset` on; the counting goes on, unless
+        nothing is left that was counted.
+        """
         self.take_awaited()
+        if not from_offset:
+            self._messages = self._bytes = 0
         self._points = [point for point in self._points if point.offset < from_offset]
         self._since_point = 0
         self._refill([])
@@ -265,9 +269,7 @@ class RecentNames:
             self._blocks.append(_Block([]))
         self._by_name = {seen.name: seen for seen in names}
 
-    def _totals_at(self, place: Place | None) -> Totals:
-        if place is None:
-            return Totals(0, 0, 0)
+    def _totals_at(self, place: Place) -> Totals:
         seen = self._by_name.get(place.name)
         if seen is not None:
             return Totals(seen.offset, seen.messages, seen.bytes)
@@ -275,6 +277,14 @@ class RecentNames:
         if waiting is not None:
             return waiting.totals
         return self._interpolate(place.offset)
+
+    def _totals_before(self, first: int) -> Totals:
+        before = self._interpolate(first - 1)
+        for seen in self:
+            if seen.offset >= first:
+                break
+            before = Totals(*seen[1:])
+        return before
 
     def _interpolate(self, offset: int) -> Totals:
         at = bisect_right(self._points, offset, key=lambda point: point.offset)
@@ -284,7 +294,8 @@ class RecentNames:
         if not ends or ends[0].offset <= low.offset:
             return low
         high = ends[0]
-        share = min(1.0, (offset - low.offset) / (high.offset - low.offset))
+        share = (offset - low.offset) / (high.offset - low.offset)
+        share = min(1.0, max(0.0, share))
         return Totals(
             offset,
             low.messages + int(share * (high.messages - low.messages)),

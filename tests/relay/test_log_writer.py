@@ -591,6 +591,28 @@ async def test_a_place_that_retention_ate_is_a_gap() -> None:
 
 
 @in_virtual_time
+async def test_it_is_no_gap_where_nothing_that_was_needed_is_gone() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="first")
+        await append(writer, *range(10))
+        places = [b.place for b in await take_batches(reader, 10)]
+        await until_checked(writer, 9)
+        stored = [writer.safe_position(p) for p in places]
+    world.stream.truncate_head(6)
+    async with world.writer() as writer:
+        # The very next one is the log's first.
+        assert await take(writer.reader(stored[5], name="just"), 4) == [6, 7, 8, 9]
+        # Looked for from further back, for what is acknowledged up to 7.
+        for start in (stored[2], None):
+            back = writer.reader(start, name="back", reached=stored[7])
+            assert await take(back, 4) == [6, 7, 8, 9]
+            with pytest.raises(LogGap) as gap:
+                await writer.reader(start, name="too far", reached=stored[4]).next_batches()
+            assert gap.value.place == stored[4]
+
+
+@in_virtual_time
 async def test_a_place_that_the_log_never_had_is_lost_and_not_a_gap() -> None:
     world = LogWorld()
     async with world.writer() as writer:
@@ -970,6 +992,21 @@ async def test_lag_far_back_is_about_right() -> None:
         position = writer.safe_position(places[1999])
     async with world.writer() as writer:
         assert abs(writer.lag(position).messages - 2 * 28_000) < 1200
+
+
+@in_virtual_time
+async def test_lag_from_the_start_counts_what_the_log_has_and_not_what_it_ever_had() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        await append(writer, *range(100))
+        await until_checked(writer, 99)
+    world.stream.truncate_head(90)
+    async with world.writer() as writer:
+        assert writer.lag(None).messages == 20
+        world.stream.create()
+        await asyncio.sleep(5)
+        await append(writer, 200, 201)
+        assert writer.lag(None).messages == 4
 
 
 @in_virtual_time
