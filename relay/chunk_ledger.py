@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.batch_rows import batch_row
 from relay.chunk import Chunk, Part
 from relay.delivery_context import DeliveryCounters
 from relay.ledger_rows import (
@@ -26,54 +27,29 @@ def delivered_row(chunk: Chunk, part: Part, begin: int, end: int, now_ms: int) -
     for number in chunk.flagged:
         if begin <= number < end:
             outcomes[number - begin] |= REDELIVERED
-    header, series = part.header, part.header.name.series
-    return LedgerRow(
-        stage=Stage.DELIVERED,
-        recorded_ms=now_ms,
-        kind=header.kind,
-        origin=series.origin,
-        incarnation=series.incarnation,
-        exchange=series.exchange,
-        lane=series.lane,
-        destinations=series.destinations,
-        sequence=header.name.sequence,
-        incarnation_sequence=header.incarnation_sequence,
-        revision=header.revision,
-        path=header.path,
-        fragment=header.fragment.piece if header.fragment else -1,
-        first_published_ms=header.first_published_ms,
-        last_published_ms=header.last_published_ms,
+    return batch_row(
+        part.header,
+        Stage.DELIVERED,
+        now_ms,
         reason="; ".join(sorted({chunk.reasons[n] for n in chunk.reasons if begin <= n < end})),
         first_entry=part.first + begin - part.start,
         count=end - begin,
         identities=b"".join([entry.identity for entry in entries]),
         contents=pack_contents(chunk.hashes[begin:end]),
         outcomes=bytes(outcomes),
-        published=pack_offsets([e.published_ms for e in entries], header.first_published_ms),
+        published=pack_offsets([e.published_ms for e in entries], part.header.first_published_ms),
         delivered=pack_offsets([now_ms] * (end - begin), now_ms),
     )
 
 
 def void_row(part: Part, now_ms: int) -> LedgerRow:
     """One row for a batch without a message for this site; `part.reason` says why."""
-    header, series = part.header, part.header.name.series
-    return LedgerRow(
-        stage=Stage.DELIVERED,
-        recorded_ms=now_ms,
+    return batch_row(
+        part.header,
+        Stage.DELIVERED,
+        now_ms,
         event=Event.QUARANTINED if part.reason else Event.VOID,
-        kind=header.kind,
-        origin=series.origin,
-        incarnation=series.incarnation,
-        exchange=series.exchange,
-        lane=series.lane,
-        destinations=series.destinations,
-        sequence=header.name.sequence,
-        incarnation_sequence=header.incarnation_sequence,
-        revision=header.revision,
-        path=header.path,
-        first_published_ms=header.first_published_ms,
-        last_published_ms=header.last_published_ms,
-        position=str(header.name),
+        position=str(part.header.name),
         reason=part.reason,
     )
 

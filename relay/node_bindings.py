@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from relay.batch import BatchHeader
-from relay.ledger_rows import LedgerRow, Outcome, Stage, pack_offsets
+from relay.batch_rows import linked_row, packed_row
+from relay.ledger_rows import Stage
 from relay.link_position import LinkPosition
 from relay.node_state import Commit, NodeState
 from relay.packer_record import PackedBatch
@@ -72,55 +73,3 @@ class StatePackedLedger:
             commit.row(packed_row(batch, self._now_ms()))
         commit.put(_PACKER, record)
         self._state.write(commit)
-
-
-def linked_row(header: BatchHeader, stage: Stage, neighbour: str, now_ms: int) -> LedgerRow:
-    """The ledger's row for a batch that has gone over a link. Links do not look at messages."""
-    series = header.name.series
-    return LedgerRow(
-        stage=stage,
-        recorded_ms=now_ms,
-        kind=header.kind,
-        origin=series.origin,
-        incarnation=series.incarnation,
-        exchange=series.exchange,
-        lane=series.lane,
-        destinations=series.destinations,
-        sequence=header.name.sequence,
-        incarnation_sequence=header.incarnation_sequence,
-        revision=header.revision,
-        path=header.path,
-        neighbour=neighbour,
-        fragment=header.fragment.piece if header.fragment else -1,
-        first_published_ms=header.first_published_ms,
-        last_published_ms=header.last_published_ms,
-        count=header.entry_count,
-    )
-
-
-def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
-    """The ledger's row for a batch that the site's log has confirmed."""
-    header, entries = packed
-    series = header.name.series
-    count = len(entries)
-    return LedgerRow(
-        stage=Stage.PACKED,
-        recorded_ms=now_ms,
-        kind=header.kind,
-        origin=series.origin,
-        incarnation=series.incarnation,
-        exchange=series.exchange,
-        lane=series.lane,
-        destinations=series.destinations,
-        sequence=header.name.sequence,
-        incarnation_sequence=header.incarnation_sequence,
-        revision=header.revision,
-        path=header.path,
-        fragment=header.fragment.piece if header.fragment else -1,
-        first_published_ms=header.first_published_ms,
-        last_published_ms=header.last_published_ms,
-        count=count,
-        identities=b"".join([entry.identity for entry in entries]),
-        outcomes=bytes([Outcome.SENT]) * count,
-        published=pack_offsets([e.published_ms for e in entries], header.first_published_ms),
-    )

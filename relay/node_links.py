@@ -14,6 +14,7 @@ from federation.addresses import AddressBook, vouched_user
 from federation.mesh import Link, Mesh
 from federation.names import Names
 from relay.batch import BatchHeader, Place
+from relay.batch_rows import linked_row
 from relay.forwarding import forwarding_for
 from relay.gap import gap_row
 from relay.incarnation import VoidTable
@@ -26,7 +27,7 @@ from relay.link_sender_task import LinkSenderTask
 from relay.link_settings import LinkSettings
 from relay.log_reader import LogGap
 from relay.log_writer import LogWriter
-from relay.node_bindings import StateLinkMemory, linked_row
+from relay.node_bindings import StateLinkMemory
 from relay.node_state import Commit, NodeState
 from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 
