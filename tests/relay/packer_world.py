@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batch import BatchHeader, BatchKind, Entry
@@ -179,7 +179,8 @@ class PackerWorld:
             entries = decode_entries(record.data)
             if header.kind is BatchKind.FRAGMENT:
                 whole = assembly.add(header, entries[0])
-                entries = [] if whole is None else [whole]
+                # Its body is where the pieces were put together, a bytearray.
+                entries = [] if whole is None else [replace(whole, body=bytes(whole.body))]
             seen.entries.setdefault(header.name.series.exchange, []).extend(entries)
         return seen
 
