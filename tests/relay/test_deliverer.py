@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +14,9 @@ from relay.batch import BatchKind, Fragment, Predecessor
 from relay.batch_format import decode_entries
 from relay.bulk_amqp import content_header
 from relay.delivery_properties import text_field
+from relay.fragments import PIECE_BYTES, split
 from relay.ledger_rows import CONFLICT, OUTCOME_MASK, REDELIVERED, Event, Outcome
+from relay.local_exchange import Answer, Outgoing
 from relay.log_reader import LogGap
 from relay.log_writer import LogSettings
 from relay.memory_exchange import MemoryBroker, MemoryExchange
@@ -303,6 +306,33 @@ async def test_what_the_broker_can_never_take_is_quarantined_and_the_flow_goes_o
     assert decode_entries(record.body) == [large]
     assert b"2000 bytes, only in the log: paris/" in note.properties
     assert note.body == b""
+
+
+async def test_big_messages_are_published_one_by_one_however_small_their_last_pieces() -> None:
+    world = World()
+    entries = [entry(n, bytes([n]) * (2 * PIECE_BYTES + 1)) for n in range(4)]
+    batches = [
+        world.batch([piece], kind=BatchKind.FRAGMENT, fragment=fragment)
+        for one in entries
+        for fragment, piece in split(one)
+    ]
+    sizes: list[int] = []
+    all_logged = asyncio.Event()
+
+    class Noting(MemoryExchange):
+        async def publish(
+            self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        ) -> list[Answer]:
+            await all_logged.wait()
+            sizes.append(sum(len(message.body) for message in messages))
+            return await super().publish(exchange, messages, timeout_s=timeout_s)
+
+    world.make_exchange = Noting
+    async with world.running() as life:
+        last = await life.log(*batches)
+        all_logged.set()
+        await life.settled(last)
+    assert sizes == [2 * PIECE_BYTES + 1] * 4
 
 
 async def test_a_batch_that_cannot_be_opened_is_quarantined_and_the_flow_goes_on() -> None:
