@@ -66,17 +66,18 @@ class Housekeeping:
             await asyncio.sleep(seconds)
             await what()
 
-    async def store_mark(self) -> None:
+    async def store_mark(self, within_s: float = MARK_EVERY_S) -> None:
         """Tell the broker how far this state folder has got: see *State lost* in the docs."""
         position = self._position()
         if position is None or position.offset <= self._marked:
             return
         await self._state.store.synced()
         try:
-            site_log = await asyncio.wait_for(self._writer.connected(), MARK_EVERY_S)
-            await site_log.store_mark(position.offset)
+            async with asyncio.timeout(within_s):
+                site_log = await self._writer.connected()
+                await site_log.store_mark(position.offset)
         except (SiteLogError, TimeoutError) as error:
-            log.info("the mark was not stored, the next round does it: %s", error)
+            log.info("the mark was not stored, the next round does it: %s", error or "log away")
             return
         self._marked = position.offset
 

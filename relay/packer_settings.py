@@ -51,7 +51,7 @@ class PackerSettings:
     """How long a message that may have been logged waits for others to tell."""
     missing_retry_s: float = 5.0
     """Between looks for an egress queue that is not there."""
-    stop_within_s: float = 8.0
+    stop_within_s: float = 5.0
     """For what is in hand to be confirmed at a stop; what is not comes again."""
     silence_s: float = 15.0
     """Nothing heard from the keeper of the lock for so long: it may be another's by now."""

@@ -73,6 +73,11 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for_and_disturbs_no_
     await traffic.arrived(within_s=90)
     traffic.check()
 
+    traffic.go_on()
+    await traffic.more(200)
+    mesh.vhosts["tokyo"].broker.kill()
+    await ended_in_order(mesh, "tokyo")
+
 
 async def test_a_broker_that_takes_no_publishes_is_waited_for_and_said_to_block(
     live_mesh: MeshFactory, load: LoadFactory, eventually: Any
