@@ -5,6 +5,7 @@ a broker that takes no publishes for a while.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
@@ -17,9 +18,10 @@ ENDS_WITHIN_S = 10.0
 
 
 async def ended_in_order(mesh: LiveMesh, site: str) -> None:
-    """SIGTERM: exit 0 within its time."""
+    """SIGTERM: exit 0 within its time, which is longer where many wait for a processor."""
+    stretched = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     began = time.monotonic()
-    code = await asyncio.to_thread(mesh.stop, site, within_s=ENDS_WITHIN_S)
+    code = await asyncio.to_thread(mesh.stop, site, within_s=ENDS_WITHIN_S * stretched)
     print(f"{site}: exit {code} after {time.monotonic() - began:.1f} s")
     assert code == 0, mesh.logs()
 
