@@ -332,7 +332,8 @@ class LiveMesh:
 class MemoryWatch:
     """Watches what the nodes take of memory while the block lasts.
 
-    `growth_mb`: by which each site's process has grown at most since the block, or `begin`.
+    `growth_mb`: by which each site's process has grown at most since the block, or `begin`;
+    `most_mb`: what it had at most.
     """
 
     def __init__(self, mesh: LiveMesh, every_s: float = 0.25) -> None:
@@ -341,11 +342,13 @@ class MemoryWatch:
         self._before: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
         self.growth_mb: dict[str, float] = {}
+        self.most_mb: dict[str, float] = {}
 
     def begin(self) -> None:
         """Forget what was before."""
         self._before = {site: node_rss_mb(pid) for site, pid in self._pids.items()}
         self.growth_mb = dict.fromkeys(self._pids, 0.0)
+        self.most_mb = dict(self._before)
 
     async def __aenter__(self) -> MemoryWatch:
         self.begin()
@@ -365,8 +368,9 @@ class MemoryWatch:
 
     def _look(self) -> None:
         for site, pid in self._pids.items():
-            growth = node_rss_mb(pid) - self._before[site]
-            self.growth_mb[site] = max(self.growth_mb[site], growth)
+            now = node_rss_mb(pid)
+            self.growth_mb[site] = max(self.growth_mb[site], now - self._before[site])
+            self.most_mb[site] = max(self.most_mb[site], now)
 
 
 def node_rss_mb(pid: int) -> float:
