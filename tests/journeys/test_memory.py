@@ -30,6 +30,5 @@ async def test_nodes_stay_small_while_three_neighbours_catch_up(
     mesh.start_each()
     async with MemoryWatch(mesh) as memory:
         await mesh.arrived(within_s=600)
-    print(memory.most_mb)
     assert max(memory.most_mb.values()) < MOST_MB, memory.most_mb
     mesh.check(most_flags=0)

@@ -16,7 +16,7 @@ from tests.journeys.traffic import TrafficSink, TrafficSource, until
 from tests.live_brokers import Vhost
 
 PAIR = ("paris", "tokyo")
-MOST_GROWTH_MB = 50.0
+MOST_GROWTH_MB, MOST_MB = 50.0, 150.0
 ROOM = 10
 NEVER_GIVES_UP = {"max_attempts": 1000, "backoff": ["0.1s", "1s"]}
 
@@ -52,6 +52,7 @@ async def test_a_flow_behind_a_full_queue_holds_nobody_up_and_nothing_in_memory(
     assert await stuck(mesh)
     mesh.check(most_flags=0)
     assert memory.growth_mb["tokyo"] < MOST_GROWTH_MB, memory.growth_mb
+    assert max(memory.most_mb.values()) < MOST_MB, memory.most_mb
 
     # An end in good order leaves nothing in doubt; a kill, what was under way at most.
     for end, most_flags in ((mesh.stop, 0), (mesh.kill, MAX_ENTRIES)):
