@@ -77,7 +77,10 @@ class Housekeeping:
                 site_log = await self._writer.connected()
                 await site_log.store_mark(position.offset)
         except (SiteLogError, TimeoutError) as error:
-            log.info("the mark was not stored, the next round does it: %s", error or "log away")
+            log.info(
+                "the mark was not stored, the next round does it: %s",
+                str(error) or f"no answer within {within_s:g} s",
+            )
             return
         self._marked = position.offset
 

@@ -42,7 +42,7 @@ def misbehave(line: Line, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "seconds"), [pytest.param(seed, 60, marks=pytest.mark.long) for seed in range(3)]
+    ("seed", "seconds"), [pytest.param(seed, 30, marks=pytest.mark.long) for seed in range(3)]
 )
 async def test_lines_that_misbehave_at_random_lose_and_repeat_nothing(
     live_mesh: MeshFactory, seed: int, seconds: int
