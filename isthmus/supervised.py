@@ -185,6 +185,10 @@ def site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
     )
 
 
+MOST_START_DOUBLINGS = 3
+"""A minute becomes eight: who waits longer than that for a broker wants to be told."""
+
+
 class BrokerProcess:
     """A private broker.
 
@@ -194,9 +198,13 @@ class BrokerProcess:
 
     kind: Kind = "broker"
 
-    def __init__(self, broker: LocalBroker, *, check_limit_s: float = 3.0) -> None:
+    def __init__(
+        self, broker: LocalBroker, *, check_limit_s: float = 3.0, start_limit_s: float = 60.0
+    ) -> None:
         self.broker = broker
         self.check_limit_s = check_limit_s
+        self.start_limit_s = start_limit_s
+        self._failed_starts = 0
         self._was_killed = False
 
     @property
@@ -213,10 +221,15 @@ class BrokerProcess:
 
     async def start(self) -> None:
         self._was_killed = False
+        # Each time longer: brokers that a busy machine does not start in time, and that are
+        # therefore begun anew together, would keep it busy for ever.
+        patience = 2 ** min(self._failed_starts, MOST_START_DOUBLINGS)
         try:
-            await self.broker.start()
+            await self.broker.start(deadline_s=self.start_limit_s * patience)
         except (LocalBrokerError, OSError) as error:
+            self._failed_starts += 1
             raise ChildStartError(self.name, str(error)) from error
+        self._failed_starts = 0
 
     async def healthy(self) -> bool:
         return await answers_http(self.broker.spec.management_port, "/", self.check_limit_s)
