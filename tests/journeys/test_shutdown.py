@@ -46,7 +46,7 @@ async def test_nodes_ended_by_sigterm_under_load_leave_nothing_in_doubt(
         await traffic.more(200)
         mesh.start([site])
     await traffic.end()
-    await traffic.arrived(within_s=90)
+    await traffic.arrived(within_s=240)
     traffic.check()
 
 
@@ -72,7 +72,7 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for_and_disturbs_no_
     await traffic.more(200)
     await traffic.end()
     traffic.consume()
-    await traffic.arrived(within_s=90)
+    await traffic.arrived(within_s=240)
     traffic.check()
 
     traffic.go_on()
@@ -106,6 +106,6 @@ async def test_a_broker_that_takes_no_publishes_is_waited_for_and_said_to_block(
     await mesh.running()
     await traffic.more(200)
     await traffic.end()
-    await traffic.arrived(within_s=90)
+    await traffic.arrived(within_s=240)
     traffic.check()
     await ended_in_order(mesh, "tokyo")

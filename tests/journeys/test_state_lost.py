@@ -79,7 +79,7 @@ async def test_a_node_whose_state_is_lost_stops_and_is_mended(
     await mesh.running()
     await traffic.more(500)
     await traffic.end()
-    await traffic.arrived(within_s=90)
+    await traffic.arrived(within_s=240)
     # Only at the site that lost its state, and no more than recover said.
     flags = traffic.check(lambda site, origin: doubt if site == "tokyo" else 0)
     assert sum(sum(of_sink.values()) for of_sink in flags.values()) <= doubt
@@ -112,7 +112,7 @@ async def test_after_a_kill_and_a_deleted_folder_what_lies_past_the_mark_comes_f
         await mesh.running()
         await traffic.more(500)
         await traffic.end()
-        await traffic.arrived(within_s=90)
+        await traffic.arrived(within_s=240)
         # The packer has lost its record too: of what came back to it, it knows no better.
         in_doubt = {"tokyo": doubted(said)}
         traffic.check(lambda site, origin: in_doubt.get(site, 2000 * (origin == "tokyo")))
