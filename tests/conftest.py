@@ -23,7 +23,7 @@ from isthmus.local_brokers import (
     RabbitMQInstallation,
     find_installation,
 )
-from tests.live_brokers import BrokerPool, Vhost, discard, local_broker
+from tests.live_brokers import START_WITHIN_S, BrokerPool, Vhost, discard, local_broker
 
 LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
 
@@ -107,7 +107,7 @@ async def local_broker_factory(
         broker = local_broker(rabbitmq, folder, name, vhosts=vhosts, users=users)
         made.append(broker)
         if start:
-            await broker.start()
+            await broker.start(deadline_s=START_WITHIN_S)
         return broker
 
     try:

@@ -29,6 +29,8 @@ from isthmus.local_brokers import (
     free_ports,
 )
 
+START_WITHIN_S = 180.0
+"""Patience for a machine on which many wait for a processor."""
 ADMIN = BrokerUser("test-admin", "test-admin-password", tags=("administrator",))
 
 
@@ -189,7 +191,7 @@ class BrokerPool:
             for index in range(len(self._brokers), count)
         ]
         try:
-            await asyncio.gather(*(broker.start() for broker in new))
+            await asyncio.gather(*(broker.start(deadline_s=START_WITHIN_S) for broker in new))
         except BaseException:
             for broker in new:
                 broker.kill()

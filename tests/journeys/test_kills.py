@@ -12,6 +12,7 @@ import pytest
 
 from relay.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.live_brokers import START_WITHIN_S
 
 QUEUES_SETTLE_S = 12.0
 """A quorum queue whose broker is killed sooner after its declaration may stay without a leader."""
@@ -76,8 +77,8 @@ async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagg
         broker.kill()
         killed[victim] += 1
         await asyncio.sleep(chance.uniform(0, 2))
-        await broker.start()
-        await mesh.running()
+        await broker.start(deadline_s=START_WITHIN_S)
+        await mesh.running(within_s=120)
     await traffic.more(500)
     await traffic.end()
     traffic.consume()
