@@ -139,7 +139,7 @@ class LiveMesh:
         """A process a site."""
         self.start(*([site] for site in self.mesh.sites))
 
-    async def running(self, sites: Iterable[str] = (), *, within_s: float = 60) -> None:
+    async def running(self, sites: Iterable[str] = (), *, within_s: float = 150) -> None:
         """Wait until these sites (default: all) and all links between them run."""
         wanted = set(sites) or set(self.mesh.sites)
         said = ""
