@@ -154,11 +154,11 @@ def checked(course: Course, answered: bool, now: float) -> Course:
 
 def hangs(course: Course, now: float, policy: Policy) -> bool:
     """Whether it should be killed and replaced."""
-    if course.phase is Phase.RUNNING:
-        return course.unanswered_checks >= policy.failed_checks
+    if course.unanswered_checks < policy.failed_checks:
+        return False
     if course.phase is Phase.STARTING and course.begun_at is not None:
-        return course.unanswered_checks > 0 and now - course.begun_at >= policy.start_limit_s
-    return False
+        return now - course.begun_at >= policy.start_limit_s
+    return course.phase is Phase.RUNNING
 
 
 def killed(course: Course, now: float) -> Course:

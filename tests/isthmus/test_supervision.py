@@ -101,6 +101,14 @@ def test_a_child_may_take_long_to_start_but_not_for_ever() -> None:
     assert supervision.hangs(course, 60.0, POLICY)
 
 
+def test_a_broker_that_took_long_to_be_ready_may_answer_late() -> None:
+    # A broker is asked only when its listeners are there, which a busy machine may make late.
+    course = supervision.begun(supervision.new_course(0.0), 0.0)
+    course = supervision.checked(course, False, 100.0)
+    assert not supervision.hangs(course, 100.0, POLICY)
+    assert supervision.checked(course, True, 101.0).phase is Phase.RUNNING
+
+
 def test_an_exit_with_a_reason_stops_it_until_someone_has_mended_it() -> None:
     course = supervision.died(running(), 3, "exit code 3: the state is lost", 9.0, POLICY)
     assert (course.phase, course.reason) == (Phase.STOPPED, "exit code 3: the state is lost")
