@@ -64,7 +64,8 @@ class Cleaned(NamedTuple):
 class Intake:
     """The intake of one exchange. `relay_user` is whom the site's deliverer logs in as.
 
-    `random_bytes(n)` gives n random bytes.
+    `random_bytes(n)` gives n random bytes. `comes_round` False (split mode): nothing does, so that
+    whoever may pass for the relay (a user with the tag `impersonator`, a shovel) is believed.
     """
 
     def __init__(
@@ -73,8 +74,11 @@ class Intake:
         rule: IdentityRule,
         relay_user: str,
         random_bytes: Callable[[int], bytes],
+        *,
+        comes_round: bool = True,
     ) -> None:
         self.exchange = exchange
+        self._comes_round = comes_round
         self.malformed = 0
         """Messages whose properties could not be read; they are logged as they came, and the
         deliverers quarantine them with a reason."""
@@ -90,6 +94,8 @@ class Intake:
 
     def is_own_coming_round(self, properties: bytes) -> bool:
         """Whether this site's deliverer published it. Raises MalformedProperties."""
+        if not self._comes_round:
+            return False
         if EXCHANGE_HEADER not in properties or text(properties, USER_ID) != self._relay_user:
             return False
         if header(properties, EXCHANGE_HEADER) != self._own_mark:

@@ -402,6 +402,7 @@ class Packer:
                 exchange.identity,
                 self._settings.relay_user,
                 self._parts.random_bytes,
+                comes_round=exchange.comes_round,
             ),
             self._returned_prefix(exchange),
             self._outbox.append,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federation.mesh import IdentityRule, Mesh
+from federation.mesh import ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
 from relay.batch import MAX_ENTRIES, Flow, Series
 
@@ -20,6 +20,8 @@ class PackedExchange:
     destinations: tuple[str, ...] = ()
     """Cluster IDs, sorted; empty for every site."""
     identity: IdentityRule = field(default_factory=IdentityRule)
+    comes_round: bool = True
+    """Whether the site's own deliveries come round through it: not in split mode."""
 
     def series(self, origin: str, incarnation: bytes) -> Series:
         return Series(origin, incarnation, self.name, self.lane, self.destinations)
@@ -69,6 +71,7 @@ def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
             exchange.lane,
             mesh.destination_set(exchange),
             exchange.identity,
+            exchange.mode is ExchangeMode.TRANSPARENT,
         )
         for exchange in mesh.exchanges.values()
         if exchange.leaves(site)

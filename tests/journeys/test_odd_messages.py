@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from isthmus.local_brokers import BrokerUser
 from relay.batch_format import decode_entries
 from relay.bulk_amqp import ChannelClosed
 from relay.bulk_amqp.content_header import (
@@ -105,7 +106,7 @@ pytestmark = SHARED
 async def ring(
     broker_pool: BrokerPool, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LiveMesh]:
-    exchanges = [{"name": name} for name in EXCHANGES]
+    exchanges = [{"name": name} for name in EXCHANGES] + [{"name": "split", "mode": "split"}]
     folder = tmp_path_factory.mktemp("odd")
     async with running_mesh(
         broker_pool, folder, *RING, topology="ring", exchanges=exchanges
@@ -244,6 +245,24 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
         posing = Letter(b"posing", properties=rewrite(NONE_PRESENT, {USER_ID: relay}, tables[-1]))
         await paris.post("forged", posing)
         assert isinstance(paris.closed_because, ChannelClosed)
+
+
+async def test_whoever_may_pass_for_the_relay_suppresses_nothing_in_split_mode(
+    ring: LiveMesh,
+) -> None:
+    name = ring.mesh.name
+    poser = BrokerUser(f"{name}.poser", "password", tags=("impersonator",))
+    await ring.vhosts["paris"].add_user(poser)
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("split.in")
+        paris.uri = ring.vhosts["paris"].uri_as(poser)
+        relay = f"isthmus.{name}.relay.paris".encode()
+        mark = entry(b"x-mesh-exchange", long_string(b"split"))
+        posing = Letter(b"posing", properties=rewrite(NONE_PRESENT, {USER_ID: relay}, mark))
+        await paris.post("split", posing)
+        (got,) = await box.has(1)
+        assert got.said(b"x-mesh-user-id") == relay.decode()
+        assert got.path == PAIR
 
 
 async def test_a_dead_letter_that_goes_into_a_mesh_exchange_travels_and_does_not_go_round(

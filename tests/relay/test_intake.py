@@ -162,6 +162,15 @@ class TestOwnComingRound:
         assert header(made.properties, b"x-mesh-deaths") is None
         assert header(made.properties, b"x-death") == b"A\x00\x00\x00\x02VV"
 
+    def test_in_split_mode_nothing_comes_round_and_whoever_passes_for_the_relay_is_a_publisher(
+        self,
+    ) -> None:
+        split = Intake("orders", IdentityRule(), "relay", random.randbytes, comes_round=False)
+        made = split.clean(self.delivered())
+        assert made is not None
+        assert header(made.properties, b"x-mesh-exchange") is None
+        assert header(made.properties, b"x-mesh-user-id") == field_table.long_string(b"relay")
+
     def test_our_mark_inside_a_nested_table_is_not_ours(self) -> None:
         inner = string_header(b"x-mesh-exchange", b"orders")
         nested = field_table.entry(b"n", b"F" + len(inner).to_bytes(4, "big") + inner)
