@@ -137,7 +137,7 @@ class Inbox:
     def bodies(self) -> list[bytes]:
         return [message.body for message in self.got]
 
-    async def has(self, count: int, *, within_s: float = 60) -> list[Received]:
+    async def has(self, count: int, *, within_s: float = 180) -> list[Received]:
         """Wait for so many; more is an error."""
         await until(
             lambda: len(self.got) >= count,
@@ -165,7 +165,7 @@ class Application:
         publication = self._publisher.publish_many(
             [(exchange, one.key, one.properties, one.body) for one in letters]
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             return await self._publisher.wait(publication)
 
     @property
@@ -244,7 +244,7 @@ async def at(
 
 async def standing(mesh: LiveMesh, site: str, flow: str) -> str:
     """Wait until this flow ("origin/exchange") stands at the site; why it does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             known: dict[str, str] = (await mesh.status())["sites"][site]["standing_flows"]
             if flow in known:
@@ -256,7 +256,7 @@ async def counters_say(mesh: LiveMesh, site: str, **expected: int) -> None:
     """Wait until the site's counters are just these; they follow what a queue gets."""
     told: dict[str, int] = {}
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while told != expected:
                 known = (await mesh.status())["sites"][site]
                 told = {name: known[name] for name in expected}

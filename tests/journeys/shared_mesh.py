@@ -47,7 +47,7 @@ async def counted(mesh: LiveMesh, site: str, **expected: int) -> AsyncIterator[N
     wanted = {name: before[name] + count for name, count in expected.items()}
     told = before
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (told := await counters()) != wanted:
                 await asyncio.sleep(0.05)
     except TimeoutError:

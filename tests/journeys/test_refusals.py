@@ -103,11 +103,11 @@ async def test_while_one_exchange_waits_for_a_full_queue_the_others_go_on(pair: 
             await paris.post("orders", *letters(*(f"order {n}" for n in range(500))))
             await orders.has(500)
             await tokyo.post("patient", *letters("the other way"))
-            await until(lambda: len(back_home.got) == 6, "the same exchange, the other way", 60)
+            await until(lambda: len(back_home.got) == 6, "the same exchange, the other way", 180)
             await standing(pair, "tokyo", "paris/patient")
 
             crowded = await tokyo.consume("crowded")
-            await until(lambda: len(crowded.got) >= 5, lambda: str(crowded.bodies), 60)
+            await until(lambda: len(crowded.got) >= 5, lambda: str(crowded.bodies), 180)
         # It has each once, those that it refused flagged: for all it says, they may be repeats.
         theirs = [m for m in crowded.got if m.body != b"the other way"]
         assert [m.body.decode() for m in theirs] == ["fills it", *REFUSED]
