@@ -214,10 +214,23 @@ class Trial:
         site = self.random.choice(self.chain.sites)
         stream = site.world.stream
         kind = self.random.choice(
-            ["tail", "tail", "break", "unconfirmed", "stranger", "kill", "cut", "end", "held"]
+            [
+                "tail",
+                "tail",
+                "break",
+                "unconfirmed",
+                "stranger",
+                "kill",
+                "cut",
+                "end",
+                "held",
+                "anew",
+            ]
         )
         if kind == "tail":
             stream.lose_tail(self.random.choice([1, 3, 20]))
+        elif kind == "anew":
+            stream.create()
         elif kind == "break":
             stream.break_connections()
         elif kind == "unconfirmed":
