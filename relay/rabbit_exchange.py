@@ -75,8 +75,9 @@ class RabbitExchange:
         if timed_out:
             # An answer that comes now has nobody to take it: with the channel goes the doubt
             # about which publish a later answer would be for.
-            channel = self._channels[exchange]
-            self._forget(exchange)
+            channel = publisher.channel
+            if self._channels.get(exchange) is channel:  # else another flow gave it up already
+                self._forget(exchange)
             closing = asyncio.ensure_future(channel.close())
             outcome = await waiting
             await asyncio.wait({closing})
