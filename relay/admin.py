@@ -7,13 +7,18 @@ GET /metrics   the same figures as Prometheus text
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
+log = logging.getLogger(__name__)
+
 Report = Callable[[], dict[str, Any]]
+CLOSE_WITHIN_S = 0.5
 
 
 class Admin:
@@ -31,7 +36,9 @@ class Admin:
         app.router.add_get("/health", self._health)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
@@ -39,8 +46,15 @@ class Admin:
         return port
 
     async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        """Close; who asks just now, or keeps a connection, does not hold up the process's end."""
+        if self._runner is None:
+            return
+        try:
+            # From Python 3.12 on a server waits for connections, too: also for idle ones.
+            async with asyncio.timeout(2 * CLOSE_WITHIN_S):
+                await self._runner.cleanup()
+        except TimeoutError:
+            log.warning("somebody keeps a connection to the admin port: it is left behind")
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.json_response({"pid": os.getpid()})
