@@ -18,6 +18,8 @@ from tests.journeys.supervised_mesh import node_record, supervised
 from tests.journeys.test_kills import TWO_EXCHANGES
 from tests.journeys.traffic import until
 
+pytestmark = pytest.mark.long  # a minute or more each on two busy cores
+
 REPLACED_WITHIN_S = 15.0
 RESTARTED_WITHIN_S = 2.0
 BUSY_S = 5.0

@@ -8,6 +8,8 @@ from tests.journeys.conftest import MeshFactory
 from tests.journeys.traffic import until
 from wan_proxy import DSL_BRANCH, ISDN_64K, LineCondition
 
+pytestmark = pytest.mark.long  # a minute or more each on two busy cores
+
 PAIR = ("paris", "tokyo")
 KIB, MIB = 1024, 1024 * 1024
 

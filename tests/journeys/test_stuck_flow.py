@@ -15,6 +15,8 @@ from tests.journeys.live_mesh import LiveMesh, MemoryWatch
 from tests.journeys.traffic import TrafficSink, TrafficSource, until
 from tests.live_brokers import Vhost
 
+pytestmark = pytest.mark.long  # a minute or more each on two busy cores
+
 PAIR = ("paris", "tokyo")
 MOST_GROWTH_MB, MOST_MB = 50.0, 150.0
 ROOM = 10
