@@ -9,6 +9,8 @@ import os
 import time
 from typing import Any
 
+import pytest
+
 from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.test_kills import RING, TWO_EXCHANGES
@@ -81,6 +83,7 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for_and_disturbs_no_
     await ended_in_order(mesh, "tokyo")
 
 
+@pytest.mark.long
 async def test_a_broker_that_takes_no_publishes_is_waited_for_and_said_to_block(
     live_mesh: MeshFactory, load: LoadFactory, eventually: Any
 ) -> None:
