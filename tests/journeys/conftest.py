@@ -17,6 +17,7 @@ from wan_proxy import LineCondition, WanProxy
 
 MeshFactory = Callable[..., Awaitable[LiveMesh]]
 LoadFactory = Callable[..., Load]
+LoadedMeshFactory = Callable[..., Awaitable[tuple[LiveMesh, Load]]]
 
 
 @pytest.fixture
@@ -70,3 +71,18 @@ async def load() -> AsyncIterator[LoadFactory]:
     yield make
     for one in made:
         await one.close()
+
+
+@pytest.fixture
+def loaded_mesh(live_mesh: MeshFactory, load: LoadFactory) -> LoadedMeshFactory:
+    """Call as `live_mesh` for a mesh that runs, a process a site, with load at every site."""
+
+    async def make(*sites: str, **how: Any) -> tuple[LiveMesh, Load]:
+        mesh = await live_mesh(*sites, **how)
+        mesh.start_each()
+        await mesh.running()
+        traffic = load(mesh)
+        await traffic.start()
+        return mesh, traffic
+
+    return make

@@ -35,7 +35,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Load:
-    """Made for a mesh: `begin`, break things, `end`, `arrived`, `check`."""
+    """Made for a mesh: `start`, break things, `end`, `arrived`, `check`."""
 
     mesh: LiveMesh
     per_second: float = 60.0
@@ -67,6 +67,12 @@ class Load:
                     source = TrafficSource(mesh.uri(site), origin, name)
                     self.streams.append(Stream(name, source, not suffix))
         self.go_on()
+
+    async def start(self, sites: Iterable[str] = ()) -> None:
+        """Declare, consume and begin, for a mesh whose brokers live through it."""
+        await self.declare()
+        self.consume()
+        self.begin(sites)
 
     def go_on(self) -> None:
         """Publish again after an `end`."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relay.batch import MAX_ENTRIES
-from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.supervised_mesh import node_record, supervised
 from tests.journeys.test_kills import TWO_EXCHANGES
 from tests.journeys.traffic import until
@@ -33,9 +33,7 @@ async def test_a_node_that_hangs_is_replaced_and_one_that_dies_is_begun_again_at
     async with supervised(mesh) as supervisor:
         await mesh.running()
         traffic = load(mesh)
-        await traffic.declare()
-        traffic.consume()
-        traffic.begin()
+        await traffic.start()
         await traffic.more(500)
         for number, within_s in (
             (signal.SIGKILL, RESTARTED_WITHIN_S),
@@ -69,20 +67,14 @@ MEETINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("meeting", MEETINGS)
 async def test_a_node_stopped_until_its_connections_are_gone_recovers_alone(
-    live_mesh: MeshFactory, load: LoadFactory, meeting: str
+    loaded_mesh: LoadedMeshFactory, meeting: str
 ) -> None:
-    mesh = await live_mesh(
+    mesh, traffic = await loaded_mesh(
         *("paris", "tokyo"),
         exchanges=TWO_EXCHANGES["exchanges"],
         topology="custom",
         links=[{"from": "paris", "to": "tokyo", "both": True, **MEETINGS[meeting]}],
     )
-    mesh.start_each()
-    await mesh.running()
-    traffic = load(mesh)
-    await traffic.declare()
-    traffic.consume()
-    traffic.begin()
     await traffic.more(500)
     mesh.kill("tokyo", signal.SIGSTOP)
     await asyncio.sleep(STOPPED_FOR_S)

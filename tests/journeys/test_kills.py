@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.batch import MAX_ENTRIES
-from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.live_brokers import START_WITHIN_S
 
 QUEUES_SETTLE_S = 12.0
@@ -27,15 +27,9 @@ TWO_EXCHANGES: dict[str, Any] = {
     "kills", [3, pytest.param(20, marks=pytest.mark.long)], ids=["three", "twenty"]
 )
 async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(
-    live_mesh: MeshFactory, load: LoadFactory, kills: int
+    loaded_mesh: LoadedMeshFactory, kills: int
 ) -> None:
-    mesh = await live_mesh(*RING, **TWO_EXCHANGES)
-    mesh.start_each()
-    await mesh.running()
-    traffic = load(mesh)
-    await traffic.declare()
-    traffic.consume()
-    traffic.begin()
+    mesh, traffic = await loaded_mesh(*RING, **TWO_EXCHANGES)
     chance = random.Random(kills)
     killed = dict.fromkeys(RING, 0)
     for number in range(kills):

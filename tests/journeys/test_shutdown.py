@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
 
 import pytest
 
-from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.test_kills import RING, TWO_EXCHANGES
 from tests.live_brokers import rabbitmqctl
+from tests.waiting import until
 
 ENDS_WITHIN_S = 10.0
 
@@ -33,15 +33,9 @@ async def site_states(mesh: LiveMesh) -> dict[str, str]:
 
 
 async def test_nodes_ended_by_sigterm_under_load_leave_nothing_in_doubt(
-    live_mesh: MeshFactory, load: LoadFactory
+    loaded_mesh: LoadedMeshFactory,
 ) -> None:
-    mesh = await live_mesh(*RING, **TWO_EXCHANGES)
-    mesh.start_each()
-    await mesh.running()
-    traffic = load(mesh)
-    await traffic.declare()
-    traffic.consume()
-    traffic.begin()
+    mesh, traffic = await loaded_mesh(*RING, **TWO_EXCHANGES)
     for site in RING:
         await traffic.more(500)
         await ended_in_order(mesh, site)
@@ -85,15 +79,13 @@ async def test_a_broker_that_is_away_at_the_start_is_waited_for_and_disturbs_no_
 
 @pytest.mark.long
 async def test_a_broker_that_takes_no_publishes_is_waited_for_and_said_to_block(
-    live_mesh: MeshFactory, load: LoadFactory, eventually: Any
+    live_mesh: MeshFactory, load: LoadFactory
 ) -> None:
     mesh = await live_mesh(*RING, own=("tokyo",), **TWO_EXCHANGES)
     mesh.start_each()
     await mesh.running()
     traffic = load(mesh)
-    await traffic.declare()
-    traffic.consume()
-    traffic.begin(["paris", "sydney"])
+    await traffic.start(["paris", "sydney"])
     await traffic.more(500)
     broker = mesh.vhosts["tokyo"].broker
     # Small enough for an alarm at once, and not 0, which would mean "no publishing at all".
@@ -102,7 +94,7 @@ async def test_a_broker_that_takes_no_publishes_is_waited_for_and_said_to_block(
     async def is_blocked() -> bool:
         return (await site_states(mesh))["tokyo"] == "blocked"
 
-    await eventually(is_blocked, lambda: mesh.logs(), deadline_s=60, every_s=0.3)
+    await until(is_blocked, mesh.logs, 60, every_s=0.3)
     await traffic.more(500)  # the others go on
     assert (await site_states(mesh))["paris"] == "running"
     await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.4")
