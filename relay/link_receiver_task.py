@@ -47,6 +47,11 @@ class LinkReceiverTask:
         self._wake = asyncio.Event()
         self._run_id = b""
 
+    @property
+    def blocked(self) -> bool:
+        """The meeting broker takes no publishes on this end's connection at present."""
+        return self._end is not None and self._end.line.blocked
+
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         failures = 0

@@ -103,6 +103,11 @@ class LinkSenderTask:
         appended = self._writer.counts.appended_messages
         return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
 
+    @property
+    def blocked(self) -> bool:
+        """The meeting broker takes no publishes on this end's connection at present."""
+        return self._end is not None and self._end.line.blocked
+
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         failures = 0

@@ -84,6 +84,15 @@ class NodeLinks:
     async def run_senders(self) -> None:
         await _run_all([self._note_times(), *(t.run() for t in self._senders.values())])
 
+    @property
+    def blocked(self) -> bool:
+        """The site's own broker takes no publishes of a link that meets there."""
+        ends: list[tuple[Link, LinkReceiverTask | LinkSenderTask]] = [
+            *self._receivers.items(),
+            *self._senders.items(),
+        ]
+        return any(link.meeting == self._site and task.blocked for link, task in ends)
+
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []

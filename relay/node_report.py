@@ -53,10 +53,8 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
         return "stopped", stopped
     if node.stage == "stopped":
         return "stopped", "ended"
-    if node.deliverer is not None and node.deliverer.blocked:
+    if _is_blocked(node):
         return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
-    if node.packer is not None and node.packer.status.state is PackerState.BLOCKED:
-        return "blocked", node.packer.status.reason
     if node.writer is not None and node.stage != "starting":
         state, why = node.writer.state
         if state is not LogState.RUNNING:
@@ -68,3 +66,14 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
     if node.deliverer is not None and node.deliverer.away:
         return "down", node.deliverer.away
     return "running", ""
+
+
+def _is_blocked(node: SiteNode) -> bool:
+    """RabbitMQ tells of an alarm only those who publish, and only on the connection they do it on:
+    whoever still had something to publish knows.
+    """
+    return (
+        (node.deliverer is not None and node.deliverer.blocked)
+        or (node.packer is not None and node.packer.status.state is PackerState.BLOCKED)
+        or (node.links is not None and node.links.blocked)
+    )
