@@ -9,32 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.batch import BatchHeader, BatchKind, LoggedBatch, Place
+from relay.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place
 from relay.batch_format import read_header
 from relay.log_reader import LogReader
-from relay.log_writer import Appended, LogEvents, LogSettings, LogState, LogWriter
+from relay.log_writer import Appended, LogEvents, LogRun, LogSettings, LogState, LogWriter
 from relay.memory_log import MemoryStream
 from relay.site_log import LogClosed
 from tests.log_batches import INCARNATION, batch
-from tests.virtual_time import run_in_virtual_time
+from tests.virtual_time import in_virtual_time
+from tests.waiting import until
 
 ORIGIN = "paris"
-
-
-def in_virtual_time(
-    test: Callable[..., Coroutine[Any, Any, None]],
-) -> Callable[..., None]:
-    """Run an async test in virtual time; an hour at most."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        async def limited() -> None:
-            async with asyncio.timeout(3600):
-                await test(*args, **kwargs)
-
-        run_in_virtual_time(limited())
-
-    return run
 
 
 @dataclass
@@ -116,6 +101,25 @@ class LogWorld:
         return [read_header(r.data).name.sequence for r in self.stream.records if not r.flaw]
 
 
+LogTest = Callable[[LogWorld, LogWriter], Coroutine[Any, Any, None]]
+
+
+def in_one_life(**settings: Any) -> Callable[[LogTest], Callable[[], None]]:
+    """Run a test in virtual time, handed a world and its writer: one life, ended in good order."""
+
+    def of_one_life(test: LogTest) -> Callable[[], None]:
+        async def live() -> None:
+            world = LogWorld(settings=LogSettings(**settings))
+            async with world.writer() as writer:
+                await test(world, writer)
+
+        run = functools.update_wrapper(in_virtual_time(live), test)
+        del run.__wrapped__  # pytest would take the test's arguments for fixtures
+        return run
+
+    return of_one_life
+
+
 async def append(writer: LogWriter, *numbers: int, **kwargs: Any) -> list[Appended]:
     """Append batches of these numbers, all at once."""
     return list(
@@ -139,10 +143,46 @@ async def append_through(writer: LogWriter, *numbers: int, **kwargs: Any) -> Non
 async def until_checked(writer: LogWriter, number: int, **kwargs: Any) -> Place:
     """Wait until the writer has read back the batch of this number, and saved it."""
     header, _ = batch(number, **kwargs)
-    while True:
-        await asyncio.sleep(0.1)
-        if writer.checked is not None and writer.checked.name == header.name:
-            return writer.checked
+    await until(lambda: name_at(writer.checked) == header.name, f"{header.name} read back", 3600)
+    assert writer.checked is not None
+    return writer.checked
+
+
+async def append_and_check(writer: LogWriter, *numbers: int, **kwargs: Any) -> Place:
+    """Append batches of these numbers, and wait until the last was read back: its place."""
+    await append(writer, *numbers, **kwargs)
+    return await until_checked(writer, numbers[-1], **kwargs)
+
+
+@asynccontextmanager
+async def ending_run(writer: LogWriter) -> AsyncIterator[LogRun]:
+    """What is done inside ends the present connection; goes on when the next one stands."""
+    run = await writer.running()
+    yield run
+    await run.ended
+    await writer.running()
+
+
+async def log_in_a_life_before(world: LogWorld, count: int) -> bytes:
+    """A node's life in which it logged so many batches and read them back: the log's ID."""
+    async with world.writer() as writer:
+        await append_and_check(writer, *range(count))
+        return (await writer.running()).log_id
+
+
+async def positions_of_a_life_before(world: LogWorld, count: int) -> list[Place | None]:
+    """The same with a reader: the position to store after each batch."""
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="before")
+        await append(writer, *range(count))
+        places = [b.place for b in await take_batches(reader, count)]
+        await until_checked(writer, count - 1)
+        return [writer.safe_position(place) for place in places]
+
+
+def name_at(place: Place | None) -> BatchName | None:
+    """Which batch stands there; None for the log's start."""
+    return None if place is None else place.name
 
 
 async def take(reader: LogReader, count: int) -> list[int]:

@@ -7,8 +7,9 @@ is still waiting, it will wait for ever: that is an error here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -54,3 +55,19 @@ def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
     """Like `asyncio.run`, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+def in_virtual_time(
+    test: Callable[..., Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
+    """Run an async test in virtual time; an hour at most."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(3600):
+                await test(*args, **kwargs)
+
+        run_in_virtual_time(limited())
+
+    return run

@@ -20,8 +20,8 @@ from relay.local_exchange import Answer, Outgoing
 from relay.log_reader import LogGap
 from relay.log_writer import LogSettings
 from relay.memory_exchange import MemoryBroker, MemoryExchange
-from tests.log_world import in_virtual_time
 from tests.relay.deliverer_world import FAST, NOW_MS, WINDOW_MS, Life, World, entry, mesh
+from tests.virtual_time import in_virtual_time
 
 
 async def test_messages_arrive_once_in_order_with_path_and_origin() -> None:

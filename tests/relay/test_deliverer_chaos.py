@@ -21,8 +21,8 @@ from relay.log_writer import LogSettings
 from relay.memory_exchange import MemoryBroker, MemoryExchange
 from relay.site_log import SiteLogError
 from tests.invariants import Arrived, check_site
-from tests.log_world import in_virtual_time
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
+from tests.virtual_time import in_virtual_time
 
 ORIGINS = ("paris", "sydney")
 EXCHANGES = ("orders", "prices")

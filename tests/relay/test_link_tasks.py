@@ -9,8 +9,8 @@ import pytest
 from relay.link_metrics import LinkState
 from relay.log_writer import LogSettings
 from tests.log_batches import batch
-from tests.log_world import in_virtual_time
 from tests.relay.link_chain import Chain, Site
+from tests.virtual_time import in_virtual_time
 
 SELDOM = LogSettings(check_every_s=1000)
 """Nothing is read back for a long time: all that is new is in memory only."""

@@ -23,7 +23,8 @@ from relay.log_reader import LogReader, PlaceLost
 from relay.log_writer import LogSettings, LogWriter
 from relay.site_log import SiteLogError
 from tests.log_batches import batch
-from tests.log_world import KeptSnapshot, LogWorld, in_virtual_time
+from tests.log_world import KeptSnapshot, LogWorld
+from tests.virtual_time import in_virtual_time
 
 BATCHES = [batch(number) for number in range(200)]
 OFFERED = {header.name for header, _ in BATCHES}
