@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from relay.bulk_amqp import (
     BulkAmqpError,
@@ -30,7 +31,7 @@ from relay.bulk_amqp.content_header import (
 )
 from relay.bulk_amqp.field_table import entries, entry, long_string
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.traffic import until
+from tests.waiting import until
 
 MARK = b"x-mesh-"
 
@@ -244,22 +245,22 @@ async def at(
 
 async def standing(mesh: LiveMesh, site: str, flow: str) -> str:
     """Wait until this flow ("origin/exchange") stands at the site; why it does."""
-    async with asyncio.timeout(120):
-        while True:
-            known: dict[str, str] = (await mesh.status())["sites"][site]["standing_flows"]
-            if flow in known:
-                return known[flow]
-            await asyncio.sleep(0.02)
+    why: str = await mesh.until_told(
+        lambda told: told["sites"][site]["standing_flows"].get(flow),
+        f"{flow} stands at {site}",
+        within_s=120,
+    )
+    return why
 
 
 async def counters_say(mesh: LiveMesh, site: str, **expected: int) -> None:
     """Wait until the site's counters are just these; they follow what a queue gets."""
-    told: dict[str, int] = {}
-    try:
-        async with asyncio.timeout(120):
-            while told != expected:
-                known = (await mesh.status())["sites"][site]
-                told = {name: known[name] for name in expected}
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{site}: {told}, not {expected}\n{mesh.logs()}") from None
+
+    def counted(told: dict[str, Any]) -> dict[str, int]:
+        return {name: told["sites"][site][name] for name in expected}
+
+    await mesh.until_told(
+        lambda told: counted(told) == expected,
+        lambda told: f"{site} says {expected}, but {counted(told)}",
+        within_s=120,
+    )

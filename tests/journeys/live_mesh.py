@@ -25,8 +25,9 @@ from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
 from isthmus.status_report import status_of
 from tests.invariants import check_site
-from tests.journeys.traffic import TrafficSink, TrafficSource, until
+from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
+from tests.waiting import until
 from wan_proxy import Line, LineCondition, WanProxy
 
 
@@ -142,29 +143,25 @@ class LiveMesh:
     async def running(self, sites: Iterable[str] = (), *, within_s: float = 150) -> None:
         """Wait until these sites (default: all) and all links between them run."""
         wanted = set(sites) or set(self.mesh.sites)
-        said = ""
-        try:
-            async with asyncio.timeout(within_s):
-                while True:
-                    told = (await status_of(self.mesh, self.state)).told
-                    parts = [(name, told["sites"][name]) for name in wanted]
-                    parts += [
-                        (f"{link['from']}->{link['to']}", link)
-                        for link in told["links"]
-                        if link["from"] in wanted and link["to"] in wanted
-                    ]
-                    waiting = [
-                        f"{name}: {part['state']} {part.get('reason', '')}"
-                        for name, part in parts
-                        if part["state"] != "running"
-                    ]
-                    if not waiting:
-                        return
-                    said = "; ".join(waiting)
-                    self._raise_if_ended()
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise TimeoutError(f"not running after {within_s} s: {said}\n{self.logs()}") from None
+
+        def waiting(told: dict[str, Any]) -> list[str]:
+            parts = [(name, told["sites"][name]) for name in wanted]
+            parts += [
+                (f"{link['from']}->{link['to']}", link)
+                for link in told["links"]
+                if link["from"] in wanted and link["to"] in wanted
+            ]
+            return [
+                f"{name}: {part['state']} {part.get('reason', '')}"
+                for name, part in parts
+                if part["state"] != "running"
+            ]
+
+        await self.until_told(
+            lambda told: not waiting(told),
+            lambda told: f"all run; {'; '.join(waiting(told))}",
+            within_s=within_s,
+        )
 
     def _raise_if_ended(self) -> None:
         for site, process in self.processes.items():
@@ -203,18 +200,32 @@ class LiveMesh:
         return (await status_of(self.mesh, self.state)).told
 
     async def until_told(
-        self, condition: Callable[[dict[str, Any]], bool], what: str, *, within_s: float = 60
-    ) -> None:
-        """Wait until the mesh's status, as `isthmus status --json` has it, meets the condition."""
+        self,
+        condition: Callable[[dict[str, Any]], Any],
+        what: str | Callable[[dict[str, Any]], str],
+        *,
+        within_s: float = 60,
+    ) -> Any:
+        """Wait until the mesh's status, as `isthmus status --json` has it, meets the condition;
+        what that gave. A node that ends of its own accord meanwhile is an error.
+
+        `what` may be a function that says of a status how far it is; else all of it is shown.
+        """
         told: dict[str, Any] = {}
-        try:
-            async with asyncio.timeout(within_s):
-                while not told or not condition(told):
-                    told = await self.status()
-                    self._raise_if_ended()
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise TimeoutError(f"not {what} after {within_s} s: {told}\n{self.logs()}") from None
+
+        async def is_met() -> Any:
+            nonlocal told
+            told = await self.status()
+            met = condition(told)
+            if not met:
+                self._raise_if_ended()
+            return met
+
+        def how_far() -> str:
+            said = f"{what}: {told}" if isinstance(what, str) else what(told)
+            return f"{said}\n{self.logs()}"
+
+        return await until(is_met, how_far, within_s, every_s=0.1)
 
     def logs(self) -> str:
         """The last lines of every node."""
@@ -274,7 +285,7 @@ class LiveMesh:
         goals = {site: len(self.source(site).confirmed) + count for site in self.mesh.sites}
         await until(
             lambda: all(len(self.source(site).confirmed) >= goals[site] for site in goals),
-            lambda: f"{count} more not published within {within_s} s\n{self.logs()}",
+            lambda: f"{count} more published everywhere\n{self.logs()}",
             within_s,
         )
 
@@ -293,7 +304,7 @@ class LiveMesh:
         """Wait until every sink has every confirmed message of the other sites."""
         await until(
             lambda: not any(self.missing().values()),
-            lambda: f"missing after {within_s} s: {self.missing()}\n{self.logs()}",
+            lambda: f"all there; missing: {self.missing()}\n{self.logs()}",
             within_s,
         )
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from tests.invariants import Arrived, check_site
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.traffic import TrafficSink, TrafficSource, until
+from tests.journeys.traffic import TrafficSink, TrafficSource
+from tests.waiting import until
 
 ANONYMOUS = "/anonymous"
 
@@ -129,6 +130,7 @@ class Load:
 
         def is_there() -> bool:
             for key, sink in self.sinks.items():
+                sink.raise_if_failed()
                 news = sink.arrived[seen[key] :]
                 seen[key] += len(news)
                 expected[key].difference_update((m.origin, m.number) for m in news)
@@ -136,7 +138,7 @@ class Load:
 
         def what() -> str:
             waiting = {key: (len(left), min(left)) for key, left in expected.items() if left}
-            return f"missing after {within_s} s: {waiting}\n{self.mesh.logs()}"
+            return f"all there; missing: {waiting}\n{self.mesh.logs()}"
 
         await until(is_there, what, within_s)
 

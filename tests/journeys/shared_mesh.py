@@ -5,7 +5,6 @@ Such a module has the mark SHARED, and a fixture with the same scope that yields
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.journeys.application import counters_say
 from tests.journeys.live_mesh import LiveMesh
 from tests.live_brokers import BrokerPool
 
@@ -37,18 +37,8 @@ async def running_mesh(
 @contextlib.asynccontextmanager
 async def counted(mesh: LiveMesh, site: str, **expected: int) -> AsyncIterator[None]:
     """In the end the site has counted so many more; counters follow what a queue gets."""
-
-    async def counters() -> dict[str, int]:
-        known = (await mesh.status())["sites"][site]
-        return {name: known[name] for name in expected}
-
-    before = await counters()
+    before = (await mesh.status())["sites"][site]
     yield
-    wanted = {name: before[name] + count for name, count in expected.items()}
-    told = before
-    try:
-        async with asyncio.timeout(120):
-            while (told := await counters()) != wanted:
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{site}: {told}, not {wanted}\n{mesh.logs()}") from None
+    await counters_say(
+        mesh, site, **{name: before[name] + count for name, count in expected.items()}
+    )

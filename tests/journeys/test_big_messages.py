@@ -10,7 +10,7 @@ import pytest
 from tests.journeys.application import Inbox, at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import most_memory_mb
-from tests.journeys.traffic import until
+from tests.waiting import until
 
 RING = ("paris", "tokyo", "sydney")
 SIZES = (5 * 2**20, 50, 800_000, 3 * 2**20 + 7, 15 * 2**20)

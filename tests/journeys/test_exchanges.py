@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 
 from relay.bulk_amqp.field_table import entry, long_string
-from tests.journeys.application import Letter, at, counters_say, letter, standing
+from tests.journeys.application import Letter, at, counters_say, letter
 from tests.journeys.conftest import MeshFactory
 
 FOUR = ("paris", "tokyo", "sydney", "lima")
@@ -105,9 +104,12 @@ async def test_an_exchange_that_is_deleted_is_said_and_taken_up_after_apply(
         await mesh.vhosts["tokyo"].api("DELETE", "/exchanges/{vhost}/orders")
         await paris.post("orders", *letters("meanwhile", "and more"))
         # First what was under way is in doubt, then it is seen that there is no exchange.
-        async with asyncio.timeout(30):
-            while "apply" not in await standing(mesh, "tokyo", "paris/orders"):
-                await asyncio.sleep(0.05)
+        await mesh.until_told(
+            lambda told: (
+                "apply" in told["sites"]["tokyo"]["standing_flows"].get("paris/orders", "")
+            ),
+            "the flow stands until the next apply",
+        )
         await mesh.apply()
         await counters_say(mesh, "tokyo", delivered=3, dead=0)
         assert not (await mesh.status())["sites"]["tokyo"]["standing_flows"]

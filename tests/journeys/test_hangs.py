@@ -16,7 +16,7 @@ from relay.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.supervised_mesh import node_record, supervised
 from tests.journeys.test_kills import TWO_EXCHANGES
-from tests.journeys.traffic import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.long  # a minute or more each on two busy cores
 

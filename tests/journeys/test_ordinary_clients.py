@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from tests.conftest import Eventually
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
+from tests.waiting import until
 
 CELERY = Path(__file__).parents[2] / "examples" / "celery"
 
@@ -55,7 +55,7 @@ async def bound(mesh: LiveMesh, site: str, exchange: str, key: str) -> bool:
 
 
 async def test_amqp_publish_and_amqp_consume_work_across_sites(
-    live_mesh: MeshFactory, eventually: Eventually
+    live_mesh: MeshFactory,
 ) -> None:
     mesh = await live_mesh("paris", "tokyo", "sydney", topology="ring")
     mesh.start()
@@ -69,7 +69,7 @@ async def test_amqp_publish_and_amqp_consume_work_across_sites(
     all_of_them = {site: consume(site, "order.#", 102) for site in ("tokyo", "sydney")}
     one_kind = consume("sydney", "order.*.urgent", 1)
     for site, key in (("tokyo", "order.#"), ("sydney", "order.#"), ("sydney", "order.*.urgent")):
-        await eventually(lambda s=site, k=key: bound(mesh, s, "orders", k), key, deadline_s=120)
+        await until(lambda s=site, k=key: bound(mesh, s, "orders", k), key, 120)
 
     publish = ("amqp-publish", f"--url={addresses['paris']}", "-e", "orders")
     await ran(*publish, "-r", "order.new", "-p", "-b", "first;")
@@ -109,7 +109,7 @@ async def celery_worker(address: str, log: Path) -> AsyncIterator[None]:
 
 
 async def test_a_celery_task_sent_at_one_site_runs_once_in_a_worker_at_another(
-    live_mesh: MeshFactory, eventually: Eventually, tmp_path: Path
+    live_mesh: MeshFactory, tmp_path: Path
 ) -> None:
     declared = yaml.safe_load((CELERY / "mesh.yaml").read_text())
     mesh = await live_mesh(
@@ -119,7 +119,7 @@ async def test_a_celery_task_sent_at_one_site_runs_once_in_a_worker_at_another(
     await mesh.running()
     log = tmp_path / "worker.log"
     async with celery_worker(await uri(mesh, "tokyo"), log):
-        await eventually(lambda: " ready." in log.read_text(), log.read_text, deadline_s=180)
+        await until(lambda: " ready." in log.read_text(), log.read_text, 180)
         environment = {**os.environ, "REPORTS_BROKER": await uri(mesh, "paris")}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         send = (sys.executable, "send.py", "sales", "stock")
@@ -132,9 +132,7 @@ async def test_a_celery_task_sent_at_one_site_runs_once_in_a_worker_at_another(
         )
         await ran(sys.executable, "-c", again, cwd=CELERY, env=environment)
         made = "'the report on {} is made'"
-        await eventually(
-            lambda: made.format("the end") in log.read_text(), log.read_text, deadline_s=180
-        )
+        await until(lambda: made.format("the end") in log.read_text(), log.read_text, 180)
         told = log.read_text()
         assert [told.count(made.format(title)) for title in ("sales", "stock", "staff")] == [1] * 3
         for task in sent.decode().replace("sent", "").split():

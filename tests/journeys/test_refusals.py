@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.journeys.application import Inbox, Letter, at, letter, standing
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, counted, running_mesh
-from tests.journeys.traffic import until
 from tests.live_brokers import BrokerPool
+from tests.waiting import until
 
 PAIR = ("paris", "tokyo")
 pytestmark = SHARED

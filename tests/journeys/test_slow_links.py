@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.journeys.conftest import MeshFactory
-from tests.journeys.traffic import until
+from tests.waiting import until
 from wan_proxy import DSL_BRANCH, ISDN_64K, LineCondition
 
 pytestmark = pytest.mark.long  # a minute or more each on two busy cores

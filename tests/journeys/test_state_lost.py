@@ -18,7 +18,7 @@ from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.supervised_mesh import isthmus, node_record, supervised
 from tests.journeys.test_kills import RING, TWO_EXCHANGES
-from tests.journeys.traffic import until
+from tests.waiting import until
 
 STOPPED = 3
 

@@ -12,8 +12,9 @@ from relay.batch import MAX_ENTRIES
 from tests.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh, MemoryWatch
-from tests.journeys.traffic import TrafficSink, TrafficSource, until
+from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
+from tests.waiting import until
 
 pytestmark = pytest.mark.long  # a minute or more each on two busy cores
 

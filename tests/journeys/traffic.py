@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from relay.bulk_amqp import (
     BulkAmqpError,
@@ -26,10 +26,15 @@ from relay.bulk_amqp.content_header import (
 )
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.invariants import Arrived
+from tests.live_brokers import START_WITHIN_S
+from tests.waiting import until
 
 CHUNK = 100
 BIG = 512
 """Bytes; larger bodies do not compress."""
+BACK_WITHIN_S = 2 * START_WITHIN_S
+"""A broker that is gone for longer has been forgotten by the test that ended it."""
+AGAIN_AFTER_S = 0.2
 _NAMESPACE = uuid.UUID(int=1)
 
 
@@ -87,13 +92,7 @@ class TrafficSource:
         loop = asyncio.get_running_loop()
         began, first = loop.time(), self._next
         while self._next < end:
-            try:
-                connection = await connect(self._uri, name=f"source {self.origin}")
-            except (BulkAmqpError, OSError):
-                if not again_after_failure:
-                    raise
-                await asyncio.sleep(0.2)
-                continue
+            connection = await (self._reconnect() if again_after_failure else self._connect())
             try:
                 publisher = Publisher(await connection.channel())
                 await publisher.start()
@@ -113,6 +112,27 @@ class TrafficSource:
                 await connection.close()
             if self._next < end and not again_after_failure:
                 raise ConnectionError(f"publishing at {self.origin} was cut short")
+
+    async def _connect(self) -> Connection:
+        return await connect(self._uri, name=f"source {self.origin}")
+
+    async def _reconnect(self) -> Connection:
+        failed: list[Exception] = []
+
+        async def connected() -> Connection | None:
+            try:
+                return await self._connect()
+            except (BulkAmqpError, OSError) as error:
+                failed.append(error)
+                return None
+
+        made: Connection = await until(
+            connected,
+            lambda: f"{self.origin} may publish again; {failed[-1]!r}",
+            BACK_WITHIN_S,
+            every_s=AGAIN_AFTER_S,
+        )
+        return made
 
     async def _chunk(self, publisher: Publisher, count: int, size: int, with_id: bool) -> bool:
         numbers = range(self._next, self._next + count)
@@ -178,21 +198,38 @@ class TrafficSink:
 
     def missing_of(self, source: TrafficSource) -> int:
         """How many messages of that source, at least, have not come; 0 only if all have."""
+        self.raise_if_failed()
         seen = self.seen[source.origin]
         few = len(source.confirmed) - len(seen)
         return few if few > 0 else len(source.confirmed.keys() - seen)
 
+    def raise_if_failed(self) -> None:
+        """Consuming ends with `close` alone; whatever else ended it is raised here."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
     async def _consume(self) -> None:
-        while True:
+        failed: list[Exception] = []
+
+        async def consuming() -> Connection | None:
             try:
                 self._connection = await connect(self._uri, name=f"sink {self.site}")
-                channel = await self._connection.channel()
                 taker = _Taker(self)
-                taker.consumer = Consumer(channel, self.queue, taker.take)
+                taker.consumer = Consumer(await self._connection.channel(), self.queue, taker.take)
                 await taker.consumer.start(prefetch=2000)
-                await self._connection.wait_closed()
-            except (BulkAmqpError, OSError):
-                await asyncio.sleep(0.2)
+            except (BulkAmqpError, OSError) as error:
+                failed.append(error)
+                return None
+            return self._connection
+
+        while True:
+            connection: Connection = await until(
+                consuming,
+                lambda: f"{self.queue} of {self.site} may be consumed again; {failed[-1]!r}",
+                BACK_WITHIN_S,
+                every_s=AGAIN_AFTER_S,
+            )
+            await connection.wait_closed()
 
     def note(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -228,15 +265,3 @@ def _arrived(delivery: Delivery) -> Arrived:
         tuple(path[5:].decode().split(",")) if path else (),
         body,
     )
-
-
-async def until(
-    condition: Callable[[], bool], what: str | Callable[[], str], within_s: float
-) -> None:
-    """Wait for it; a TimeoutError with `what` if it does not come about."""
-    loop = asyncio.get_running_loop()
-    limit = loop.time() + within_s
-    while not condition():
-        if loop.time() > limit:
-            raise TimeoutError(what if isinstance(what, str) else what())
-        await asyncio.sleep(0.02)
