@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from isthmus.local_brokers import (
     find_installation,
 )
 from tests.live_brokers import START_WITHIN_S, BrokerPool, Vhost, discard, local_broker
+from tests.waiting import until
 
 LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
 
@@ -117,35 +116,26 @@ async def local_broker_factory(
             discard(broker)
 
 
-Condition = Callable[[], Any]
 Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """Wait until a condition, plain or async, gives something true; that is returned.
+    """`tests.waiting.until` for seconds, and a failure instead of an error.
 
-    `await eventually(lambda: seen == 3, "three deliveries", deadline_s=10)`. The message may be a
-    function, called when time is up, that tells how far it got.
+    `await eventually(lambda: seen == 3, "three deliveries", deadline_s=10)`.
     """
 
     async def wait(
-        condition: Condition,
+        condition: Callable[[], Any],
         message: str | Callable[[], str],
         *,
         deadline_s: float = 10.0,
         every_s: float = 0.02,
     ) -> Any:
-        limit = time.monotonic() + deadline_s
-        while True:
-            met = condition()
-            if inspect.isawaitable(met):
-                met = await met
-            if met:
-                return met
-            if time.monotonic() >= limit:
-                told = message if isinstance(message, str) else message()
-                pytest.fail(f"not within {deadline_s:g} s: {told}")
-            await asyncio.sleep(every_s)
+        try:
+            return await until(condition, message, deadline_s, every_s=every_s)
+        except TimeoutError as error:
+            pytest.fail(str(error))
 
     return wait

@@ -19,10 +19,9 @@ from federation.mesh import Mesh
 from federation.names import Names
 from federation.provision import LOG_SEGMENT_BYTES, NEVER_DROP, site_users
 from isthmus.local_brokers import BrokerUser
+from tests.conftest import Eventually
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import Vhost
-
-Eventually = Callable[..., Awaitable[object]]
 
 FILE = """\
 mesh: MESH

@@ -21,6 +21,7 @@ from isthmus.broker_errors import BrokerStartError
 from isthmus.local_brokers import BrokerUser, LocalBroker, RabbitMQInstallation
 from tests.live_brokers import ADMIN, Vhost, api, discard, local_broker
 
+ROOT = Path(__file__).parents[2]
 APP = BrokerUser("app", "p/w:@", write="app\\..*")
 
 
@@ -155,6 +156,7 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from isthmus.local_brokers import BrokerSpec, LocalBroker, find_installation
+from tests.waiting import until
 
 async def main():
     ports = [int(port) for port in sys.argv[3:8]]
@@ -162,8 +164,7 @@ async def main():
     installation = find_installation(Path(sys.argv[2]) if sys.argv[2] else None)
     broker = LocalBroker(spec, installation, die_with_parent=sys.argv[8] == "die")
     starting = asyncio.create_task(broker.start())
-    while broker.pid is None:
-        await asyncio.sleep(0.01)
+    await until(lambda: broker.pid is not None, "the node's process is there", 60)
     print(broker.pid, flush=True)
     await starting
     await asyncio.sleep(600)
@@ -181,7 +182,7 @@ class Owner:
         where = broker.installation.chroot or broker.installation.home
         words = [str(spec.folder), str(where), *map(str, ports), str(spec.epmd_port), fate]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, *words], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", OWNER, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
 
     async def broker_pid(self) -> int:

@@ -12,7 +12,6 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,8 +36,7 @@ from isthmus.supervisor_record import (
     SupervisorLock,
     read_record,
 )
-
-Eventually = Callable[..., Awaitable[Any]]
+from tests.conftest import Eventually
 
 QUICK = Policy(
     check_every_s=0.1,

@@ -29,6 +29,7 @@ from relay.memory_log import MemoryStream
 from relay.node_bindings import StateLogMemory
 from relay.node_state import STATE, TABLES, NodeState
 from relay.settlement import Settlement
+from tests.waiting import until
 
 NOW_MS = 1_800_000_000_000
 WINDOW_MS = 72 * 3_600_000
@@ -199,10 +200,17 @@ class Life:
         await self.until(reached)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
+        def is_met() -> bool:
+            met = condition()
+            if not met:
                 self._raise_if_ended()
-                await asyncio.sleep(0.001)
+            return met
+
+        await until(is_met, self._how_far, 10, every_s=0.001)
+
+    def _how_far(self) -> str:
+        delivered = {name: len(self.world.delivered(name)) for name in self.world.mesh.exchanges}
+        return f"delivered {delivered}, {self.counters}, standing {self.deliverer.standing}"
 
     def _raise_if_ended(self) -> None:
         if self.task.done():

@@ -27,6 +27,7 @@ from relay.memory_transport import MemoryEnd, MemoryMeeting
 from relay.site_log import SiteLogError
 from tests.log_batches import batch
 from tests.log_world import KeptSnapshot, LogWorld
+from tests.waiting import until
 
 SITES = ("paris", "tokyo", "sydney")
 SETTINGS = LinkSettings(window_bytes=8 * KIB, ack_batches=8, sample_s=5.0, lookback_s=60.0)
@@ -240,10 +241,7 @@ class Chain:
                     await asyncio.sleep(0.01)
 
     async def until(self, done: Callable[[], bool], within_s: float = 600.0) -> None:
-        limit = asyncio.get_running_loop().time() + within_s
-        while not done():
-            assert asyncio.get_running_loop().time() < limit, self.told()
-            await asyncio.sleep(0.1)
+        await until(done, self.told, within_s, every_s=0.1)
 
     def told(self) -> str:
         lines = []

@@ -24,6 +24,7 @@ from relay.packer import PackerParts
 from relay.packer_loop import PackerLoop
 from relay.packer_record import MemoryPackedLedger, PackedBatch
 from relay.packer_settings import PackedExchange, PackerSettings
+from tests.waiting import until
 
 LOCK = "lock"
 ANONYMOUS = IdentityRule(IdentityKind.NONE)
@@ -158,9 +159,13 @@ class PackerWorld:
 
     async def drained(self, exchange: str = "orders", within_s: float = 120.0) -> None:
         """Until the queue is empty and everything is acknowledged."""
-        async with asyncio.timeout(within_s):
-            while self.broker.depth(f"egress.{exchange}"):
-                await asyncio.sleep(0.01)
+        queue = f"egress.{exchange}"
+        await until(
+            lambda: not self.broker.depth(queue),
+            lambda: f"{queue} empty; it has {self.broker.depth(queue)}",
+            within_s,
+            every_s=0.01,
+        )
 
     def logged(self) -> Logged:
         """Everything that counts, as a reader of the whole log finds it."""

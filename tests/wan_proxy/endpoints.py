@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-import pytest
+from tests.waiting import until
 
 DEADLINE_S = 20.0
 """Nothing here takes so long: it is for a machine that is busy with something else."""
@@ -14,12 +14,7 @@ DEADLINE_S = 20.0
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
     """Waits until the condition holds; fails with `what` if it does not in time."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        pytest.fail(f"not within {DEADLINE_S} s: {what}")
+    await until(condition, what, DEADLINE_S, every_s=0.002)
 
 
 class Accepted:
