@@ -96,6 +96,7 @@ def test_a_changed_lock_file_is_installed_again(checkout):
         "installing Python packages ... done",
         "installing isthmus itself ... done",
         "checking that all fits together ... done",
+        "compiling isthmus ... done",
     ]
     assert stamp.read_text() == wanted_stamp(checkout)
     calls = (checkout.folder / "calls").read_text()
