@@ -96,6 +96,22 @@ class Process:
         await self._tasks[0]
         self.alive = False
 
+    async def finish(self) -> None:
+        """Stop once everything is packed and acknowledged."""
+        for exchange in self.world.published:
+            await self.world.drained(exchange)
+        await self.stop()
+
+    async def has_packed(self, count: int) -> None:
+        """Wait until so many messages are in the log, acknowledged or not."""
+        metrics = self.packer.metrics
+        await until(
+            lambda: metrics.messages == count,
+            lambda: f"{metrics.messages} of {count} packed",
+            60,
+            every_s=0.001,
+        )
+
     async def kill(self) -> None:
         """As SIGKILL does it: its connections end, and it writes nothing more."""
         self.alive = False
@@ -167,6 +183,23 @@ class PackerWorld:
             every_s=0.01,
         )
 
+    async def pack_all(self) -> Process:
+        """The life of a packer that leaves nothing in the queues, and ends in good order."""
+        process = await self.start().ready()
+        await process.finish()
+        return process
+
+    async def killed_again_and_again(
+        self, publish: Callable[[int, int], None], *, bursts: int = 20, pause_s: float = 0.006
+    ) -> None:
+        """Three packers, each killed amid bursts; `publish` is told of which life, and which."""
+        for life in range(3):
+            process = await self.start().ready()
+            for burst in range(bursts):
+                publish(life, burst)
+                await asyncio.sleep(self.chance.uniform(0, pause_s))
+            await process.kill()
+
     def logged(self) -> Logged:
         """Everything that counts, as a reader of the whole log finds it."""
         headers = [read_header(record.data) for record in self.stream.records]
@@ -217,6 +250,15 @@ class PackerWorld:
             whole.setdefault(header.name.series.incarnation, []).append(header.incarnation_sequence)
         for numbers in (*series.values(), *whole.values()):
             assert numbers == list(range(len(numbers)))
+
+
+def numbered(count: int, start: int = 0, size: int = 0) -> list[bytes]:
+    """Bodies that tell their number, at least `size` bytes each."""
+    return [(b"message %d" % n).ljust(size, b".") for n in range(start, start + count)]
+
+
+def with_settings(**changes: object) -> Callable[[PackerSettings], PackerSettings]:
+    return lambda made: replace(made, **changes)  # type: ignore[arg-type]
 
 
 class _Ledger:

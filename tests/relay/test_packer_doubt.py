@@ -1,0 +1,102 @@
+"""What cannot be told goes out again, and flagged: doubt costs a flag, never a message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from federation.mesh import IdentityKind, IdentityRule
+from relay.bulk_amqp.content_header import MESSAGE_ID, NONE_PRESENT, rewrite
+from tests.relay.packer_world import PackerWorld, numbered
+from tests.virtual_time import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_repeated_message_is_never_taken_for_one_that_was_acknowledged() -> None:
+    world = PackerWorld()
+    first = await world.start().ready()
+    world.publish(b"hello")
+    await world.drained()
+    world.stream.hold_next_appends()
+    world.publish(b"hello")
+    await asyncio.sleep(0.02)
+    await first.kill()  # the second hello was taken, and its batch never landed
+    await world.pack_all()
+    seen = world.assert_nothing_lost_nor_repeated()
+    assert [e.doubtful for e in seen.entries["orders"]] == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@in_virtual_time
+async def test_messages_that_are_all_alike_are_flagged_where_in_doubt_and_never_lost(
+    seed: int,
+) -> None:
+    world = PackerWorld(seed)
+
+    def publish(life: int, burst: int) -> None:
+        world.publish(*[world.chance.choice([b"a", b"b"])] * 20)
+
+    await world.killed_again_and_again(publish)
+    await world.pack_all()
+    world.assert_nothing_lost_nor_repeated()
+
+
+@pytest.mark.parametrize(
+    ("identity", "flagged"),
+    [(IdentityRule(IdentityKind.NONE), True), (IdentityRule(IdentityKind.MESSAGE_ID), False)],
+    ids=["anonymous", "named"],
+)
+@pytest.mark.parametrize("what", ["state", "boot"])
+@in_virtual_time
+async def test_without_a_record_to_trust_only_what_names_itself_is_unflagged(
+    what: str, identity: IdentityRule, flagged: bool
+) -> None:
+    world = PackerWorld(identity=identity)
+    world.broker.ack_s = 1000.0
+    first = await world.start().ready()
+    for n in range(100):
+        name = rewrite(NONE_PRESENT, {MESSAGE_ID: b"id %d" % n})
+        world.publish(b"message %d" % n, properties=name)
+    await first.has_packed(100)
+    await first.kill()
+    if what == "state":
+        world.ledger.written = None
+    else:
+        world.boot = "another boot"
+    world.broker.ack_s = 0.001
+    await world.pack_all()
+    seen = world.assert_nothing_lost_nor_repeated()
+    doubtful = sum(entry.doubtful for entry in seen.entries["orders"])
+    assert doubtful == (100 if flagged else 0)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@in_virtual_time
+async def test_what_the_log_lost_and_egress_still_has_is_packed_again_flagged(killed: bool) -> None:
+    world = PackerWorld()
+    world.broker.ack_s = 1000.0
+    process = await world.start().ready()
+    for n in range(5):
+        world.publish(*numbered(10, 10 * n))
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(2.0)
+    if killed:
+        await process.kill()
+    else:
+        world.broker.break_connections()
+    world.stream.lose_tail(3)
+    world.broker.ack_s = 0.001
+    if killed:
+        process = await world.start().ready()
+    await process.finish()
+    seen = world.logged()
+    copies = Counter(seen.bodies())
+    assert set(copies) == set(world.published["orders"])
+    # Twenty are there still; nobody can say of the others who may have them.
+    again = [e for e in seen.entries["orders"] if e.doubtful]
+    assert len(again) >= 30
+    assert all(
+        copies[e.body] == 1 or any(a.body == e.body for a in again) for e in seen.entries["orders"]
+    )
