@@ -167,7 +167,7 @@ async def main():
     await until(lambda: broker.pid is not None, "the node's process is there", 60)
     print(broker.pid, flush=True)
     await starting
-    await asyncio.sleep(600)
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """

@@ -49,7 +49,7 @@ QUICK = Policy(
 
 # A node in small: it says where it answers, and does what its second argument says.
 NODE = textwrap.dedent("""
-    import json, os, signal, sys, time
+    import json, os, signal, sys
     from pathlib import Path
     from socketserver import BaseRequestHandler, TCPServer
 
@@ -66,7 +66,7 @@ NODE = textwrap.dedent("""
         print("the state is lost: run isthmus recover", flush=True)
         sys.exit(3)
     if behaviour == "never answers":
-        time.sleep(1000)
+        signal.pause()
     if behaviour == "ignores SIGTERM":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
@@ -457,7 +457,7 @@ async def test_sighup_begins_again_what_has_stopped(
 @pytest.fixture
 def orphan() -> Iterator[subprocess.Popen[bytes]]:
     """A process that nobody looks after."""
-    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    orphan = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     yield orphan
     orphan.kill()
     orphan.wait()
