@@ -87,7 +87,9 @@ class LocalBroker:
         self._is_wanted = True
         log_from = await asyncio.to_thread(self._write_files)
         limit = time.monotonic() + deadline_s
-        try:
+        with contextlib.ExitStack() as unless_ready:
+            # Also when cancelled: a half-started node belongs to nobody.
+            unless_ready.callback(self.kill)
             epmd = ("epmd", "-address", "127.0.0.1", "-port", str(self.spec.epmd_port))
             self._epmd = self._spawn(*epmd)
             self._write_marks()
@@ -95,10 +97,7 @@ class LocalBroker:
             self._node = self._spawn(str(self.installation.home / "sbin" / "rabbitmq-server"))
             self._write_marks()
             await self._until_ready(log_from, limit)
-        except BaseException:
-            # Also when cancelled: a half-started node belongs to nobody.
-            self.kill()
-            raise
+            unless_ready.pop_all()
 
     async def stop(self, *, patience_s: float = 30.0) -> None:
         """End the node in good order, by force after `patience_s`; returns when all is gone."""

@@ -15,6 +15,7 @@ name sees the whole. The same rows give the same bytes. Input that ends too earl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -82,7 +83,8 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     schema = parquet_schema()
-    try:
+    with contextlib.ExitStack() as unless_named:
+        unless_named.callback(temporary.unlink, missing_ok=True)
         with (
             temporary.open("wb") as target,
             pq.ParquetWriter(
@@ -102,9 +104,7 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
                 writer.write_table(pa.Table.from_pylist(values, schema))
         _sync(temporary)
         temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        unless_named.pop_all()
     _sync(path.parent)
 
 

@@ -19,6 +19,7 @@ serve only to match confirms.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections import deque
@@ -198,8 +199,9 @@ class RabbitLog:
     # Reading
 
     async def read(self, from_offset: int) -> _Cursor:
-        cursor = await self._subscribe(schema.OffsetSpecOffset(OffsetType.OFFSET, from_offset))
-        try:
+        async with contextlib.AsyncExitStack() as unless_read:
+            cursor = await self._subscribe(schema.OffsetSpecOffset(OffsetType.OFFSET, from_offset))
+            unless_read.push_async_callback(cursor.close)
             cursor.skip_below = from_offset
             # The broker sends a subscription's first chunk before it answers anything later. If
             # none came, the log ends before `from_offset`, and the broker has moved us silently
@@ -207,9 +209,7 @@ class RabbitLog:
             if from_offset and not await self._has_chunk(cursor):
                 await cursor.close()
                 cursor = await self._subscribe(schema.OffsetSpec(OffsetType.LAST))
-        except BaseException:
-            await cursor.close()
-            raise
+            unless_read.pop_all()
         return cursor
 
     async def end(self) -> int | None:
@@ -246,15 +246,14 @@ class RabbitLog:
         self._subscription_seed = (number + 1) % _SUBSCRIPTIONS
         cursor = _Cursor(self, number)
         self._cursors[number] = cursor
-        try:
+        async with contextlib.AsyncExitStack() as unless_subscribed:
+            # When cancelled or refused; in the first case the broker may know it, so the number
+            # stays taken until the broker has said that it is gone.
+            unless_subscribed.push_async_callback(cursor.close)
             await self._ask(
                 self._connection.subscribe(self._stream, number, where, initial_credit=1)
             )
-        except BaseException:
-            # Cancelled or refused; in the first case the broker may know it, so the number stays
-            # taken until the broker has said that it is gone.
-            await cursor.close()
-            raise
+            unless_subscribed.pop_all()
         return cursor
 
     def on_chunk(self, chunk: Chunk) -> None:
@@ -631,12 +630,12 @@ async def open_rabbit_log(
     """
     try:
         async with asyncio.timeout(deadline_s):
-            connection = await _connect_to_leader(address, stream, heartbeat_s, name)
-            try:
+            with contextlib.ExitStack() as unless_open:
+                connection = await _connect_to_leader(
+                    unless_open, address, stream, heartbeat_s, name
+                )
                 await connection.declare_publisher(stream, "", _PUBLISHER)
-            except BaseException:
-                connection.abort("could not open the log")
-                raise
+                unless_open.pop_all()
     except exceptions.ServerError as error:
         raise _translate(error, stream) from error
     except exceptions.LeaderNotAvailable as error:
@@ -649,14 +648,14 @@ async def open_rabbit_log(
 
 
 async def _connect_to_leader(
-    address: StreamAddress, stream: str, heartbeat_s: int, name: str
+    unless_open: contextlib.ExitStack,
+    address: StreamAddress,
+    stream: str,
+    heartbeat_s: int,
+    name: str,
 ) -> _Connection:
-    connection = await _connect(address, heartbeat_s, name)
-    try:
-        leader, _ = await connection.query_leader_and_replicas(stream)
-    except BaseException:
-        connection.abort("could not open the log")
-        raise
+    connection = await _connect(unless_open, address, heartbeat_s, name)
+    leader, _ = await connection.query_leader_and_replicas(stream)
     # By the broker's own name for itself, not by the address we came by: that may be a proxy's.
     if (leader.host, leader.port) == connection.advertised:
         return connection
@@ -664,19 +663,17 @@ async def _connect_to_leader(
     at_leader = StreamAddress(
         leader.host, leader.port, address.vhost, address.user, address.password, address.ssl_context
     )
-    return await _connect(at_leader, heartbeat_s, name)
+    return await _connect(unless_open, at_leader, heartbeat_s, name)
 
 
-async def _connect(address: StreamAddress, heartbeat_s: int, name: str) -> _Connection:
+async def _connect(
+    unless_open: contextlib.ExitStack, address: StreamAddress, heartbeat_s: int, name: str
+) -> _Connection:
     connection = _Connection(address, heartbeat_s, name)
-    try:
-        await connection.start()
-        await connection.authenticate(address.vhost, address.user, address.password)
-    except BaseException:
-        connection.abort("could not log in")
-        raise
+    unless_open.callback(connection.abort, "could not open the log")
+    await connection.start()
+    await connection.authenticate(address.vhost, address.user, address.password)
     if not connection.heartbeat_s:
-        connection.abort("no heartbeat")
         raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
     return connection
 

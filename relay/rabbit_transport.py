@@ -12,6 +12,7 @@ broker still believes in does not stand in the way of its successor.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import ssl
 from dataclasses import dataclass, field
@@ -184,17 +185,15 @@ class RabbitLinkConnector:
         except (BulkAmqpError, OSError) as error:
             raise LinkUnreachable(str(error)) from error
         end = RabbitLinkEnd(connection, address)
-        try:
-            await end.open()
-        except ChannelClosed as error:
-            connection.abort("the link could not be opened")
-            if error.code == _LOCKED:
-                raise LinkTaken(f"another receiver holds {address.queue!r}") from error
-            raise LinkRefused(str(error)) from error
-        except BulkAmqpError as error:
-            connection.abort("the link could not be opened")
-            raise LinkUnreachable(str(error)) from error
-        except BaseException:
-            connection.abort("the link was given up")
-            raise
+        with contextlib.ExitStack() as unless_open:
+            unless_open.callback(connection.abort, "the link could not be opened")
+            try:
+                await end.open()
+            except ChannelClosed as error:
+                if error.code == _LOCKED:
+                    raise LinkTaken(f"another receiver holds {address.queue!r}") from error
+                raise LinkRefused(str(error)) from error
+            except BulkAmqpError as error:
+                raise LinkUnreachable(str(error)) from error
+            unless_open.pop_all()
         return end

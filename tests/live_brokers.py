@@ -190,12 +190,11 @@ class BrokerPool:
             local_broker(self.installation, self._folder / f"shared{index}", f"shared{index}")
             for index in range(len(self._brokers), count)
         ]
-        try:
-            await asyncio.gather(*(broker.start(deadline_s=START_WITHIN_S) for broker in new))
-        except BaseException:
-            for broker in new:
-                broker.kill()
-            raise
+        with contextlib.ExitStack() as unless_all_run:
+            for each in new:
+                unless_all_run.callback(each.kill)
+            await asyncio.gather(*(each.start(deadline_s=START_WITHIN_S) for each in new))
+            unless_all_run.pop_all()
         self._brokers += new
         return self._brokers[:count]
 
