@@ -15,7 +15,12 @@ from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.live_brokers import START_WITHIN_S
 
 QUEUES_SETTLE_S = 12.0
-"""A quorum queue whose broker is killed sooner after its declaration may stay without a leader."""
+"""A quorum queue whose broker is killed sooner after its declaration may stay without a leader.
+
+A time and no condition, since nothing that the broker tells is one: until the kill such a queue has
+a leader and a member online and confirms what it is given, and the management API names that leader
+afterwards too.
+"""
 RING = ("paris", "tokyo", "sydney")
 TWO_EXCHANGES: dict[str, Any] = {
     "topology": "ring",
