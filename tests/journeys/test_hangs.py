@@ -4,7 +4,6 @@ stopped for less, but long enough to lose its connections, recovers alone.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -12,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from federation.names import Names
 from relay.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
+from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.supervised_mesh import node_record, supervised
 from tests.journeys.test_kills import TWO_EXCHANGES
 from tests.waiting import until
@@ -56,12 +57,24 @@ async def test_a_node_that_hangs_is_replaced_and_one_that_dies_is_begun_again_at
         traffic.check(lambda site, origin: 2 * MAX_ENTRIES * (site == "tokyo"))
 
 
-STOPPED_FOR_S = 25.0
+FORGOTTEN_WITHIN_S = 180.0
 """Links miss each other after three keep-alives of 5 s; brokers after two heartbeats of 10 s."""
 MEETINGS: dict[str, dict[str, Any]] = {
     "each at the receiver's broker": {},
     "both at the other's broker": {"dial": "paris"},
 }
+
+
+async def connections(mesh: LiveMesh, site: str) -> list[str]:
+    """What any broker of the mesh lists of connections of that site's node."""
+    names = Names(mesh.mesh.name)
+    users = (names.relay_user(site), names.link_user(site))
+    listed = [
+        connection
+        for vhost in mesh.vhosts.values()
+        for connection in await vhost.api("GET", "/vhosts/{vhost}/connections")
+    ]
+    return [connection["name"] for connection in listed if connection.get("user") in users]
 
 
 @pytest.mark.long
@@ -76,8 +89,13 @@ async def test_a_node_stopped_until_its_connections_are_gone_recovers_alone(
         links=[{"from": "paris", "to": "tokyo", "both": True, **MEETINGS[meeting]}],
     )
     await traffic.more(500)
+    assert await connections(mesh, "tokyo")
     mesh.kill("tokyo", signal.SIGSTOP)
-    await asyncio.sleep(STOPPED_FOR_S)
+
+    async def forgotten() -> bool:
+        return not await connections(mesh, "tokyo")
+
+    await until(forgotten, "tokyo's connections gone", FORGOTTEN_WITHIN_S, every_s=0.5)
     mesh.kill("tokyo", signal.SIGCONT)
     await mesh.running()
     await traffic.more(500)
