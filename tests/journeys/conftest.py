@@ -60,6 +60,20 @@ async def live_mesh(
 
 
 @pytest.fixture
+def listening_mesh(live_mesh: MeshFactory) -> MeshFactory:
+    """Call as `live_mesh` for a mesh that runs, a process a site, with a sink at every site."""
+
+    async def make(*sites: str, **how: Any) -> LiveMesh:
+        mesh = await live_mesh(*sites, **how)
+        await mesh.listen()
+        mesh.start_each()
+        await mesh.running()
+        return mesh
+
+    return make
+
+
+@pytest.fixture
 async def load() -> AsyncIterator[LoadFactory]:
     """Call with (mesh, **settings) for load on it, which ends with the test."""
     made: list[Load] = []

@@ -23,12 +23,9 @@ MOST_GROWTH_MB, MOST_MB = 50.0, 150.0
     ids=["for seconds", "for a minute"],
 )
 async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(
-    live_mesh: MeshFactory, cut_s: int, per_second: int, forget: bool
+    listening_mesh: MeshFactory, cut_s: int, per_second: int, forget: bool
 ) -> None:
-    mesh = await live_mesh(*ENDS, wan=BOTH_WAYS, topology="complete")
-    await mesh.listen()
-    mesh.start_each()
-    await mesh.running()
+    mesh = await listening_mesh(*ENDS, wan=BOTH_WAYS, topology="complete")
     async with MemoryWatch(mesh) as memory:
         async with mesh.publishing(per_second, size=1024):
             await mesh.more_published(4 * per_second)
@@ -58,12 +55,9 @@ async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(
     ],
 )
 async def test_nothing_is_lost_or_repeated_when_a_receivers_queue_is_meddled_with(
-    live_mesh: MeshFactory, what: str, per_second: int
+    listening_mesh: MeshFactory, what: str, per_second: int
 ) -> None:
-    mesh = await live_mesh(*ENDS, wan=BOTH_WAYS, topology="complete")
-    await mesh.listen()
-    mesh.start_each()
-    await mesh.running()
+    mesh = await listening_mesh(*ENDS, wan=BOTH_WAYS, topology="complete")
     async with MemoryWatch(mesh) as memory, mesh.publishing(per_second, size=1024):
         await mesh.more_published(per_second)
         # Batches still go out and are logged; that they are is not heard.

@@ -45,19 +45,16 @@ def misbehave(line: Line, chance: random.Random) -> None:
     ("seed", "seconds"), [pytest.param(seed, 30, marks=pytest.mark.long) for seed in range(3)]
 )
 async def test_lines_that_misbehave_at_random_lose_and_repeat_nothing(
-    live_mesh: MeshFactory, seed: int, seconds: int
+    listening_mesh: MeshFactory, seed: int, seconds: int
 ) -> None:
     chance = random.Random(seed)
     # A link's ends meet at its receiver's broker, its sender's, or a third site's.
     links = [
         {"from": sender, "to": receiver, "dial": chance.choice(RING)} for sender, receiver in ROUND
     ]
-    mesh = await live_mesh(
+    mesh = await listening_mesh(
         *RING, topology="ring", both=True, links=links, wan=dict.fromkeys(ROUND, LAN)
     )
-    await mesh.listen()
-    mesh.start_each()
-    await mesh.running()
     lines = list(mesh.lines.values())
 
     async def go_wrong() -> None:

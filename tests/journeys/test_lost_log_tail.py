@@ -72,12 +72,9 @@ async def test_what_a_log_lost_comes_again_there_and_behind_it(
 
 @pytest.mark.long
 async def test_a_log_that_is_deleted_and_made_anew_fills_again_from_its_neighbours(
-    live_mesh: MeshFactory,
+    listening_mesh: MeshFactory,
 ) -> None:
-    mesh = await live_mesh(*TREE, topology="custom", links=LINKS)
-    await mesh.listen()
-    mesh.start_each()
-    await mesh.running()
+    mesh = await listening_mesh(*TREE, topology="custom", links=LINKS)
     await mesh.publish_everywhere(200)
     await mesh.until_told(delivered(dict.fromkeys(TREE, 3 * 200)), "all there")
     mesh.stop("sydney")

@@ -24,14 +24,11 @@ KIB, MIB = 1024, 1024 * 1024
     ],
 )
 async def test_a_slow_line_cut_in_mid_window_drains(
-    live_mesh: MeshFactory, condition: LineCondition, count: int, size: int, forget: bool
+    listening_mesh: MeshFactory, condition: LineCondition, count: int, size: int, forget: bool
 ) -> None:
     # A branch behind NAT: both ways go over its one line, where acks compete with batches.
     links = [{"from": "paris", "to": "tokyo", "both": True, "dial": "to"}]
-    mesh = await live_mesh(*PAIR, wan={PAIR: condition}, topology="custom", links=links)
-    await mesh.listen()
-    mesh.start_each()
-    await mesh.running()
+    mesh = await listening_mesh(*PAIR, wan={PAIR: condition}, topology="custom", links=links)
     line = mesh.lines[PAIR]
     await mesh.publish_everywhere(count, size=size)
     begin = line.statistics().outward.bytes_delivered

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.load import Load
 from tests.journeys.supervised_mesh import isthmus, node_record, supervised
 from tests.journeys.test_kills import RING, TWO_EXCHANGES
 from tests.waiting import until
@@ -39,22 +38,12 @@ async def stopped_by_itself(mesh: LiveMesh, site: str) -> int:
     return await asyncio.to_thread(mesh.processes[site].wait, 60)
 
 
-async def begun(mesh: LiveMesh, traffic: Load) -> None:
-    await mesh.running()
-    await traffic.declare()
-    traffic.consume()
-    traffic.begin()
-    await traffic.more(1500)
-
-
 @pytest.mark.parametrize("how", ["an older copy", pytest.param("deleted", marks=pytest.mark.long)])
 async def test_a_node_whose_state_is_lost_stops_and_is_mended(
-    live_mesh: MeshFactory, load: LoadFactory, how: str
+    loaded_mesh: LoadedMeshFactory, how: str
 ) -> None:
-    mesh = await live_mesh(*RING, **TWO_EXCHANGES)
-    mesh.start_each()
-    traffic = load(mesh)
-    await begun(mesh, traffic)
+    mesh, traffic = await loaded_mesh(*RING, **TWO_EXCHANGES)
+    await traffic.more(1500)
     state, copy = state_of(mesh, "tokyo"), mesh.folder / "copy"
     assert mesh.stop("tokyo") == 0
     if how != "deleted":
@@ -90,8 +79,10 @@ async def test_after_a_kill_and_a_deleted_folder_what_lies_past_the_mark_comes_f
 ) -> None:
     mesh = await live_mesh(*RING, **TWO_EXCHANGES)
     async with supervised(mesh) as supervisor:
+        await mesh.running()
         traffic = load(mesh)
-        await begun(mesh, traffic)
+        await traffic.start()
+        await traffic.more(1500)
         before = node_record(supervisor, "tokyo")
         # What the supervisor starts at once finds its folder gone.
         shutil.rmtree(state_of(mesh, "tokyo"))
