@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.batch import BatchHeader
+from relay.link_connection import Clock, LinkConnection
 from relay.link_receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
-from relay.link_sender_task import MOST_WAIT_S, Clock
-from relay.link_transport import Carried, LinkConnector, LinkEnd, LinkTransportError
+from relay.link_transport import Carried, LinkConnector, LinkEnd
 from relay.link_wire import Send
 from relay.log_writer import Appended, LogWriter
-from relay.retry import reconnect_delay_s
 from relay.site_log import LogRefused
 
 log = logging.getLogger(__name__)
@@ -35,46 +34,32 @@ class LinkReceiverTask:
     ) -> None:
         self.name = name
         self.machine = machine
-        self._connector = connector
+        self._connection = LinkConnection(f"{name}, receiving", connector, writer, clock, random)
         self._writer = writer
         self._quarantine = quarantine
         self._on_linked = on_linked
         self._linked: list[BatchHeader] = []
         self._clock = clock
-        self._random = random
-        self._end: LinkEnd | None = None
         self._closed: str | None = None
-        self._wake = asyncio.Event()
+        self._wake = self._connection.wake
         self._run_id = b""
 
     @property
     def blocked(self) -> bool:
         """The meeting broker takes no publishes on this end's connection at present."""
-        return self._end is not None and self._end.line.blocked
+        return self._connection.blocked
 
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
-        failures = 0
         try:
-            while True:
-                await self._writer.running()
-                try:
-                    self._end = await self._connector.connect()
-                except LinkTransportError as error:
-                    self._do(self.machine.disconnected(error.reason))
-                    await asyncio.sleep(reconnect_delay_s(failures, self._random))
-                    failures += 1
-                    continue
-                began = self._clock.now()
-                reason = await self._one_connection(self._end)
-                failures = 0 if self._clock.now() - began > 10 else failures + 1
-                log.info("link %s, receiving: %s", self.name, reason)
-                await asyncio.sleep(reconnect_delay_s(failures, self._random))
+            await self._connection.keep(self._one_connection, self._not_connected)
         finally:
             self._tell_linked()
             self._do(self.machine.closing())
-            if self._end is not None:
-                await self._end.close()
+            await self._connection.close()
+
+    async def _not_connected(self, reason: str) -> None:
+        self._do(self.machine.disconnected(reason))
 
     async def _one_connection(self, end: LinkEnd) -> str:
         machine, clock = self.machine, self._clock
@@ -87,13 +72,7 @@ class LinkReceiverTask:
                 self._wake.clear()
                 self._look_at_log()
                 self._do(machine.tick(clock.now(), clock.wall_ms()))
-                due = machine.wakeup()
-                wait = MOST_WAIT_S if due is None else min(MOST_WAIT_S, due - clock.now())
-                try:
-                    async with asyncio.timeout(max(0.0, wait)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await self._connection.nap(machine.wakeup())
         finally:
             await end.close()
         self._do(machine.disconnected(self._closed))
@@ -118,8 +97,7 @@ class LinkReceiverTask:
             match action:
                 case Send(frame):
                     self._tell_linked()  # before it is acknowledged
-                    if self._end is not None:
-                        self._end.send(frame)
+                    self._connection.send(frame)
                 case Append(header, data, session, number):
                     appending = self._writer.append_nowait(header, data)
                     appending.add_done_callback(

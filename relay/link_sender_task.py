@@ -14,10 +14,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from relay.batch import BatchHeader, LoggedBatch, Place
 from relay.gap import gap_reason
+from relay.link_connection import MOST_WAIT_S, Clock, LinkConnection
 from relay.link_lag import AppendTimes
 from relay.link_metrics import Lag
 from relay.link_position import LinkMemory
@@ -30,30 +30,16 @@ from relay.link_sender import (
     SenderAction,
     StopReading,
 )
-from relay.link_transport import Carried, LinkConnector, LinkEnd, LinkTransportError
+from relay.link_transport import Carried, LinkConnector, LinkEnd
 from relay.link_wire import Send
 from relay.log_reader import LogGap, LogReader, PlaceLost
 from relay.log_writer import LogWriter
-from relay.retry import reconnect_delay_s
 from relay.site_log import SiteLogError
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
-MOST_WAIT_S = 1.0
 UNDECIDED_POLL_S = 0.02
-
-
-class Clock(Protocol):
-    """Both clocks that a link needs."""
-
-    def now(self) -> float:
-        """Seconds, never going back."""
-        ...
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        ...
 
 
 class LinkSenderTask:
@@ -75,22 +61,20 @@ class LinkSenderTask:
         """`make_machine` is given the machine's `safe_place`. `on_gap` is called once."""
         self.name = name
         self.machine = make_machine(self._safe_place)
-        self._connector = connector
+        self._connection = LinkConnection(name, connector, writer, clock, random)
         self._writer = writer
         self._memory = memory
         self._times = times
         self._clock = clock
-        self._random = random
         self._is_undecided = is_undecided
         self._on_gap = on_gap
-        self._end: LinkEnd | None = None
         self._closed: str | None = None
         self._reader: LogReader | None = None
         self._sent_back = 0
         self._reading: asyncio.Task[list[LoggedBatch]] | None = None
         self._reading_for = 0
         self._undecided: list[LoggedBatch] = []
-        self._wake = asyncio.Event()
+        self._wake = self._connection.wake
         self._frames: list[Carried] = []
         self._nobody: list[bytes] = []
         self.gap = ""
@@ -106,29 +90,19 @@ class LinkSenderTask:
     @property
     def blocked(self) -> bool:
         """The meeting broker takes no publishes on this end's connection at present."""
-        return self._end is not None and self._end.line.blocked
+        return self._connection.blocked
 
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
-        failures = 0
         try:
-            while not self.gap:
-                await self._writer.running()
-                try:
-                    self._end = await self._connector.connect()
-                except LinkTransportError as error:
-                    await self._do(self.machine.disconnected(self._clock.now(), error.reason))
-                    await asyncio.sleep(reconnect_delay_s(failures, self._random))
-                    failures += 1
-                    continue
-                began = self._clock.now()
-                reason = await self._one_connection(self._end)
-                failures = 0 if self._clock.now() - began > 10 else failures + 1
-                log.info("link %s: %s", self.name, reason)
-                if not self.gap:
-                    await asyncio.sleep(reconnect_delay_s(failures, self._random))
+            await self._connection.keep(
+                self._one_connection, self._not_connected, lambda: not self.gap
+            )
         finally:
             await self._stop()
+
+    async def _not_connected(self, reason: str) -> None:
+        await self._do(self.machine.disconnected(self._clock.now(), reason))
 
     async def _one_connection(self, end: LinkEnd) -> str:
         """Until it is gone; why."""
@@ -143,7 +117,8 @@ class LinkSenderTask:
                 if self.gap:
                     self._closed = self.gap
                 elif self._closed is None and not self._frames and not self._nobody:
-                    await self._sleep()
+                    most_s = UNDECIDED_POLL_S if self._undecided else MOST_WAIT_S
+                    await self._connection.nap(machine.wakeup(), most_s)
             reason = self._closed
             await self._tell(lambda: machine.disconnected(clock.now(), reason))
         finally:
@@ -168,17 +143,6 @@ class LinkSenderTask:
         if self._was_sent_back():
             await self._do(self.machine.sent_back(self._clock.now()))
         await self._do(event())
-
-    async def _sleep(self) -> None:
-        due = self.machine.wakeup()
-        wait = MOST_WAIT_S if due is None else min(MOST_WAIT_S, max(0.0, due - self._clock.now()))
-        if self._undecided:
-            wait = min(wait, UNDECIDED_POLL_S)
-        try:
-            async with asyncio.timeout(wait):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -251,8 +215,7 @@ class LinkSenderTask:
         for action in actions:
             match action:
                 case Send(frame):
-                    if self._end is not None:
-                        self._end.send(frame)
+                    self._connection.send(frame)
                 case ReadFrom(place, session, reached):
                     await self._stop_reading()
                     name = f"link {self.name}"
@@ -264,16 +227,14 @@ class LinkSenderTask:
                 case Save(position, linked):
                     self._memory.save(position, linked)
                 case Disconnect(reason):
-                    if self._end is not None:
-                        self._end.abort(reason)
+                    self._connection.abort(reason)
                 case GaveUpOn(name, reason):
                     log.error("link %s: %s will never be taken: %s", self.name, name, reason)
 
     async def _stop(self) -> None:
         await self._tell(lambda: self.machine.stop(self._clock.now()))
         await self._stop_reading()
-        if self._end is not None:
-            await self._end.close()
+        await self._connection.close()
 
     # -- LinkListener ------------------------------------------------------------------------
 
