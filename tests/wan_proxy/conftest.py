@@ -20,7 +20,7 @@ def pytest_asyncio_loop_factories(
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "asyncio": asyncio.new_event_loop
     }
-    if item.path.name == "test_line.py":
+    if item.path.name.startswith("test_line"):
         factories["uvloop"] = uvloop.new_event_loop
     return factories
 

@@ -4,9 +4,11 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from tests.waiting import until
+from wan_proxy import LAN, Line, LineCondition, WanProxy
 
 DEADLINE_S = 20.0
 """Nothing here takes so long: it is for a machine that is busy with something else."""
@@ -97,6 +99,29 @@ class Client:
     async def leave(self) -> None:
         self._recording.cancel()
         self._side.writer.transport.abort()
+
+
+Connect = Callable[[int], Coroutine[Any, Any, Client]]
+"""The fixture `connect`: a client of that port, let go at the test's end."""
+
+
+async def open_line(
+    proxy: WanProxy, target: Target, condition: LineCondition | str = LAN, name: str = "paris"
+) -> Line:
+    return await proxy.open_line(name, "127.0.0.1", target.port, condition)
+
+
+async def linked(line: Line, target: Target, connect: Connect) -> tuple[Client, Accepted]:
+    """A client and its counterpart at the target, after a byte went each way."""
+    index = len(target.connections)
+    client = await connect(line.port)
+    client.write(b">")
+    accepted = await target.connection(index)
+    await eventually(lambda: accepted.received == b">", "first byte at the target")
+    accepted.writer.write(b"<")
+    await eventually(lambda: client.received == b"<", "first byte back")
+    accepted.received.clear()
+    return client, accepted
 
 
 def some_bytes(count: int) -> bytes:
