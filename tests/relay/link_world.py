@@ -6,24 +6,14 @@ the logs are lists. A crash drops a machine and keeps what its log and its memor
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
+from functools import partial
 
 from federation.mesh import ForwardingRule
-from relay.batch import (
-    EVERY_SITE,
-    BatchHeader,
-    BatchKind,
-    BatchName,
-    Entry,
-    LoggedBatch,
-    Place,
-    Series,
-)
-from relay.batch_format import read_header, seal
+from relay.batch import BatchHeader, BatchName
+from relay.batch_format import read_header
 from relay.forwarding import Forwarding
 from relay.link_position import LinkPosition
 from relay.link_receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
@@ -41,145 +31,12 @@ from relay.link_settings import MIB, LinkSettings
 from relay.link_transport import Carried, LinkTransportError
 from relay.link_wire import Send
 from relay.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
-from relay.name_set import NameSet
+from tests.relay.link_logs import PARIS, TOKYO, SourceLog, TargetLog
+from tests.relay.timed_calls import Alarm, VirtualTime
 
-PARIS, TOKYO = "paris", "tokyo"
 TO_TOKYO = Forwarding(
     ForwardingRule.RING, PARIS, TOKYO, frozenset({TOKYO}), frozenset({PARIS, TOKYO})
 )
-
-
-class VirtualTime:
-    """Calls in order of their time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._order = count()
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-
-    def call_later(self, delay: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._calls, (self.now + delay, next(self._order), call))
-
-    def run_until(self, limit: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run up to `limit`; stop earlier, and say so, when `done`."""
-        while True:
-            if done is not None and done():
-                return True
-            if not self._calls or self._calls[0][0] > limit:
-                self.now = max(self.now, limit)
-                return False
-            self.now, _, call = heapq.heappop(self._calls)
-            call()
-
-    @property
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + round(self.now * 1000)
-
-
-def make_batch(
-    sequence: int,
-    *,
-    size: int = 100,
-    incarnation: bytes = b"incarn-1",
-    path: Sequence[str] = (PARIS,),
-    destinations: tuple[str, ...] = EVERY_SITE,
-    kind: BatchKind = BatchKind.MESSAGES,
-    seed: int = 0,
-) -> tuple[BatchHeader, bytes]:
-    """A real batch of one message whose body cannot be compressed."""
-    body = random.Random(seed * 1_000_003 + sequence).randbytes(size)
-    series = Series(path[0], incarnation, "orders", 0, destinations)
-    header = BatchHeader(
-        kind, BatchName(series, sequence), sequence, (), "rev", 0, 0, sequence, 0, 1, 1, tuple(path)
-    )
-    return seal(header, [Entry(bytes(16), b"key", b"\0\0", body, 1)])
-
-
-class SourceLog:
-    """The sender's log: never loses anything here."""
-
-    def __init__(self) -> None:
-        self.batches: list[LoggedBatch] = []
-        self.on_append: Callable[[], None] = lambda: None
-        self._index: dict[BatchName, int] = {}
-
-    def append(self, header: BatchHeader, data: bytes) -> None:
-        self._index[header.name] = len(self.batches)
-        self.batches.append(LoggedBatch(Place(len(self.batches), header.name), header, data))
-        self.on_append()
-
-    def index_after(self, place: Place | None) -> int:
-        return 0 if place is None else self._index[place.name] + 1
-
-
-@dataclass
-class TargetLog:
-    """The receiver's log: confirms late, and may lose its tail."""
-
-    time: VirtualTime
-    confirm_s: float = 0.01
-    run_number: int = 0
-    log_number: int = 0
-    stuck: bool = False
-    confirmed: list[tuple[BatchName, bytes]] = field(default_factory=list)
-    names: NameSet = field(default_factory=NameSet)
-    in_flight: list[tuple[BatchName, bytes, list[Callable[[bool], None]]]] = field(
-        default_factory=list
-    )
-    open: bool = True
-
-    @property
-    def run(self) -> bytes:
-        return b"run%05d" % self.run_number
-
-    @property
-    def log_id(self) -> bytes:
-        return b"tokyo-log-%d" % self.log_number
-
-    def append(self, header: BatchHeader, data: bytes, told: Callable[[bool], None]) -> None:
-        name = header.name
-        if name in self.names:
-            self.time.call_later(0.0, lambda: told(True))
-            return
-        for waiting, _, tell in self.in_flight:
-            if waiting == name:
-                tell.append(told)
-                return
-        self.in_flight.append((name, data, [told]))
-        if not self.stuck:
-            run = self.run_number
-            self.time.call_later(self.confirm_s, lambda: self._confirm(run, name))
-
-    def _confirm(self, run: int, upto: BatchName) -> None:
-        if run != self.run_number or self.stuck:
-            return
-        while self.in_flight and upto not in self.names:
-            name, data, tell = self.in_flight.pop(0)
-            self.confirmed.append((name, data))
-            self.names.add(name)
-            for index, told in enumerate(tell):
-                told(index > 0)
-
-    def unstick(self) -> None:
-        self.stuck = False
-        if self.in_flight:
-            run, last = self.run_number, self.in_flight[-1][0]
-            self.time.call_later(self.confirm_s, lambda: self._confirm(run, last))
-
-    def reopen(self, rng: random.Random, lost: int, *, says_so: bool = True) -> None:
-        """A new connection: some of what was in flight may have landed, and the last `lost`
-        records are gone (`says_so`: the log gets a new ID for it).
-        """
-        landed = rng.randint(0, len(self.in_flight))
-        for name, data, _ in self.in_flight[:landed]:
-            self.confirmed.append((name, data))
-            self.names.add(name)
-        self.in_flight.clear()
-        for name, _ in self.confirmed[len(self.confirmed) - lost :] if lost else []:
-            self.names.discard(name)
-        del self.confirmed[len(self.confirmed) - lost :]
-        self.run_number += 1
-        self.log_number += bool(lost and says_so)
 
 
 class LinkWorld:
@@ -223,8 +80,8 @@ class LinkWorld:
         self._reading: int | None = None
         self._sender_life = 0
         self._receiver_life = 0
-        self._sender_timer: float | None = None
-        self._receiver_timer: float | None = None
+        self._sender_alarm = Alarm(self.time, self._tick_sender)
+        self._receiver_alarm = Alarm(self.time, self._tick_receiver)
 
     # Life of the two processes
 
@@ -295,20 +152,26 @@ class LinkWorld:
             self.time.call_later(1.0, lambda: life == self._sender_life and self._connect_sender())
             return
         self.sender_end = end
-        end.listen(_SenderEars(self, life))
+        end.listen(
+            _Ears(
+                partial(self._sender_heard, life),
+                partial(self._sender_returned, life),
+                partial(self._sender_closed, life),
+            )
+        )
         self._do_sender(sender.connected(self.time.now, end.line))
 
-    def sender_heard(self, life: int, frames: Sequence[Carried]) -> None:
+    def _sender_heard(self, life: int, frames: Sequence[Carried]) -> None:
         if life != self._sender_life or self.sender is None:
             return
         for sender, frame in frames:
             self._do_sender(self.sender.frame(sender, frame, self.time.now))
 
-    def sender_returned(self, life: int, head: bytes) -> None:
+    def _sender_returned(self, life: int, head: bytes) -> None:
         if life == self._sender_life and self.sender is not None:
             self._do_sender(self.sender.nobody(head, self.time.now))
 
-    def sender_closed(self, life: int, reason: str) -> None:
+    def _sender_closed(self, life: int, reason: str) -> None:
         if life != self._sender_life or self.sender is None:
             return
         self.sender_end = None
@@ -335,7 +198,7 @@ class LinkWorld:
                 self.given_up.append(action)
         self.check_position()
         self._pump()
-        self._arm_sender()
+        self._sender_alarm.set(self.sender.wakeup() if self.sender else None)
 
     def _pump(self) -> None:
         sender = self.sender
@@ -368,30 +231,19 @@ class LinkWorld:
                 )
             self._do_sender(actions)
 
-    def _arm_sender(self) -> None:
-        if self.sender is None:
-            return
-        due = self.sender.wakeup()
-        if due is None or (self._sender_timer is not None and self._sender_timer <= due):
-            return
-        self._sender_timer = due
-        self.time.call_later(max(0.0, due - self.time.now), lambda: self._tick_sender(due))
-
-    def _tick_sender(self, due: float) -> None:
-        if self._sender_timer == due:
-            self._sender_timer = None
+    def _tick_sender(self) -> None:
         if self.sender is None or self.sender_paused:
             return
         if self.sender_end is not None and self.sender.phase is not SenderPhase.DISCONNECTED:
             line = self.sender_end.line
             self._do_sender(self.sender.tick(self.time.now, self.time.wall_ms, line))
-        self._arm_sender()
+        self._sender_alarm.set(self.sender.wakeup())
 
     def resume_sender(self) -> None:
         self.sender_paused = False
         if self.sender_end is not None:
             self.sender_end.resume()
-        self._tick_sender(self.time.now)
+        self._tick_sender()
 
     # Receiver
 
@@ -407,17 +259,23 @@ class LinkWorld:
             )
             return
         self.receiver_end = end
-        end.listen(_ReceiverEars(self, life))
+        end.listen(
+            _Ears(
+                partial(self._receiver_heard, life),
+                lambda head: None,
+                partial(self._receiver_closed, life),
+            )
+        )
         self._do_receiver(receiver.connected(self.time.now))
 
-    def receiver_heard(self, life: int, frames: Sequence[Carried]) -> None:
+    def _receiver_heard(self, life: int, frames: Sequence[Carried]) -> None:
         for sender, frame in frames:
             if life != self._receiver_life or self.receiver is None:
                 return
             actions = self.receiver.frame(sender, frame, self.time.now, self.time.wall_ms)
             self._do_receiver(actions)
 
-    def receiver_closed(self, life: int, reason: str) -> None:
+    def _receiver_closed(self, life: int, reason: str) -> None:
         if life != self._receiver_life or self.receiver is None:
             return
         self.receiver_end = None
@@ -434,7 +292,7 @@ class LinkWorld:
             else:
                 assert isinstance(action, Quarantine)
                 self.quarantined.append(action.reason)
-        self._arm_receiver()
+        self._receiver_alarm.set(self.receiver.wakeup() if self.receiver else None)
 
     def _append(self, action: Append) -> None:
         life = self._receiver_life
@@ -449,26 +307,13 @@ class LinkWorld:
 
         self.target.append(action.header, action.data, told)
 
-    def _arm_receiver(self) -> None:
-        if self.receiver is None:
-            return
-        due = self.receiver.wakeup()
-        if due is None or (self._receiver_timer is not None and self._receiver_timer <= due):
-            return
-        self._receiver_timer = due
-        self.time.call_later(max(0.0, due - self.time.now), lambda: self._tick_receiver(due))
-
-    def _tick_receiver(self, due: float) -> None:
-        if self._receiver_timer == due:
-            self._receiver_timer = None
+    def _tick_receiver(self) -> None:
         if self.receiver is None:
             return
         if self.receiver_end is not None and self.receiver_end.paused:
-            self._receiver_timer = self.time.now + 0.5
-            self.time.call_later(0.5, lambda: self._tick_receiver(self._receiver_timer or 0.0))
+            self._receiver_alarm.set(self.time.now + 0.5)
             return
         self._do_receiver(self.receiver.tick(self.time.now, self.time.wall_ms))
-        self._arm_receiver()
 
     # What must hold
 
@@ -533,29 +378,10 @@ class LinkWorld:
             assert header.path[-2:] == (PARIS, TOKYO)
 
 
-class _SenderEars:
-    def __init__(self, world: LinkWorld, life: int) -> None:
-        self._world, self._life = world, life
+@dataclass(frozen=True, slots=True)
+class _Ears:
+    """What one end hears, told to the life of the process that it belongs to."""
 
-    def on_frames(self, frames: Sequence[Carried]) -> None:
-        self._world.sender_heard(self._life, frames)
-
-    def on_nobody(self, head: bytes) -> None:
-        self._world.sender_returned(self._life, head)
-
-    def on_closed(self, reason: str) -> None:
-        self._world.sender_closed(self._life, reason)
-
-
-class _ReceiverEars:
-    def __init__(self, world: LinkWorld, life: int) -> None:
-        self._world, self._life = world, life
-
-    def on_frames(self, frames: Sequence[Carried]) -> None:
-        self._world.receiver_heard(self._life, frames)
-
-    def on_nobody(self, head: bytes) -> None:
-        return
-
-    def on_closed(self, reason: str) -> None:
-        self._world.receiver_closed(self._life, reason)
+    on_frames: Callable[[Sequence[Carried]], None]
+    on_nobody: Callable[[bytes], None]
+    on_closed: Callable[[str], None]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from relay.link_settings import KIB, LinkSettings
-from tests.relay.link_world import LinkWorld, make_batch
+from tests.relay.link_logs import make_batch
+from tests.relay.link_world import LinkWorld
 
 SMALL = LinkSettings(window_bytes=64 * KIB, ack_batches=8, ack_bytes=16 * KIB)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.relay.link_world import LinkWorld, make_batch
+from tests.relay.link_logs import make_batch
+from tests.relay.link_world import LinkWorld
 
 
 def filled(world: LinkWorld, count: int, size: int = 1000) -> LinkWorld:
