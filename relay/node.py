@@ -55,8 +55,8 @@ from relay.node_state import (
     StateVerdict,
     judge_state,
 )
-from relay.packer import PackerParts
 from relay.packer_loop import PackerLoop
+from relay.packer_parts import PackerParts
 from relay.packer_settings import PackerSettings, packed_exchanges
 from relay.quarantine import quarantined_bytes
 from relay.rabbit_egress import RabbitEgress, connect_egress

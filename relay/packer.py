@@ -6,6 +6,10 @@ so; write the record; only then ask for messages. An incarnation ends with its e
 its connection to the log, or a stop; `packer_loop` makes the next.
 
 Messages are acknowledged when the log has confirmed their batch and the record says so.
+
+What it reads back is `packer_past`'s, what it appends `packer_outbox`'s. The rest is one piece:
+every step and timer asks before it acts whether the incarnation has ended or the lock may be
+another's, and writes the one record.
 """
 
 from __future__ import annotations
@@ -13,104 +17,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from relay.batch import (
-    EVERY_SITE,
-    BatchHeader,
-    BatchKind,
-    BatchName,
-    Entry,
-    Fragment,
-    LoggedBatch,
-    Place,
-    Predecessor,
-    Series,
-)
-from relay.batch_format import BadBatch, seal
-from relay.egress import (
-    Egress,
-    EgressClosed,
-    EgressError,
-    EgressQueue,
-    QueueMissing,
-)
-from relay.flow_packer import FlowPacker, Parcel
-from relay.fragments import FragmentMismatch, split
-from relay.incarnation import OwnHistory, VoidTable, is_mark
+from relay.batch import Predecessor
+from relay.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
+from relay.flow_packer import FlowPacker
 from relay.intake import Intake
 from relay.lease import Lease
-from relay.log_writer import Appended, LogRun
-from relay.logged_tail import LoggedTail, TailSearch
+from relay.log_writer import LogRun
 from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
-from relay.packer_record import Acked, PackedBatch, PackedLedger, PackerRecord
+from relay.packer_outbox import Confirmed, PackerOutbox
+from relay.packer_parts import IncarnationEnded, PackerMemory, PackerParts
+from relay.packer_past import PackerPast, read_past
+from relay.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packer_settings import PackedExchange, PackerSettings
-from relay.returned_prefix import ReturnedPrefix
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
-
-
-class PackerLog(Protocol):
-    """What a packer needs of its site's log: `log_writer.LogWriter` is it."""
-
-    @property
-    def run(self) -> LogRun | None:
-        """The present connection, checked; after another one, what was in flight is in doubt."""
-        ...
-
-    @property
-    def checked(self) -> Place | None:
-        """A place that stands in the log: what is appended from now on comes later."""
-        ...
-
-    async def running(self) -> LogRun:
-        """Wait for a connection that has been checked. Raises LogClosed once closed for good."""
-        ...
-
-    def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
-        """Append; the order of the calls is the order in the log. LogClosed: in doubt."""
-        ...
-
-    def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
-        """What stands from that offset on up to what is the end when reading begins."""
-        ...
-
-
-class IncarnationEnded(Exception):
-    """This incarnation can go no further, for this reason; the next one can."""
-
-
-@dataclass(slots=True)
-class PackerMemory:
-    """What a process carries from one incarnation to the next; at its start, from the record."""
-
-    record: PackerRecord | None = None
-    same_process: bool = False
-    """Whether `record` is this process's own: then all of it is true."""
-    confirmed: Predecessor | None = None
-    """The last batch that the log confirmed to this process; the record may be behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackerParts:
-    """What a packer works with. `former_gone`: does the broker list no channel of an earlier
-    holder of the lock any more? Time and chance are handed in.
-    """
-
-    connect: Callable[[], Awaitable[Egress]]
-    log: PackerLog
-    ledger: PackedLedger
-    voids: VoidTable
-    now_ms: Callable[[], int]
-    random_bytes: Callable[[int], bytes]
-    former_gone: Callable[[], Awaitable[bool]]
-    boot: str
 
 
 @dataclass(slots=True)
@@ -154,22 +82,18 @@ class Packer:
         self._queues: dict[str, EgressQueue] = {}
         self._answered: set[str] = set()  # exchanges whose queue is there, or known to be missing
         self._run: LogRun | None = None
-        self._predecessors: tuple[Predecessor, ...] = ()
-        self._next_whole = 0
+        self._outbox = PackerOutbox(
+            settings,
+            self.incarnation,
+            parts.log,
+            self._may_not_append,
+            self._on_confirmed,
+            lambda reason: self._end(f"log: {reason}"),
+        )
         self._confirmed_whole = -1
-        self._total_messages = 0
-        self._total_bytes = 0
-        self._unconfirmed_bytes = 0
-        self._outbox: deque[Parcel] = deque()
-        self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
-        self._next_piece: tuple[Fragment, Entry] | None = None
-        self._in_flight = 0
         self._packed: list[PackedBatch] = []
         self._acked: dict[str, Acked] = {}
-        self._order: dict[bytes, int] = {}  # incarnations in the order in which the log has them
-        self._tail = LoggedTail()  # of what the log had when this incarnation began
-        self._trusted = False
-        self._lost_tail = False
+        self._past = PackerPast()
         self._samples: deque[_Sample] = deque()
         self._read_from = (0, -1)
         self._linger: asyncio.TimerHandle | None = None
@@ -258,114 +182,27 @@ class Packer:
             {} if last is None else {last.incarnation: last.end},
         )
         await self._append_mark()
-        history = await self._read_back(record, last)
-        self._predecessors = history.predecessors()
         run = self._run
         assert run is not None
-        self._lost_tail = history.lost_its_tail() or (
-            record is not None and record.log_id != run.log_id
+        past = await read_past(
+            self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
         )
-        self._trusted = self._may_trust(record, history)
-        self._carry_over_acked(record, history)
+        self._past = past
+        self._read_from = past.read_from
+        self._acked = dict(past.acked)
+        self._outbox.predecessors = past.predecessors
+        self._status.exchanges.update(past.unreadable)
         await self._append_mark()
-        self._parts.voids.decided(self._predecessors)
+        self._parts.voids.decided(past.predecessors)
         self._write_record(())
         self._on_decided()
 
     async def _append_mark(self) -> None:
         """The mark, and after it the statement: the same, with what is known by then."""
-        series = Series(self._settings.cluster_id, self.incarnation, "", 0, EVERY_SITE)
-        now = self._parts.now_ms()
-        header = self._header(BatchKind.MARK, BatchName(series, self._next_whole), now, now)
-        header, data = seal(header, ())
-        self._next_whole += 1
-        await self._append(header, data)
-        self._confirmed_whole = header.incarnation_sequence
+        if self._may_not_append():
+            raise IncarnationEnded(self._ended.result())
+        self._confirmed_whole = await self._outbox.append_mark(self._parts.now_ms())
         self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
-
-    async def _read_back(self, record: PackerRecord | None, last: Predecessor | None) -> OwnHistory:
-        """What the log shows from where anything may still be unacknowledged up to our mark.
-
-        Read twice, see `logged_tail`.
-        """
-        read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
-        checked = self._parts.log.checked
-        # A log that has lost its tail may end before the place, and use its offsets again.
-        read_from = min(read_from, 0 if checked is None else checked.offset)
-        self._read_from = (read_from, -1)
-        history = OwnHistory(self._settings.cluster_id, last, read_after)
-        search = TailSearch()
-        async for batch in self._own_batches(read_from):
-            history.take(batch.header)
-            search.take(batch.place.offset, batch.header)
-        needed = search.first_needed(history.counts)
-        if needed:
-            async for batch in self._own_batches(min(needed.values())):
-                header = batch.header
-                series = header.name.series
-                if batch.place.offset >= needed.get(series.flow, batch.place.offset + 1) and (
-                    history.counts(series.incarnation, header.incarnation_sequence)
-                ):
-                    self._remember(batch)
-        return history
-
-    async def _own_batches(self, from_offset: int) -> AsyncIterator[LoggedBatch]:
-        """This site's own batches before our mark."""
-        async for batches in self._parts.log.read_to_end(from_offset):
-            for batch in batches:
-                if is_mark(batch.header, self.incarnation):
-                    return
-                if batch.header.name.series.origin == self._settings.cluster_id:
-                    yield batch
-        raise IncarnationEnded("the log was read to its end and does not show the mark")
-
-    def _remember(self, batch: LoggedBatch) -> None:
-        try:
-            self._tail.add(batch.header, batch.data)
-        except (BadBatch, FragmentMismatch) as error:
-            # Quarantined by who delivers; here it only means that its messages, should they come
-            # back, are taken for new.
-            exchange = batch.header.name.series.exchange
-            self._status.exchanges[exchange] = f"{batch.header.name}: {error}"
-
-    def _may_trust(self, record: PackerRecord | None, history: OwnHistory) -> bool:
-        """Whether what the record does not mention was certainly never acknowledged."""
-        if record is None or self._lost_tail:
-            return False
-        if not self._memory.same_process and record.boot != self._parts.boot:
-            return False
-        # A run that packed without writing here means that the record was put back.
-        later = history.order
-        if record.incarnation in later:
-            later = later[later.index(record.incarnation) + 1 :]
-        return not any(history.packed_anything(incarnation) for incarnation in later)
-
-    def _carry_over_acked(self, record: PackerRecord | None, history: OwnHistory) -> None:
-        tail = self._tail
-        if self._trusted and record is not None:
-            self._acked = dict(record.acked)
-        else:
-            for flow in tail.flows:
-                name = tail.last_name(flow)
-                if name is not None:
-                    self._acked[flow.exchange] = Acked(name.series.incarnation, name.sequence)
-        self._order = {one: number for number, one in enumerate(history.order)}
-
-    def _returned_prefix(self, exchange: PackedExchange) -> ReturnedPrefix:
-        flow = exchange.flow(self._settings.cluster_id)
-        acked = self._acked.get(exchange.name)
-        order = self._order
-
-        def may_be_acked(name: BatchName) -> bool:
-            if acked is None:
-                return False
-            if name.series.incarnation == acked.incarnation:
-                return name.sequence <= acked.sequence
-            # One that is not in the order is older than all that was read.
-            return order.get(name.series.incarnation, -1) < order.get(acked.incarnation, -1)
-
-        surely = self._tail.after(flow, may_be_acked) if self._trusted else 0
-        return ReturnedPrefix(self._tail.entries(flow), surely, log_lost_tail=self._lost_tail)
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -404,8 +241,10 @@ class Packer:
                 self._parts.random_bytes,
                 comes_round=exchange.comes_round,
             ),
-            self._returned_prefix(exchange),
-            self._outbox.append,
+            self._past.returned_prefix(
+                exchange.flow(self._settings.cluster_id), self._acked.get(exchange.name)
+            ),
+            self._outbox.add,
             self._parts.now_ms,
             self._metrics,
         )
@@ -417,8 +256,7 @@ class Packer:
         flow.take(messages)
         if self._metrics.doubtful != doubtful:
             self._say_doubtful(flow, self._metrics.doubtful - doubtful)
-        if self._outbox:
-            self._pump()
+        self._outbox.pump()
         if flow.has_open_batch and self._linger is None:
             self._linger = self._loop.call_later(self._settings.linger_ms / 1000, self._seal_all)
         if flow.undecided:
@@ -450,7 +288,7 @@ class Packer:
             self._settings.cluster_id,
             flow.exchange.name,
             count,
-            ", which lost its tail" if self._lost_tail else "",
+            ", which lost its tail" if self._past.lost_tail else "",
         )
 
     def _watch_memory(self) -> None:
@@ -476,29 +314,7 @@ class Packer:
         self._linger = None
         for flow in self._flows.values():
             flow.seal()
-        self._pump()
-
-    def _pump(self) -> None:
-        """Append what is sealed, as far as the log may have unconfirmed."""
-        while self._outbox and self._unconfirmed_bytes < self._settings.unconfirmed_bytes:
-            if self._may_not_append():
-                return
-            parcel = self._outbox[0]
-            if not parcel.big:
-                self._outbox.popleft()
-                self._append_parcel(parcel, parcel.entries, None, last=True)
-                continue
-            if self._pieces is None:
-                self._pieces = split(parcel.entries[0])
-                self._next_piece = next(self._pieces)
-            assert self._next_piece is not None
-            fragment, entry = self._next_piece
-            self._next_piece = next(self._pieces, None)
-            last = self._next_piece is None
-            if last:
-                self._pieces = None
-                self._outbox.popleft()
-            self._append_parcel(parcel, [entry], fragment, last=last)
+        self._outbox.pump()
 
     def _may_not_append(self) -> bool:
         lapsed = self._lease.lapsed(self._loop.time())
@@ -508,94 +324,21 @@ class Packer:
             self._end("the connection to the log is a new one")
         return self._ended.done()
 
-    def _append_parcel(
-        self, parcel: Parcel, entries: list[Entry], fragment: Fragment | None, *, last: bool
-    ) -> None:
-        flow = parcel.flow
-        series = flow.exchange.series(self._settings.cluster_id, self.incarnation)
-        header = self._header(
-            BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT,
-            BatchName(series, flow.next_sequence),
-            entries[0].published_ms,
-            entries[-1].published_ms,
-            fragment,
-            # `seal` adds the entries; a message in pieces counts with its last one.
-            self._total_messages if last else self._total_messages - 1,
-        )
-        header, data = seal(header, entries)
-        self._total_messages = header.total_messages
-        self._total_bytes = header.total_bytes
-        if last:
-            parcel.stretch.sequence = flow.next_sequence
-            parcel.stretch.whole_sequence = self._next_whole
-        flow.next_sequence += 1
-        self._next_whole += 1
-        self._unconfirmed_bytes += len(data)
-        self._in_flight += 1
-        confirmed = self._parts.log.append_nowait(header, data)
-        confirmed.add_done_callback(
-            lambda done: self._on_confirmed(done, header, data, entries, parcel if last else None)
-        )
-
-    def _on_confirmed(
-        self,
-        done: asyncio.Future[Any],
-        header: BatchHeader,
-        data: bytes,
-        entries: list[Entry],
-        parcel: Parcel | None,
-    ) -> None:
-        self._unconfirmed_bytes -= len(data)
-        self._in_flight -= 1
-        error = None if done.cancelled() else done.exception()
-        if done.cancelled() or error is not None:
-            self._end(f"log: {error or 'the append was cancelled'}")
-            return
+    def _on_confirmed(self, done: Confirmed) -> None:
         if self._ended.done():
             return  # Logged, and not acknowledged: it comes back and is recognised.
+        header, parcel = done.header, done.parcel
         self._confirmed_whole = header.incarnation_sequence
         self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
-        self._packed.append(PackedBatch(header, entries))
+        self._packed.append(PackedBatch(header, done.entries))
         self._metrics.batches += 1
-        self._metrics.batch_bytes += len(data)
+        self._metrics.batch_bytes += done.size
         self._metrics.bytes += header.byte_count
         if parcel is not None:
             self._metrics.messages += len(parcel.entries)
             parcel.stretch.confirmed_at = self._loop.time()
             parcel.flow.in_hand_bytes -= parcel.size
         self._settle_soon()
-
-    async def _append(self, header: BatchHeader, data: bytes) -> None:
-        if self._may_not_append():
-            raise IncarnationEnded(self._ended.result())
-        await self._parts.log.append_nowait(header, data)
-
-    def _header(
-        self,
-        kind: BatchKind,
-        name: BatchName,
-        first_ms: int,
-        last_ms: int,
-        fragment: Fragment | None = None,
-        total_messages: int = 0,
-    ) -> BatchHeader:
-        """A header whose counts are still to be added by `seal`."""
-        settings = self._settings
-        return BatchHeader(
-            kind,
-            name,
-            self._next_whole,
-            self._predecessors,
-            settings.revision,
-            0,
-            0,
-            total_messages,
-            self._total_bytes,
-            first_ms,
-            last_ms,
-            (settings.cluster_id,),
-            fragment,
-        )
 
     # --- acknowledging ------------------------------------------------------------------------
 
@@ -620,9 +363,9 @@ class Packer:
             # Not written, so not acknowledged; what it was is in the reason.
             self._end(f"ledger: {error!r}")
             return
-        self._pump()
+        self._outbox.pump()
         self._watch_memory()
-        if not self._in_flight and not self._outbox:
+        if self._outbox.is_empty:
             self._drained.set()
 
     def _acknowledge(self, *, release: bool) -> None:
@@ -653,7 +396,7 @@ class Packer:
         if sequence >= 0:
             self._acked[name] = Acked(self.incarnation, sequence)
         elif flow.recognised:
-            last = self._tail.last_name(flow.exchange.flow(self._settings.cluster_id))
+            last = self._past.tail.last_name(flow.exchange.flow(self._settings.cluster_id))
             if last is not None:
                 self._acked[name] = Acked(last.series.incarnation, last.sequence)
 
@@ -689,7 +432,7 @@ class Packer:
             self._lease.tick(now, egress.bytes_heard, listening=not self._paused)
             checked = self._parts.log.checked
             if checked is not None and len(self._answered) == len(self._settings.exchanges):
-                self._samples.append(_Sample(now, checked.offset, self._next_whole - 1))
+                self._samples.append(_Sample(now, checked.offset, self._outbox.next_whole - 1))
             if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
                 blocked = egress.blocked
                 self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
@@ -703,7 +446,7 @@ class Packer:
             for flow in self._flows.values()
             if (whole := flow.acks.oldest_whole_sequence) is not None
         ]
-        limit = min(oldest, default=self._next_whole)
+        limit = min(oldest, default=self._outbox.next_whole)
         settled = self._loop.time() - SETTLED_S
         if any(flow.undecided for flow in self._flows.values()):
             return

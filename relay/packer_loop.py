@@ -10,8 +10,9 @@ import asyncio
 import random
 
 from relay.egress import EgressError
-from relay.packer import IncarnationEnded, Packer, PackerMemory, PackerParts
+from relay.packer import Packer
 from relay.packer_metrics import PackerMetrics, PackerState, PackerStatus
+from relay.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packer_record import PackerRecord
 from relay.packer_settings import PackerSettings
 from relay.site_log import SiteLogError

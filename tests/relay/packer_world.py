@@ -20,8 +20,8 @@ from relay.incarnation import VoidTable
 from relay.log_writer import LogEvents, LogWriter
 from relay.memory_egress import MemoryEgressBroker
 from relay.memory_log import MemoryStream
-from relay.packer import PackerParts
 from relay.packer_loop import PackerLoop
+from relay.packer_parts import PackerParts
 from relay.packer_record import MemoryPackedLedger, PackedBatch
 from relay.packer_settings import PackedExchange, PackerSettings
 from tests.waiting import until
