@@ -21,6 +21,11 @@ _Frame = TypeVar("_Frame")
 Script = Callable[["Client"], Awaitable[None]]
 
 
+async def forever() -> None:
+    """For a peer that says nothing more and keeps the socket."""
+    await asyncio.get_running_loop().create_future()
+
+
 class Client:
     """The other end of one connection, as the fake broker sees it."""
 

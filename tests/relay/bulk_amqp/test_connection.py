@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import pytest
-import uvloop
 from pamqp import commands
 
 from relay.bulk_amqp import (
-    AuthenticationFailed,
-    CallbackFailed,
     ChannelClosed,
     ConnectionClosed,
     ConnectionFailed,
     ConnectionLost,
     Consumer,
-    Delivery,
     Misuse,
     Outcome,
     PeerSilent,
@@ -27,139 +22,15 @@ from relay.bulk_amqp import (
 )
 from tests.conftest import Eventually
 from tests.relay.bulk_amqp import wire
-from tests.relay.bulk_amqp.fake_broker import Client, fake_broker
+from tests.relay.bulk_amqp.fake_broker import Client, fake_broker, forever
 
 PLAIN = b"\x10\x00\x02"
-
-# The hook that is to replace the fixture below reaches beyond one file.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Overriding the .event_loop_policy:DeprecationWarning"
-)
-
-
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Every test here runs on both loops: their transports differ."""
-    return (
-        uvloop.EventLoopPolicy() if request.param == "uvloop" else asyncio.DefaultEventLoopPolicy()
-    )
 
 
 @pytest.fixture
 def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ticks of 50 ms at a heartbeat of 1 s; test_heartbeat.py has the arithmetic."""
     monkeypatch.setattr("relay.bulk_amqp.connection.TICKS_PER_HEARTBEAT", 20)
-
-
-async def forever() -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-async def test_a_login_agrees_on_the_smaller_of_both_limits() -> None:
-    seen: list[Client] = []
-
-    async def script(client: Client) -> None:
-        await client.log_in(heartbeat=60, frame_max=8192)
-        seen.append(client)
-        await forever()
-
-    async with fake_broker(script) as uri:
-        connection = await connect(uri, heartbeat=7, frame_max=131072)
-        assert (connection.heartbeat, connection.frame_max) == (7, 8192)
-        assert (seen[0].tune.heartbeat, seen[0].tune.frame_max) == (7, 8192)
-        assert seen[0].tune.channel_max == 100
-
-
-async def greeted_with(data: bytes, client: Client) -> None:
-    await client.reader.readexactly(8)
-    client.writer.write(data)
-    await client.reader.read()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"AMQP\x00\x00\x09\x01",
-        wire.method(0, commands.Connection.Tune(1, 4096, 1)),
-        wire.method(0, commands.Connection.Start(mechanisms="EXTERNAL", server_properties={})),
-        wire.method(1, commands.Channel.CloseOk()),
-    ],
-)
-async def test_a_peer_that_does_not_speak_as_a_broker_should_fails_the_login(data: bytes) -> None:
-    async with fake_broker(lambda client: greeted_with(data, client)) as uri:
-        with pytest.raises(ConnectionFailed, match=r"amqp://user@127\.0\.0\.1"):
-            await connect(uri, timeout=5)
-
-
-async def test_a_peer_that_hangs_up_during_the_login_fails_it() -> None:
-    async def script(client: Client) -> None:
-        await client.greet()
-        await client.expect(commands.Connection.StartOk)
-
-    async with fake_broker(script) as uri:
-        with pytest.raises(ConnectionFailed) as failed:
-            await connect(uri, timeout=5)
-    assert "secret" not in str(failed.value)
-
-
-async def test_a_peer_that_never_answers_fails_the_login_in_time(eventually: Eventually) -> None:
-    left = asyncio.Event()
-
-    async def script(client: Client) -> None:
-        await client.greet()
-        await client.expect(commands.Connection.StartOk)
-        assert await client.reader.read() == b""
-        left.set()
-
-    async with fake_broker(script) as uri:
-        with pytest.raises(ConnectionFailed, match=r"did not answer within 0\.2 s"):
-            await connect(uri, timeout=0.2)
-        await asyncio.wait_for(left.wait(), 5)
-
-
-async def test_a_login_that_is_cancelled_leaves_no_socket_behind() -> None:
-    greeted, left = asyncio.Event(), asyncio.Event()
-
-    async def script(client: Client) -> None:
-        await client.greet()
-        await client.expect(commands.Connection.StartOk)
-        greeted.set()
-        assert await client.reader.read() == b""
-        left.set()
-
-    async with fake_broker(script) as uri:
-        login = asyncio.ensure_future(connect(uri))
-        await asyncio.wait_for(greeted.wait(), 5)
-        login.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await login
-        await asyncio.wait_for(left.wait(), 5)
-
-
-async def test_nobody_there_is_a_failed_connection() -> None:
-    async with fake_broker(lambda client: forever()) as uri:
-        pass
-    with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        await connect(uri, timeout=5)
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [(403, AuthenticationFailed), (530, AuthenticationFailed), (541, ConnectionFailed)],
-)
-async def test_a_refusal_during_the_login_says_why(code: int, error: type[Exception]) -> None:
-    async def script(client: Client) -> None:
-        await client.greet()
-        await client.expect(commands.Connection.StartOk)
-        client.send(0, commands.Connection.Close(code, "REFUSED", 0, 0))
-        await client.expect(commands.Connection.CloseOk)
-
-    async with fake_broker(script) as uri:
-        with pytest.raises(error, match="REFUSED") as refused:
-            await connect(uri, timeout=5)
-    assert type(refused.value) is error
-    assert refused.value.code == code  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("quick_ticks")
@@ -349,97 +220,6 @@ async def test_a_writer_that_waits_hears_that_the_connection_broke() -> None:
             await asyncio.wait_for(waiting, 5)
 
 
-async def delivering(client: Client, count: int) -> None:
-    """Serve one consumer ``count`` messages as soon as it asks."""
-    await client.log_in()
-    await client.open_channel()
-    await client.expect(commands.Basic.Qos)
-    client.send(1, commands.Basic.QosOk())
-    asked = await client.expect(commands.Basic.Consume)
-    client.send(1, commands.Basic.ConsumeOk(asked.consumer_tag))
-    for tag in range(1, count + 1):
-        message = (tag, False, "e", b"k", PLAIN, b"body")
-        client.writer.write(wire.delivery(1, asked.consumer_tag, message))
-
-
-async def test_a_callback_that_raises_closes_the_connection_and_is_named() -> None:
-    ended: list[Exception] = []
-
-    def on_deliveries(deliveries: list[Delivery]) -> None:
-        raise ZeroDivisionError("no")
-
-    async def script(client: Client) -> None:
-        await delivering(client, 1)
-        await client.reader.read()
-
-    async with fake_broker(script) as uri:
-        connection = await connect(uri)
-        channel = await connection.channel()
-        consumer = Consumer(channel, "q", on_deliveries, on_ended=ended.append)
-        starting = asyncio.ensure_future(consumer.start())
-        reason = await asyncio.wait_for(connection.wait_closed(), 5)
-        await asyncio.gather(starting, return_exceptions=True)
-        assert isinstance(reason, CallbackFailed)
-        assert isinstance(reason.__cause__, ZeroDivisionError)
-        assert ended == [reason]
-
-
-async def test_a_callback_that_raises_while_all_ends_is_reported_to_the_loop() -> None:
-    told: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-
-    async def script(client: Client) -> None:
-        await delivering(client, 0)
-
-    def on_ended(reason: Exception) -> None:
-        raise ZeroDivisionError("no")
-
-    async with fake_broker(script) as uri:
-        connection = await connect(uri)
-        consumer = Consumer(await connection.channel(), "q", lambda _: None, on_ended=on_ended)
-        await asyncio.gather(consumer.start(), return_exceptions=True)
-        await asyncio.wait_for(connection.wait_closed(), 5)
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
-
-
-async def test_tags_are_settled_in_order_or_not_at_all(eventually: Eventually) -> None:
-    got: list[Delivery] = []
-    settled: list[tuple[str, int, bool]] = []
-
-    async def script(client: Client) -> None:
-        await delivering(client, 10)
-        while True:
-            _, frame = await client.next_frame()
-            settled.append((frame.name, frame.delivery_tag, frame.multiple))  # type: ignore[attr-defined]
-
-    async with fake_broker(script) as uri:
-        connection = await connect(uri)
-        consumer = Consumer(await connection.channel(), "q", got.extend)
-        with pytest.raises(Misuse):
-            consumer.ack(1)
-        await consumer.start()
-        await eventually(lambda: len(got) == 10, "ten deliveries")
-        consumer.ack(4)
-        consumer.nack(7, requeue=True)
-        consumer.ack(6, multiple=False)
-        for tag in (4, 3, 7, 6, 11, 0):
-            with pytest.raises(Misuse, match=f"delivery tag {tag} cannot be settled"):
-                consumer.ack(tag)
-        consumer.ack(5, multiple=False)
-        assert consumer.settled_up_to == 7
-        consumer.ack(10)
-        assert consumer.settled_up_to == 10
-        await eventually(lambda: len(settled) == 5, "five settlements")
-        assert settled == [
-            ("Basic.Ack", 4, True),
-            ("Basic.Nack", 7, False),
-            ("Basic.Ack", 6, False),
-            ("Basic.Ack", 5, False),
-            ("Basic.Ack", 10, True),
-        ]
-        assert connection.close_reason is None
-
-
 async def test_frames_for_nobody_close_the_connection() -> None:
     for data in (
         wire.method(9, commands.Basic.Ack(1)),
@@ -530,18 +310,3 @@ async def test_when_all_channels_are_in_use_the_next_is_refused() -> None:
             await connection.channel()
         with pytest.raises(ConnectionFailed, match="all 100 channels are in use"):
             await connection.channel()
-
-
-async def test_no_failure_is_left_for_the_garbage_collector() -> None:
-    told: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-
-    async def script(client: Client) -> None:
-        await client.greet()
-
-    async with fake_broker(script) as uri:
-        with pytest.raises(ConnectionFailed):
-            await connect(uri, timeout=5)
-    gc.collect()
-    await asyncio.sleep(0)
-    assert told == []
