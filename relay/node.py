@@ -62,10 +62,10 @@ from relay.quarantine import quarantined_bytes
 from relay.rabbit_egress import RabbitEgress, connect_egress
 from relay.rabbit_exchange import open_exchange
 from relay.rabbit_log import RabbitLog, open_rabbit_log
-from relay.rabbit_log import StreamAddress as LogAddress
 from relay.recovery import Recovered, rebuild, recovered_past
 from relay.settlement import Settlement
 from relay.site_log import SiteLog, SiteLogError
+from relay.stream_connection import StreamAddress as LogAddress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

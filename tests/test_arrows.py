@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger_rows"}
 ONLY_IMPORTERS = {
-    "rstream": {"relay/rabbit_log.py"},
+    "rstream": {"relay/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
 }
 """A vendor's library behind a seam has one importer."""

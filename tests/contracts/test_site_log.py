@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from relay.memory_log import MemoryStream
-from relay.rabbit_log import StreamAddress, open_rabbit_log
+from relay.rabbit_log import open_rabbit_log
 from relay.site_log import (
     LogClosed,
     LogCursor,
@@ -19,6 +19,7 @@ from relay.site_log import (
     SiteLog,
     SiteLogError,
 )
+from relay.stream_connection import StreamAddress
 from tests.live_brokers import Vhost
 
 STREAM = "log"

@@ -7,16 +7,15 @@ import asyncio
 import pytest
 import uvloop
 
-from relay.rabbit_log import ConnectionClosedError, _Connection
-from relay.rabbit_log import StreamAddress as LogAddress
+from relay.stream_connection import ConnectionClosedError, StreamAddress, StreamConnection
 
 
 def test_between_the_socket_s_end_and_the_news_of_it_nothing_is_sent_and_nothing_breaks() -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        address = LogAddress("127.0.0.1", port, "/", "nobody", "")
-        connection = _Connection(address, 10, "test")
+        address = StreamAddress("127.0.0.1", port, "/", "nobody", "")
+        connection = StreamConnection(address, 10, "test")
         await connection.start()
         assert connection._conn is not None
         assert connection._conn._writer is not None
