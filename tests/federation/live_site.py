@@ -1,0 +1,93 @@
+"""One site of a mesh on a virtual host of its own, and what a test does there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aio_pika
+
+from federation.addresses import AddressBook, AmqpAddress, PrivateBroker
+from federation.apply import apply_site
+from federation.apply_report import Outcome, SiteReport
+from federation.credentials import load_or_make
+from federation.mesh import Mesh
+from federation.names import Names
+from federation.provision import site_users
+from isthmus.local_brokers import BrokerUser
+from tests.federation.meshes import mesh_of
+from tests.live_brokers import Vhost
+
+FILE = """\
+mesh: MESH
+outage_window: 1h
+topology: ring
+both: true
+exchanges:
+  - {name: orders, keys: ["order.#", "cancel"]}
+  - {name: prices, from: [paris], to: [tokyo, sydney], mode: split}
+  - {name: news, type: fanout}
+  - {name: tagged, type: headers}
+sites: {paris: {}, tokyo: {}, sydney: {}}
+"""
+
+ORDERS = '- {name: orders, keys: ["order.#", "cancel"]}'
+
+
+class Site:
+    """One site of a mesh on a virtual host of its own, and what a test does there."""
+
+    def __init__(self, vhost: Vhost, mesh: Mesh, name: str, state: Path) -> None:
+        self.vhost, self.mesh, self.name, self.state = vhost, mesh, name, state
+        self.names = Names(mesh.name)
+
+    @property
+    def book(self) -> AddressBook:
+        spec = self.vhost.broker.spec
+        here = PrivateBroker(
+            spec.amqp_port, spec.stream_port, spec.management_port, vhost=self.vhost.name
+        )
+        return AddressBook(self.mesh, load_or_make(self.state, self.mesh), {self.name: here}, {})
+
+    async def make_admin(self) -> None:
+        """What `isthmus up` does at boot."""
+        users = {u.name: u for u in site_users(self.mesh, self.name, self.book.credentials)}
+        for name in (self.names.admin_user(self.name), self.names.relay_user(self.name)):
+            user = users[name]
+            await self.vhost.add_user(BrokerUser(name, user.password, tags=user.tags))
+
+    async def apply(self) -> SiteReport:
+        return await apply_site(self.book, self.name, self.state)
+
+    def becomes(self, text: str) -> None:
+        self.mesh = mesh_of(text.replace("MESH", self.mesh.name))
+
+    async def queue(self, name: str) -> dict[str, object]:
+        found = await self.vhost.api("GET", f"/queues/{{vhost}}/{name}")
+        assert isinstance(found, dict)
+        return found
+
+    async def keys_bound(self, queue: str) -> set[tuple[str, str]]:
+        found = await self.vhost.api("GET", f"/queues/{{vhost}}/{queue}/bindings")
+        return {(one["source"], one["routing_key"]) for one in found if one["source"]}
+
+
+def outcomes(report: SiteReport, kind: str) -> dict[str, Outcome]:
+    return {item.name: item.outcome for item in report.items if item.kind == kind}
+
+
+async def publish(address: AmqpAddress, exchange: str, key: str) -> None:
+    connection = await aio_pika.connect(address.uri)
+    async with connection:
+        channel = await connection.channel()
+        target = await channel.get_exchange(exchange, ensure=False)
+        await target.publish(aio_pika.Message(b"hello"), key)
+
+
+async def take(address: AmqpAddress, queue: str) -> bytes:
+    connection = await aio_pika.connect(address.uri)
+    async with connection:
+        channel = await connection.channel()
+        message = await (await channel.get_queue(queue, ensure=False)).get(timeout=5)
+        assert message is not None
+        await message.ack()
+        return message.body
