@@ -9,7 +9,7 @@ import pytest
 
 from tests.journeys.application import Inbox, at, letter
 from tests.journeys.conftest import MeshFactory
-from tests.journeys.live_mesh import most_memory_mb
+from tests.journeys.memory_watch import most_memory_mb
 from tests.waiting import until
 
 RING = ("paris", "tokyo", "sydney")

@@ -6,7 +6,8 @@ import pytest
 
 from federation.names import Names
 from tests.journeys.conftest import MeshFactory
-from tests.journeys.live_mesh import LiveMesh, MemoryWatch
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.memory_watch import MemoryWatch
 from tests.live_brokers import rabbitmqctl
 from wan_proxy import LAN
 

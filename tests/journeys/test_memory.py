@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.journeys.conftest import MeshFactory
-from tests.journeys.live_mesh import MemoryWatch
+from tests.journeys.memory_watch import MemoryWatch
 
 FOUR = ("paris", "tokyo", "sydney", "lima")
 MOST_MB = 150.0

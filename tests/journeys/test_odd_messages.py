@@ -35,7 +35,8 @@ from relay.bulk_amqp.content_header import (
 )
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.journeys.application import Application, Letter, Received, at, counters_say, letter
-from tests.journeys.live_mesh import LiveMesh, most_memory_mb
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.memory_watch import most_memory_mb
 from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.live_brokers import BrokerPool
 from tests.waiting import until

@@ -11,7 +11,8 @@ import pytest
 from relay.batch import MAX_ENTRIES
 from tests.invariants import check_site
 from tests.journeys.conftest import MeshFactory
-from tests.journeys.live_mesh import LiveMesh, MemoryWatch
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.memory_watch import MemoryWatch
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
 from tests.waiting import until
