@@ -438,6 +438,7 @@ class Connection(asyncio.Protocol):
         in_login = self._state in _LOGIN
         self._state = _State.CLOSED
         self._closed.set_result(reason)
+        self.blocked = None  # gone is another thing, and told by `wait_closed`
         if in_login and not self._opened.done():
             self._opened.set_exception(self._why_login_failed(reason))
         self._pausers.clear()

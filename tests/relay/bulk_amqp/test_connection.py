@@ -298,6 +298,19 @@ async def test_blocked_and_unblocked_are_told() -> None:
     assert told == ["low on disk", None]
 
 
+async def test_a_connection_that_is_gone_is_not_blocked_any_more() -> None:
+    async def script(client: Client) -> None:
+        await client.log_in()
+        client.send(0, commands.Connection.Blocked("low on disk"))
+        await client.open_channel()
+
+    async with fake_broker(script) as uri:
+        connection = await connect(uri)
+        await connection.channel()
+        await connection.wait_closed()
+        assert connection.blocked is None
+
+
 async def test_when_all_channels_are_in_use_the_next_is_refused() -> None:
     async def script(client: Client) -> None:
         await client.log_in()
