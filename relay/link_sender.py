@@ -16,21 +16,27 @@ The position moves by nothing but an ACK of this session's nonce and run, and ov
 were skipped with nothing under way. Everything that looks over-careful here answers a way in which
 a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
 that come late.
+
+How far the link has got is `link_progress`'s, what is under way `link_window`'s, how long to wait
+`link_patience`'s, the clocks `link_echo`'s. What is left is one piece, long as it is: the protocol.
+Every event may end the session, and what ends one decides when and how the next is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from relay.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batch_format import BadBatch, verify_digest
 from relay.forwarding import Forwarding, Verdict
+from relay.link_echo import LinkEcho
 from relay.link_metrics import LinkState, SenderCounters
 from relay.link_patience import Backoff, Patience
-from relay.link_position import LinkPosition, Sample, begin, sampled
+from relay.link_position import LinkPosition, begin
+from relay.link_progress import LinkProgress
 from relay.link_settings import LinkSettings
 from relay.link_transport import Line
 from relay.link_window import LinkWindow
@@ -42,7 +48,6 @@ from relay.link_wire import (
     BadFrame,
     Cause,
     Hello,
-    Measured,
     Over,
     Refused,
     Send,
@@ -108,7 +113,6 @@ _MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
 _FRUITFUL_AFTER_S = 30.0
 """A session that lived so long is no setback even if there was nothing to send."""
 _MOST_SUSPECTS = 1024
-_MEASURE_AGAIN_S = 600.0
 
 
 @dataclass(slots=True)
@@ -158,10 +162,9 @@ class LinkSender:
         self._settings = settings or LinkSettings()
         self._forwarding = forwarding
         self._receiver_user = receiver_user
-        self._position = position
+        self._progress = LinkProgress(position, safe_place, self._settings)
         self._random_bytes = random_bytes
         self._is_void = is_void
-        self._safe_place = safe_place
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
         self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
@@ -173,17 +176,11 @@ class LinkSender:
         self._nonce = NO_NONCE
         self._ask_at = 0.0
         self._pulse_at = 0.0
-        self._stamp: tuple[int, float] | None = None
-        self._measured: tuple[Measured, float] | None = None
+        self._echo = LinkEcho()
         self._taken = 0
         self._blocked = False
         self._suspects: dict[BatchName, int] = {}
         self._highest_sent: dict[bytes, int] = {}
-        self._unsaved = False
-        self._linked: list[BatchHeader] = []
-        """Acknowledged, and not yet handed out with a position."""
-        self._saved_at = -1e9
-        self._saved: LinkPosition | None = position
         self._reason = ""
 
     # What the driver and status look at
@@ -206,20 +203,12 @@ class LinkSender:
     @property
     def position(self) -> LinkPosition | None:
         """How far the receiver's log safely has what it should. None: no session ever."""
-        if self._session is None or self._position is None:
-            return self._position
-        reached = self._session.window.place
-        safe = self._safe_place(reached)
-        if safe is None and reached is not None:
-            return self._position  # the log is certain of nothing yet: what there was is better
-        return replace(self._position, place=safe)
+        return self._progress.position
 
     @property
     def place(self) -> Place | None:
         """As `position`, but up to date, and to be believed only as long as the session lasts."""
-        if self._session is not None:
-            return self._session.window.place
-        return self._position.place if self._position is not None else None
+        return self._progress.place
 
     @property
     def outstanding(self) -> int:
@@ -255,9 +244,8 @@ class LinkSender:
         window = session.window
         if session.arrived < window.last_sent:
             due = min(due, self._progress_due(session))
-        if self._unsaved:
-            due = min(due, self._saved_at + self._settings.save_s)
-        return due
+        save_due = self._progress.save_due
+        return due if save_due is None else min(due, save_due)
 
     # Events
 
@@ -296,19 +284,15 @@ class LinkSender:
         The place reached may be past them. The session ends without it, and the next begins from
         the last sample, which was certain: what the receiver has is skipped.
         """
-        if self._position is None:
-            return []
-        return self._go_back(replace(self._position, place=self._position.history[-1].place), now)
+        self._progress.back_to_certain()
+        return self._give_up(now, "the log was read again from further back")
 
     def place_lost(self, now: float) -> list[SenderAction]:
         """The log does not have the batch that the session should have begun after: begin at the
         log's start, where the receiver's names tell what it has.
         """
-        if self._position is None:
-            return []
-        history = (Sample(now, None),)
-        fresh = replace(self._position, place=None, history=history, reached=None)
-        return self._go_back(fresh, now)
+        self._progress.back_to_start(now)
+        return self._give_up(now, "the log was read again from further back")
 
     def nobody(self, head: bytes, now: float) -> list[SenderAction]:
         """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
@@ -406,9 +390,9 @@ class LinkSender:
         if now >= self._pulse_at:
             self._pulse_at = now + self._settings.pulse_s
             if not line.blocked:
-                self._stamp = (wall_ms, now)
-                measured = self._measured[0] if self._measured else None
-                pulse = encode_pulse(self._nonce, session.run, window.last_sent, wall_ms, measured)
+                self._echo.sent(wall_ms, now)
+                best = self._echo.best
+                pulse = encode_pulse(self._nonce, session.run, window.last_sent, wall_ms, best)
                 actions.append(Send(pulse))
         self._save_if_due(now, actions)
         return actions
@@ -428,7 +412,7 @@ class LinkSender:
     def _begin_asking(self, now: float) -> None:
         self._nonce = self._random_bytes(NONCE_BYTES)
         self._asked = 0
-        self._stamp = None
+        self._echo.forget()
         self._ask_at = now + self._backoff.delay(self._setbacks)
 
     def _ask(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
@@ -441,7 +425,7 @@ class LinkSender:
             return []
         if self._asked > 2 and not self._reason:
             self._reason = "no answer"
-        self._stamp = (wall_ms, now)
+        self._echo.sent(wall_ms, now)
         return [Send(encode_ask(self._nonce, wall_ms))]
 
     def _on_hello(self, now: float) -> list[SenderAction]:
@@ -462,14 +446,14 @@ class LinkSender:
             return self._drop("bad set of names")
         self._move(SenderPhase.RUNNING)
         beginning = begin(
-            self._position,
+            self._progress.position,
             welcome.log_id,
             welcome.run,
             self._forwarding,
             now,
         )
-        self._position = beginning.position
         window = LinkWindow(beginning.position.place)
+        self._progress.session_begins(beginning.position, window)
         self._session = _Session(welcome.run, now, window, logged, now, now)
         self._session_number += 1
         self.counters.sessions += 1
@@ -477,7 +461,6 @@ class LinkSender:
         self._reason = ""
         self._pulse_at = now  # at once: only now does the receiver know that we heard it
         actions: list[SenderAction] = []
-        self._unsaved = True
         self._save_if_due(now, actions)
         actions.append(ReadFrom(window.place, self._session_number, beginning.position.reached))
         return actions
@@ -510,7 +493,7 @@ class LinkSender:
         counters.acked += done.batches
         counters.acked_messages += done.messages
         counters.acked_bytes += done.bytes
-        self._linked += done.headers
+        self._progress.acknowledged(done.headers)
         since = max(done.first_sent_at, session.acked_at)
         self._patience.measured_transfer(done.bytes, now - since)
         session.progress_at = session.acked_at = now
@@ -551,55 +534,25 @@ class LinkSender:
         return self._suspects[name] >= self._settings.bad_copies
 
     def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
-        if self._stamp is None or echo_ms != self._stamp[0]:
+        seconds = self._echo.came(echo_ms, wall_ms, now)
+        if seconds is None:
             return
-        seconds = now - self._stamp[1]
-        self._stamp = None
         self._patience.measured_round_trip(seconds)
         self.counters.round_trip_s = self._patience.round_trip_s
-        round_trip_ms = round(seconds * 1000)
-        # The quickest exchange tells the clocks' difference best; clocks drift, so not for ever.
-        if self._measured is not None:
-            best, at = self._measured
-            if round_trip_ms > 1.25 * best.round_trip_ms + 1 and now - at < _MEASURE_AGAIN_S:
-                return
-        ahead = wall_ms - (echo_ms + round(seconds * 500))
-        self._measured = (Measured(ahead, round_trip_ms), now)
-        self.counters.clock_ahead_ms = ahead
+        best = self._echo.best
+        assert best is not None
+        self.counters.clock_ahead_ms = best.ahead_ms
 
     def _position_moved(self, now: float, actions: list[SenderAction]) -> None:
-        assert self._session is not None
-        assert self._position is not None
-        settings = self._settings
-        if now >= self._position.history[-1].at + settings.sample_s:
-            place = self._safe_place(self._session.window.place)
-            history = sampled(self._position.history, now, place, settings.lookback_s)
-            self._position = replace(self._position, history=history)
-        self._unsaved = True
+        self._progress.moved(now)
         self._save_if_due(now, actions)
 
     def _save_if_due(self, now: float, actions: list[SenderAction], at_once: bool = False) -> None:
-        if not self._unsaved or (not at_once and now < self._saved_at + self._settings.save_s):
-            return
-        position = self.position
-        assert position is not None
-        self._saved_at = now
-        # Where the log is not certain yet of the place reached, it will be soon: once more then.
-        self._unsaved = not _same_name(position.place, self.place)
-        if position != self._saved or self._linked:
-            self._saved = position
-            linked, self._linked = tuple(self._linked), []
-            actions.append(Save(position, linked))
+        keep = self._progress.to_keep(now, at_once)
+        if keep is not None:
+            actions.append(Save(*keep))
 
     # The end of a session
-
-    def _go_back(self, position: LinkPosition, now: float) -> list[SenderAction]:
-        if self._session is None:
-            return []
-        self._session.window.place = position.place
-        self._position = position
-        self._unsaved = True
-        return self._give_up(now, "the log was read again from further back")
 
     def _time_out(self, now: float, reason: str) -> list[SenderAction]:
         # Its bytes may lie in the socket for a long time yet, ahead of the next session's.
@@ -623,7 +576,7 @@ class LinkSender:
             return
         self.counters.ends[reason.partition(":")[0]] += 1
         self._save_if_due(now, actions, at_once=True)
-        self._position = self.position
+        self._progress.session_ends()
         if session.acked or now - session.began_at >= _FRUITFUL_AFTER_S:
             self._setbacks = 0
         else:
@@ -655,7 +608,3 @@ class LinkSender:
         if new not in _MOVES[self._phase]:
             raise IllegalMove(self._phase, new)
         self._phase = new
-
-
-def _same_name(one: Place | None, other: Place | None) -> bool:
-    return (one and one.name) == (other and other.name)
