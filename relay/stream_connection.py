@@ -275,7 +275,7 @@ async def open_connection(
         raise LogClosed(str(error)) from error
     except (OSError, ConnectionClosedError) as error:  # TimeoutError is an OSError
         raise LogClosed(
-            f"no connection to {address.host}:{address.port}: {error or 'no answer in time'}"
+            f"no connection to {address.host}:{address.port}: {str(error) or 'no answer in time'}"
         ) from error
     return connection
 
