@@ -48,7 +48,7 @@ def consume(
     except KeyboardInterrupt:
         return
     except (AMQPError, ConnectionError, OSError) as error:
-        typer.echo(f"cannot consume: {error or type(error).__name__}", err=True)
+        typer.echo(f"cannot consume: {str(error) or type(error).__name__}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
 
 

@@ -45,7 +45,7 @@ def publish(
     try:
         asyncio.run(_publish(book.application(site).uri, exchange, key, content, count))
     except (AMQPError, DeliveryError, ConnectionError, OSError) as error:
-        typer.echo(f"not published: {error or type(error).__name__}", err=True)
+        typer.echo(f"not published: {str(error) or type(error).__name__}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(f"{count} confirmed by the broker of {site}")
 

@@ -54,7 +54,7 @@ def recover(
     try:
         found = asyncio.run(run())
     except (StoreError, SiteLogError, AddressError, PasswordMissing, TimeoutError) as error:
-        typer.echo(f"not recovered: {error or 'no answer from the broker'}", err=True)
+        typer.echo(f"not recovered: {str(error) or 'no answer from the broker'}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(
         f"{site}: {found.batches} batches in the log; {found.settled_messages} messages count as "
