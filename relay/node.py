@@ -273,6 +273,11 @@ class SiteNode:
             timeout=STAGES_WITHIN_S,
         )
         log.info("%s: stages ended after %.1f s", self.site, loop.time() - began)
+        # What the links have heard last becomes rows when they end: before the export.
+        links = [t for t in tasks if t.get_name().endswith((": in", ": out"))]
+        for task in links:
+            task.cancel()
+        await asyncio.wait(links, timeout=LINKS_WITHIN_S)
         await housekeeping.store_mark(MARK_WITHIN_S)
         try:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):
@@ -482,6 +487,8 @@ SETTLE_S = 1.0
 """How long the deliverer's lock is held before it is used."""
 STAGES_WITHIN_S = 6.0
 """What is in flight is answered within this time of a stop, or stays in doubt."""
+LINKS_WITHIN_S = 1.0
+"""What keeps a link's connection from closing does not keep the node."""
 MARK_WITHIN_S = 1.0
 STOP_WITHIN_S = 7.5
 """... and the ledger exported; closing connections takes up to two seconds more."""

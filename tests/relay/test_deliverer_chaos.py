@@ -98,7 +98,8 @@ class Trial:
         elif kind == "unconfirmed":
             stream.break_after_storing()
         elif kind == "stranger":
-            # Again and again, as a neighbour would offer it, should the log lose it.
+            # Again and again, should the log lose it, as a neighbour would offer it: one whose
+            # copy has all of the stranger's in order.
             exchange, number = self.random.choice(EXCHANGES), self.strangers
             self.strangers += 1
             one = entry(f"{STRANGER} {number}")
@@ -106,7 +107,7 @@ class Trial:
             made = self.world.batch(
                 [one], origin=STRANGER, exchange=exchange, incarnation=b"incarn_m"
             )
-            self.offers[self.random.choice(ORIGINS)].insert(0, made)
+            self.offers[ORIGINS[0]].insert(number, made)
             stream.append_alien(made[1])
         elif kind == "exchange":
             self.world.exchanges[-1].break_off("test")
