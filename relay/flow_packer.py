@@ -69,6 +69,10 @@ class FlowPacker:
         """Whether a message was acknowledged because the log had it."""
         self.in_hand_bytes = 0
         """Taken off egress, not yet confirmed by the log."""
+        self.in_flight = 0
+        """Parcels that were sealed and that the log has not confirmed."""
+        self.is_due = False
+        """The open batch has lingered, and goes when those in flight are confirmed."""
         self._intake = intake
         self._returned: ReturnedPrefix | None = returned
         self._waiting: deque[_Waiting] = deque()
@@ -112,14 +116,30 @@ class FlowPacker:
             self._metrics.malformed += self._intake.malformed
             self._intake.malformed = 0
 
+    def seal_lingered(self) -> None:
+        """The open batch has waited long enough; it goes now, or right behind those in flight.
+
+        Under load the log's own pace gathers it: a stream confirms in order, so it would hardly be
+        there earlier, and a batch costs every stage of the mesh the same whatever it holds.
+        """
+        self.is_due = bool(self._entries and self.in_flight)
+        if not self.is_due:
+            self.seal()
+
+    def confirmed(self) -> None:
+        """The log has confirmed a parcel of those in flight."""
+        self.in_flight -= 1
+        if self.is_due and not self.in_flight:
+            self.seal()
+
     def seal(self) -> None:
         """Close the open batch, if there is one."""
+        self.is_due = False
         if not self._entries:
             return
-        parcel = Parcel(self, self._entries, self._size, self.acks.sealed())
-        self._entries = []
-        self._size = 0
-        self._sealed(parcel)
+        entries, self._entries = self._entries, []
+        size, self._size = self._size, 0
+        self._hand_over(entries, size)
 
     def give_up_waiting(self) -> None:
         """Decide about what waits, with what is known now."""
@@ -133,12 +153,16 @@ class FlowPacker:
         self.acks.packed(tag)
         self.in_hand_bytes += size
         if size > FRAGMENT_ABOVE:
-            self._sealed(Parcel(self, [entry], size, self.acks.sealed(), big=True))
+            self._hand_over([entry], size, big=True)
             return
         self._entries.append(entry)
         self._size += size
         if len(self._entries) >= self._most_entries:
             self.seal()
+
+    def _hand_over(self, entries: list[Entry], size: int, *, big: bool = False) -> None:
+        self.in_flight += 1
+        self._sealed(Parcel(self, entries, size, self.acks.sealed(), big))
 
     # What came before may come again
 

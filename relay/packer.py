@@ -257,8 +257,9 @@ class Packer:
         if self._metrics.doubtful != doubtful:
             self._say_doubtful(flow, self._metrics.doubtful - doubtful)
         self._outbox.pump()
-        if flow.has_open_batch and self._linger is None:
-            self._linger = self._loop.call_later(self._settings.linger_ms / 1000, self._seal_all)
+        if flow.has_open_batch and self._linger is None and not flow.is_due:
+            linger_s = self._settings.linger_ms / 1000
+            self._linger = self._loop.call_later(linger_s, self._seal_lingered)
         if flow.undecided:
             self._wait_for_verdicts()
         elif not flow.has_open_batch or not flow.compared:
@@ -310,8 +311,13 @@ class Packer:
 
     # --- appending ----------------------------------------------------------------------------
 
-    def _seal_all(self) -> None:
+    def _seal_lingered(self) -> None:
         self._linger = None
+        for flow in self._flows.values():
+            flow.seal_lingered()
+        self._outbox.pump()
+
+    def _seal_all(self) -> None:
         for flow in self._flows.values():
             flow.seal()
         self._outbox.pump()
@@ -338,6 +344,7 @@ class Packer:
             self._metrics.messages += len(parcel.entries)
             parcel.stretch.confirmed_at = self._loop.time()
             parcel.flow.in_hand_bytes -= parcel.size
+            parcel.flow.confirmed()
         self._settle_soon()
 
     # --- acknowledging ------------------------------------------------------------------------
@@ -372,6 +379,7 @@ class Packer:
         """Write down what is confirmed and what is about to be acknowledged, then do it."""
         now = self._loop.time()
         due: list[tuple[str, int]] = []
+        news = False
         held: float | None = None
         for name, flow in self._flows.items():
             if name not in self._queues:
@@ -379,26 +387,33 @@ class Packer:
             stretch = flow.acks.due(now, release=release)
             if stretch is not None:
                 due.append((name, stretch.last_tag))
-                self._note_acked(flow, stretch.sequence)
+                news |= self._note_acked(flow, stretch.sequence)
             release_at = flow.acks.next_release()
             if release_at is not None and (held is None or release_at < held):
                 held = release_at
         packed, self._packed = self._packed, []
-        if packed or due:
+        # What only came round is in no batch that a record could tell of.
+        if packed or news or (due and self._advance_read_from()):
             self._write_record(packed)
         for name, tag in due:
             self._queues[name].ack(tag)
         if held is not None and self._release is None:
             self._release = self._loop.call_at(held, self._release_held)
 
-    def _note_acked(self, flow: FlowPacker, sequence: int) -> None:
+    def _note_acked(self, flow: FlowPacker, sequence: int) -> bool:
+        """Whether the record has to say more than it did."""
         name = flow.exchange.name
+        acked = before = self._acked.get(name)
         if sequence >= 0:
-            self._acked[name] = Acked(self.incarnation, sequence)
+            acked = Acked(self.incarnation, sequence)
         elif flow.recognised:
             last = self._past.tail.last_name(flow.exchange.flow(self._settings.cluster_id))
             if last is not None:
-                self._acked[name] = Acked(last.series.incarnation, last.sequence)
+                acked = Acked(last.series.incarnation, last.sequence)
+        if acked is None or acked == before:
+            return False
+        self._acked[name] = acked
+        return True
 
     def _release_held(self) -> None:
         self._release = None
@@ -439,8 +454,11 @@ class Packer:
                 self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
             await asyncio.sleep(TICK_S)
 
-    def _advance_read_from(self) -> None:
-        """Move the place from which a successor reads the log, if all before it is settled."""
+    def _advance_read_from(self) -> bool:
+        """Move the place from which a successor reads the log, if all before it is settled.
+        Whether it moved.
+        """
+        before = self._read_from
         oldest = [
             whole
             for flow in self._flows.values()
@@ -449,13 +467,14 @@ class Packer:
         limit = min(oldest, default=self._outbox.next_whole)
         settled = self._loop.time() - SETTLED_S
         if any(flow.undecided for flow in self._flows.values()):
-            return
+            return False
         while self._samples and self._samples[0].at <= settled:
             sample = self._samples[0]
             if sample.appended >= limit:
-                return
+                break
             self._read_from = (sample.offset, sample.appended)
             self._samples.popleft()
+        return self._read_from != before
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from relay.batch import EVERY_SITE, MAX_ENTRIES, BatchKind
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery_properties import DeliveryStamp
 from relay.packer_metrics import PackerState
+from relay.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until
@@ -137,3 +138,49 @@ async def test_a_stop_while_the_log_hangs_ends_in_time_and_loses_nothing() -> No
     world.stream.confirm_s = 0.002
     await world.pack_all()
     world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_while_the_log_is_slow_what_comes_is_gathered_into_fewer_batches() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.stream.confirm_s = 0.1
+    for n in range(20):
+        world.publish(*numbered(5, n * 5))
+        await asyncio.sleep(0.01)
+    await process.has_packed(100)
+    headers = [h for h in world.logged().headers if h.kind is BatchKind.MESSAGES]
+    assert [h.entry_count for h in headers] == [5, 50, 45]
+    world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_a_flow_does_not_linger_for_another_flow_s_batches() -> None:
+    world = PackerWorld(exchanges=("orders", "prices"))
+    process = await world.start().ready()
+    world.stream.confirm_s = 0.1
+    began = asyncio.get_running_loop().time()
+    world.publish(b"slow", exchange="orders")
+    await asyncio.sleep(0.05)
+    world.publish(b"beside it", exchange="prices")
+    await process.has_packed(2)
+    assert asyncio.get_running_loop().time() - began < 0.17
+    await process.kill()
+
+
+@in_virtual_time
+async def test_what_only_comes_round_is_acknowledged_without_a_record_each_time() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    stamp = DeliveryStamp("orders", ("tokyo", "paris"), "relay")
+    round_ = stamp.apply(NONE_PRESENT, flagged=False)
+    written = world.ledger.written
+    for n in range(100):
+        world.broker.publish("egress.orders", b"key", b"ours %d" % n, round_)
+        await world.drained()
+    assert world.ledger.written is written
+    await asyncio.sleep(60)
+    world.broker.publish("egress.orders", b"key", b"ours again", round_)
+    await world.drained()
+    assert PackerRecord.decode(world.ledger.written or b"").read_from > 0
+    await process.stop()
