@@ -55,6 +55,7 @@ from relay.batch import (
     Fragment,
     Predecessor,
     Series,
+    make_entry,
 )
 
 FORMAT_VERSION = 1
@@ -172,17 +173,19 @@ def _columns(entries: Sequence[Entry]) -> bytes:
     n = len(entries)
     if n > MAX_ENTRIES:
         raise ValueError(f"a batch holds at most {MAX_ENTRIES} entries, not {n}")
-    first = min((e.published_ms for e in entries), default=0)
-    keys = [e.routing_key for e in entries]
-    properties = [e.properties for e in entries]
-    bodies = [e.body for e in entries]
+    if not n:
+        return b""
+    identities, keys, properties, bodies, published, deadlines, doubtful = zip(
+        *entries, strict=True
+    )
+    first = min(published)
     lengths = struct.Struct(f">{n}I")
     return b"".join(
         [
-            *[e.identity for e in entries],
-            bytes([_DOUBTFUL if e.doubtful else 0 for e in entries]),
-            lengths.pack(*[e.published_ms - first for e in entries]),
-            struct.pack(f">{n}Q", *[e.deadline_ms for e in entries]),
+            *identities,
+            bytes(doubtful),  # True is 1, _DOUBTFUL
+            lengths.pack(*[each - first for each in published]),
+            struct.pack(f">{n}Q", *deadlines),
             lengths.pack(*map(len, keys)),
             lengths.pack(*map(len, properties)),
             lengths.pack(*map(len, bodies)),
@@ -215,25 +218,30 @@ def _split_columns(columns: bytes, n: int, first: int) -> list[Entry]:
     bodies_at = properties_at + sum(property_lengths)
     if bodies_at + sum(body_lengths) != len(columns):
         raise BadBatch("lengths of the entries do not add up to the block")
-    entries: list[Entry] = []
-    append = entries.append
-    for i in range(n):
-        key_end = keys_at + key_lengths[i]
-        properties_end = properties_at + property_lengths[i]
-        body_end = bodies_at + body_lengths[i]
-        append(
-            Entry(
-                columns[16 * i : 16 * i + 16],
-                columns[keys_at:key_end],
-                columns[properties_at:properties_end],
-                columns[bodies_at:body_end],
-                first + published[i],
-                deadlines[i],
-                flags[i] & _DOUBTFUL != 0,
-            )
+    return list(
+        map(
+            make_entry,
+            zip(
+                [columns[at : at + 16] for at in range(0, 16 * n, 16)],
+                _cut(columns, keys_at, key_lengths),
+                _cut(columns, properties_at, property_lengths),
+                _cut(columns, bodies_at, body_lengths),
+                [first + after for after in published],
+                deadlines,
+                [flag & _DOUBTFUL != 0 for flag in flags],
+                strict=True,
+            ),
         )
-        keys_at, properties_at, bodies_at = key_end, properties_end, body_end
-    return entries
+    )
+
+
+def _cut(columns: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
+    """What lies one after the other from `at` on."""
+    pieces = []
+    for length in lengths:
+        pieces.append(columns[at : at + length])
+        at += length
+    return pieces
 
 
 def _assemble(header: BatchHeader, block: bytes) -> bytes:

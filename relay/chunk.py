@@ -92,14 +92,16 @@ class Chunk:
     def pending(self, begin: int = 0, end: int | None = None) -> list[int]:
         """Numbers of those in the range that are still to be published, in order."""
         stop = len(self.outcomes) if end is None else end
+        if self.outcomes.count(Outcome.PENDING) == len(self.outcomes):
+            return list(range(begin, stop))
         return [i for i in range(begin, stop) if self.outcomes[i] is Outcome.PENDING]
 
     def first_pending(self, begin: int, end: int) -> int:
         """Number of the first that is still to be published, `end` when there is none."""
-        for number in range(begin, end):
-            if self.outcomes[number] is Outcome.PENDING:
-                return number
-        return end
+        try:
+            return self.outcomes.index(Outcome.PENDING, begin, end)
+        except ValueError:
+            return end
 
     def first_unsent(self, begin: int, end: int) -> int:
         """From this number to `end` nothing was ever handed to the broker."""
@@ -122,14 +124,15 @@ class Chunk:
         sent: list[int] = []
         messages: list[Outgoing] = []
         flagged, entries = self.flagged, self.entries
-        stamp = self.parts[0].stamp
-        one_part = len(self.parts) == 1
+        part = self.parts[0]
+        begin, end, apply = part.start, part.end, part.stamp.apply
         for number in numbers:
             entry = entries[number]
-            if not one_part:
-                stamp = self.part_of(number).stamp
+            if not begin <= number < end:
+                part = self.part_of(number)
+                begin, end, apply = part.start, part.end, part.stamp.apply
             try:
-                properties = stamp.apply(
+                properties = apply(
                     entry.properties,
                     flagged=number in flagged,
                     left_ms=left_of(entry.deadline_ms, now_ms) if entry.deadline_ms else None,

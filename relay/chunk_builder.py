@@ -26,6 +26,7 @@ from relay.state_codec import encode_name
 
 CHUNK_ENTRIES = 256
 CHUNK_BYTES = 1024 * 1024
+_STAMPS_REMEMBERED = 64
 
 
 class ChunkBuilder:
@@ -43,6 +44,7 @@ class ChunkBuilder:
         self._bytes = 0
         self._chunk = Chunk()
         self._prefixes: dict[bool, bytes] = {}
+        self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
     @property
     def holds_fragments(self) -> bool:
@@ -129,7 +131,12 @@ class ChunkBuilder:
         void: bool = False,
     ) -> Part:
         header = job.batch.header
-        stamp = DeliveryStamp(self._flow.exchange, header.path, self._context.settings.user)
+        stamp = self._stamps.get(header.path)
+        if stamp is None:
+            if len(self._stamps) >= _STAMPS_REMEMBERED:
+                self._stamps.clear()
+            stamp = DeliveryStamp(self._flow.exchange, header.path, self._context.settings.user)
+            self._stamps[header.path] = stamp
         part = Part(header, names, job.point, stamp, len(self._chunk), first, count, void=void)
         self._chunk.parts.append(part)
         return part
@@ -167,11 +174,14 @@ def _unopened(batch: LoggedBatch) -> Entry:
     return Entry(identity, b"", NONE_PRESENT, b"", batch.header.first_published_ms)
 
 
+_EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
+"""The first byte of the flags is as much or more if, and only if, there is one of the two."""
+
+
 def _content(entry: Entry) -> bytes:
     """Of key, body, content type and encoding. Properties that cannot be read have neither."""
-    flags = int.from_bytes(entry.properties[:2], "big")
     content_type = content_encoding = None
-    if flags & (CONTENT_TYPE | CONTENT_ENCODING):
+    if entry.properties[:1] >= _EITHER:
         try:
             content_type = text(entry.properties, CONTENT_TYPE)
             content_encoding = text(entry.properties, CONTENT_ENCODING)

@@ -60,7 +60,7 @@ class EgressAcks:
         self._seen = self._open_tag = tag
 
     def passed(self, tag: int) -> None:
-        """The message needs no batch: it may go as soon as those before it."""
+        """The messages up to here need no batch: they may go as soon as those before them."""
         self._seen = tag
         if self._open_tag:
             self._open_tag = tag

@@ -105,13 +105,20 @@ class FlowPacker:
         now = self._now_ms()
         clean = self._intake.clean
         entry_of = self._intake.entry
+        own = passed = 0
         for tag, _, _, key, properties, body in messages:
             cleaned = clean(properties)
             if cleaned is None:
-                self.acks.passed(tag)
-                self._metrics.own += 1
-            else:
-                self._pack(tag, entry_of(key, cleaned, body, now)[0])
+                own += 1
+                passed = tag
+                continue
+            if passed:
+                self.acks.passed(passed)
+                passed = 0
+            self._pack(tag, entry_of(key, cleaned, body, now)[0])
+        if passed:
+            self.acks.passed(passed)
+        self._metrics.own += own
         if self._intake.malformed:
             self._metrics.malformed += self._intake.malformed
             self._intake.malformed = 0
@@ -210,7 +217,7 @@ class FlowPacker:
                 self._metrics.returned += 1
                 continue
             if verdict is not Returned.NEW and not own:
-                entry.doubtful = True
+                entry = entry._replace(doubtful=True)
                 self._metrics.doubtful += 1
             self._take_back(one)
             self._pack(one.tag, entry)

@@ -9,7 +9,7 @@ be consecutive: other links write between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from relay.batch import BatchHeader, BatchName, Entry, Flow, Fragment
@@ -29,7 +29,7 @@ def split(entry: Entry) -> Iterator[tuple[Fragment, Entry]]:
     pieces = max(1, -(-len(entry.body) // PIECE_BYTES))
     for piece in range(pieces):
         body = entry.body[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]
-        yield Fragment(piece, pieces), replace(entry, body=body)
+        yield Fragment(piece, pieces), entry._replace(body=body)
 
 
 class FragmentMismatch(Exception):
@@ -112,7 +112,7 @@ class FragmentAssembly:
             return None
         self._forget(first)
         # As it is, without a copy: nobody holds it but who gets it now.
-        return replace(entry, body=cast(bytes, unfinished.body))
+        return entry._replace(body=cast(bytes, unfinished.body))
 
     def abandon_earlier(self, flow: Flow, incarnation: bytes) -> list[BatchName]:
         """The flow shows `incarnation` now: give up what others of that flow left unfinished."""

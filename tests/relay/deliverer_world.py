@@ -59,7 +59,7 @@ def entry(number: int | str, body: bytes = b"", **changes: object) -> Entry:
         body or f"body {number}".encode(),
         NOW_MS - 1000,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return made._replace(**changes)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -218,7 +218,7 @@ class PackerWorld:
             if header.kind is BatchKind.FRAGMENT:
                 whole = assembly.add(header, entries[0])
                 # Its body is where the pieces were put together, a bytearray.
-                entries = [] if whole is None else [replace(whole, body=bytes(whole.body))]
+                entries = [] if whole is None else [whole._replace(body=bytes(whole.body))]
             seen.entries.setdefault(header.name.series.exchange, []).extend(entries)
         return seen
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
 from relay.batch import BatchKind, Fragment, Predecessor
@@ -127,7 +126,7 @@ async def test_a_message_in_pieces_is_delivered_whole_also_over_a_restart() -> N
     whole = entry(1, b"x" * 300)
     pieces = [
         world.batch(
-            [replace(whole, body=whole.body[100 * n : 100 * n + 100])],
+            [whole._replace(body=whole.body[100 * n : 100 * n + 100])],
             kind=BatchKind.FRAGMENT,
             fragment=Fragment(n, 3),
         )

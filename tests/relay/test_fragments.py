@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -43,13 +42,13 @@ def test_only_what_does_not_fit_is_cut() -> None:
 def test_pieces_have_the_whole_message_but_for_its_body() -> None:
     pieces = list(split(ENTRY))
     assert [fragment for fragment, _ in pieces] == [Fragment(n, 4) for n in range(4)]
-    assert all(replace(piece, body=BODY) == ENTRY for _, piece in pieces)
+    assert all(piece._replace(body=BODY) == ENTRY for _, piece in pieces)
     assert [len(piece.body) for _, piece in pieces[:3]] == [PIECE_BYTES] * 3
     assert b"".join(piece.body for _, piece in pieces) == BODY
 
 
 def test_an_empty_body_under_huge_properties_is_one_piece() -> None:
-    entry = replace(ENTRY, body=b"")
+    entry = ENTRY._replace(body=b"")
     ((fragment, piece),) = split(entry)
     assert fragment == Fragment(0, 1)
     assert FragmentAssembly().add(header(0, fragment), piece) == entry
@@ -76,7 +75,7 @@ def test_copies_by_another_path_change_nothing() -> None:
 
 
 def test_pieces_of_two_messages_may_come_between_each_other() -> None:
-    other = replace(ENTRY, body=BODY[::-1])
+    other = ENTRY._replace(body=BODY[::-1])
     assembly = FragmentAssembly()
     whole = []
     for one, two in zip(pieces_at(10), pieces_at(14, other), strict=True):

@@ -34,8 +34,9 @@ from relay.bulk_amqp.content_header import (
     text,
     without_headers,
 )
+from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery_properties import DeliveryStamp
-from relay.intake import Cleaned, Intake, message_id_of
+from relay.intake import Cleaned, Intake, headers_and_user, message_id_of
 
 NOW = 1_700_000_000_000
 
@@ -177,6 +178,19 @@ class TestOwnComingRound:
         raw = properties(headers=nested, user_id=b"relay")
         assert intake().clean(raw) is not None
 
+    def test_one_answer_does_not_stand_for_another_header_table(self) -> None:
+        made = intake()
+        assert made.clean(self.delivered()) is None
+        assert made.clean(self.delivered("prices")) is not None
+        assert made.clean(rewrite(self.delivered(), {}, DEATH)) is not None
+        assert made.clean(self.delivered(user="mallory")) is not None
+        assert made.clean(self.delivered()) is None
+
+    def test_answers_for_many_header_tables_take_no_memory_for_ever(self) -> None:
+        made = intake()
+        for n in range(2000):
+            assert made.clean(self.delivered(extra=string_header(b"n", b"%d" % n))) is None
+
 
 def entry_of(made: Intake, raw: bytes, body: bytes = b"body") -> tuple[Entry, bool]:
     cleaned = made.clean(raw)
@@ -259,3 +273,41 @@ def test_the_walk_by_hand_finds_the_message_id_that_the_walk_by_table_finds(
 ) -> None:
     raw = properties(**values, headers=string_header(b"a", b"1") if len(values) % 2 else b"")
     assert message_id_of(raw) == text(raw, MESSAGE_ID) == values.get("message_id")
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.binary(max_size=40)
+            for name in (
+                "content_type",
+                "content_encoding",
+                "correlation_id",
+                "reply_to",
+                "expiration",
+                "message_id",
+                "type",
+                "app_id",
+                "cluster_id",
+                "user_id",
+            )
+        }
+        | {
+            "delivery_mode": st.integers(0, 255),
+            "priority": st.integers(0, 255),
+            "timestamp": st.integers(0, 2**63),
+        },
+    ),
+    st.integers(0, 400),
+)
+def test_it_finds_the_user_as_the_walk_by_table_does_or_says_that_it_is_cut_short(
+    values: dict[str, bytes | int], kept: int
+) -> None:
+    raw = properties(**values, headers=string_header(b"a", b"1") if len(values) % 2 else b"")
+    user = values.get("user_id", b"")
+    assert headers_and_user(raw) == (headers(raw) or b"", user)
+    try:
+        assert headers_and_user(raw[:kept])[1] in (user, b"")
+    except MalformedProperties:
+        assert kept < len(raw)
