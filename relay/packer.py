@@ -37,6 +37,10 @@ from relay.packer_settings import PackedExchange, PackerSettings
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+PASSED_S = 0.02
+PASSED_TAGS = 250
+"""What only comes round is acknowledged after so long, or so many: an acknowledgement costs an
+egress queue as much as a message, and the prefetch leaves room for many more."""
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
 
@@ -262,8 +266,13 @@ class Packer:
             self._linger = self._loop.call_later(linger_s, self._seal_lingered)
         if flow.undecided:
             self._wait_for_verdicts()
-        elif not flow.has_open_batch or not flow.compared:
+        elif not flow.compared:
             self._settle_soon()
+        elif not flow.has_open_batch:
+            if flow.acks.outstanding > PASSED_TAGS:
+                self._settle_soon()
+            elif self._release is None:
+                self._release = self._loop.call_later(PASSED_S, self._release_held)
         self._watch_memory()
 
     def _wait_for_verdicts(self) -> None:
