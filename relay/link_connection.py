@@ -55,6 +55,7 @@ class LinkConnection:
         self._clock = clock
         self._random = random
         self._end: LinkEnd | None = None
+        self._nap_ends = 0.0
 
     @property
     def blocked(self) -> bool:
@@ -94,12 +95,19 @@ class LinkConnection:
 
     async def nap(self, due: float | None, most_s: float = MOST_WAIT_S) -> None:
         """Until woken, or it is `due`, or `most_s` are over."""
-        wait = most_s if due is None else min(most_s, max(0.0, due - self._clock.now()))
+        now = self._clock.now()
+        wait = most_s if due is None else min(most_s, max(0.0, due - now))
+        self._nap_ends = now + wait
         try:
             async with asyncio.timeout(wait):
                 await self.wake.wait()
         except TimeoutError:
             return
+
+    def wake_by(self, due: float | None) -> None:
+        """See to it that the driver is awake by then, for what has no more for it to look at."""
+        if due is not None and due < self._nap_ends:
+            self.wake.set()
 
     def send(self, frame: bytes) -> None:
         """Hand over to the connection; nothing where none was made yet."""

@@ -117,7 +117,6 @@ class LinkReceiverTask:
     ) -> None:
         if appending.cancelled():
             return
-        self._wake.set()
         clock = self._clock
         error = appending.exception()
         if isinstance(error, LogRefused):
@@ -131,7 +130,9 @@ class LinkReceiverTask:
             if not known:
                 self._linked.append(header)
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
-        # Else the log's connection is gone: `_look_at_log` ends the session.
+        else:  # the log's connection is gone: `_look_at_log` ends the session
+            self._wake.set()
+        self._connection.wake_by(self.machine.wakeup())
 
     def _tell_linked(self) -> None:
         if self._linked:
@@ -145,7 +146,7 @@ class LinkReceiverTask:
         self._look_at_log()
         for sender, frame in frames:
             self._do(self.machine.frame(sender, frame, clock.now(), clock.wall_ms()))
-        self._wake.set()
+        self._connection.wake_by(self.machine.wakeup())
 
     def on_nobody(self, head: bytes) -> None:
         """Acks are not mandatory: nothing is returned."""
