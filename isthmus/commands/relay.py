@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -51,6 +52,7 @@ def relay(
     book = address_book_or_exit(mesh, state)
     _log_to_stderr()
     give_back_big_blocks()
+    _collect_seldom()
 
     async def run() -> dict[str, str]:
         nodes = [SiteNode(mesh, name, book, site_folder(state, name)) for name in sites]
@@ -70,6 +72,15 @@ def relay(
 def site_folder(state: Path, site: str) -> Path:
     """Everything that a site's node keeps."""
     return state / "sites" / site
+
+
+def _collect_seldom() -> None:
+    """Have Python look for cycles among what is new, and less often: hundreds of objects a batch
+    come and go without one, and what was imported by now stays.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _log_to_stderr() -> None:
