@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,22 @@ def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, content: str) -> 
     assert file.read_text() == content
 
 
-def _made(state: Path) -> dict[str, str]:
-    return {name: site.relay for name, site in load_or_make(state, MESH).sites.items()}
+STARTED_TOGETHER = """
+import sys
+from pathlib import Path
+from federation.credentials import load_or_make
+from federation.mesh_file import load_mesh
+
+folder = Path(sys.argv[1])
+made = load_or_make(folder, load_mesh(folder / "m"))
+print(sorted((name, site.relay) for name, site in made.sites.items()))
+"""
 
 
 def test_processes_that_start_together_all_get_the_same(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        results = pool.map(_made, [tmp_path] * 8, chunksize=1)
+    (tmp_path / "m").write_text(TRIANGLE)
+    command = (sys.executable, "-c", STARTED_TOGETHER, str(tmp_path))
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    results = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
     assert all(result == results[0] for result in results)
