@@ -61,10 +61,6 @@ class EgressQueue(Protocol):
         """Acknowledge every message up to and with `tag`; tags only grow. Raises EgressClosed."""
         ...
 
-    async def cancel(self) -> None:
-        """Hand out no more. What was handed out may still be acknowledged."""
-        ...
-
 
 class Egress(Protocol):
     """One connection to a site's egress queues."""
@@ -102,7 +98,7 @@ class Egress(Protocol):
 
         `on_messages` is called with all that one read brought, also before this returns;
         `on_ended` once, with the reason, when the broker ended it (queue deleted, leader moved,
-        connection gone) but not after `cancel`. What is handed out again after a connection's
+        connection gone). What is handed out again after a connection's
         end comes first, in order, flagged `redelivered`. Raises QueueMissing, EgressClosed,
         EgressRefused.
         """

@@ -177,10 +177,6 @@ class MemoryEgressQueue:
         self._acked = tag
         self._loop.call_later(self._broker.ack_s, self._handle_ack, tag)
 
-    async def cancel(self) -> None:
-        await asyncio.sleep(0)
-        self._over = True
-
     def wake(self) -> None:
         if not self._woken and not self._over:
             self._woken = True

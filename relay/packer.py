@@ -488,11 +488,15 @@ class Packer:
     # --- the end ------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """What is in hand goes into the log and is acknowledged, within the time for it."""
+        """What is in hand goes into the log and is acknowledged, within the time for it.
+
+        What still comes is left unacknowledged, and the consumers are not cancelled: of a cancelled
+        one, a quorum queue takes back at once what was on its way to it, and only later, with the
+        channel, what had come before. Their order would be lost.
+        """
         self._status.state, self._status.reason = PackerState.STOPPED, "stopping"
         try:
             async with asyncio.timeout(self._settings.stop_within_s):
-                await self._unless_ended(self._cancel_all())
                 self._drained.clear()
                 self._seal_all()
                 self._settle_soon()
@@ -501,7 +505,3 @@ class Packer:
             self._status.reason = "stopped before the log confirmed all; the rest comes again"
         except EgressClosed as error:
             raise IncarnationEnded(f"egress: {error}") from error
-
-    async def _cancel_all(self) -> None:
-        for queue in self._queues.values():
-            await queue.cancel()

@@ -45,12 +45,6 @@ class RabbitEgressQueue:
         except BulkAmqpError as error:
             raise EgressClosed(str(error)) from error
 
-    async def cancel(self) -> None:
-        try:
-            await self._consumer.cancel()
-        except BulkAmqpError as error:
-            raise EgressClosed(str(error)) from error
-
 
 class RabbitEgress:
     """Made by `connect_egress`."""

@@ -21,8 +21,11 @@ class Consumer:
     ``on_deliveries`` is called, synchronously, once per read of the socket with everything that
     this read completed, in order; if it raises, the connection closes (CallbackFailed), so that
     nothing is skipped. ``on_ended`` is called once, when no delivery will come any more: with
-    ConsumerCancelled if the broker ended it, else with what closed the channel. It is not called
-    after ``cancel()``.
+    ConsumerCancelled if the broker ended it, else with what closed the channel.
+
+    There is no ``cancel()``: of a cancelled consumer, a quorum queue takes back at once what was on
+    its way to it, and only with the channel what had come before, so that the next consumer gets
+    them in another order (RabbitMQ 3.10 and 4.0). Close the channel instead.
     """
 
     def __init__(
@@ -44,7 +47,6 @@ class Consumer:
         self._singles: set[int] = set()  # settled one by one, above settled_up_to
         self._number = channel.number
         self._started = False
-        self._cancelling = False
 
     async def start(
         self,
@@ -96,15 +98,6 @@ class Consumer:
         """Read again, if nobody else of this connection has paused."""
         self.channel.connection.resume_reading(self)
 
-    async def cancel(self) -> None:
-        """Stop delivery. What was delivered may still be settled."""
-        if self.ended is not None or self._cancelling:
-            return
-        self._cancelling = True
-        await self.channel.request(
-            commands.Basic.Cancel(consumer_tag=self.consumer_tag), commands.Basic.CancelOk
-        )
-
     def _settle(self, method: int, tag: int, multiple: bool, bits: int) -> None:
         if tag <= self.settled_up_to or tag > self.delivered_up_to or tag in self._singles:
             raise AckOutOfOrder(tag, self.settled_up_to, self.delivered_up_to)
@@ -139,5 +132,5 @@ class Consumer:
     def _end(self, reason: BulkAmqpError) -> None:
         if self.ended is None:
             self.ended = reason
-            if self._on_ended is not None and not self._cancelling:
+            if self._on_ended is not None:
                 self._on_ended(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from relay.rabbit_egress import connect_egress
 from relay.returned_prefix import message_digest
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
+from tests.waiting import until
 
 LOCK = "isthmus.test.lock.packer"
 PLAIN = b"\x10\x00\x02"
@@ -173,8 +175,8 @@ class Taker:
         self.queue.ack(tag)
 
 
-def numbered(count: int) -> list[bytes]:
-    return [b"%d" % n for n in range(count)]
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % n for n in range(start, start + count)]
 
 
 async def test_messages_come_in_order_with_dense_tags(site: Site, eventually: Eventually) -> None:
@@ -332,22 +334,40 @@ async def test_a_queue_that_is_deleted_ends_its_consumption_alone(
     assert other.ended == []
 
 
-async def test_after_cancel_nothing_comes_and_what_came_can_be_acknowledged(
-    site: Site, eventually: Eventually
-) -> None:
+async def test_whoever_leaves_in_mid_flow_leaves_the_order_as_it_was(site: Site) -> None:
     await site.declare("q")
-    await site.publish("q", *numbered(5))
-    egress = await site.connect()
-    taker = await Taker().take(egress)
-    await eventually(lambda: len(taker.messages) == 5, "all messages")
-    assert taker.queue is not None
-    await taker.queue.cancel()
-    await site.publish("q", b"later")
-    taker.ack(5)
-    await egress.close()
-    assert taker.ended == []
-    again = await Taker().take(await site.connect())
-    await eventually(lambda: again.bodies == [b"later"], "what came after the cancel, alone")
+    chance = random.Random(1)
+    over = asyncio.Event()
+    published: list[bytes] = []
+
+    async def publish() -> None:
+        while not over.is_set():
+            await until(lambda: len(published) < len(settled) + 500 or over.is_set(), "room", 60)
+            await asyncio.sleep(0)
+            bodies = numbered(chance.randrange(1, 40), len(published))
+            published.extend(bodies)
+            await site.publish("q", *bodies)
+
+    settled: list[bytes] = []
+    publishing = asyncio.create_task(publish())
+    for turn in range(12):
+        egress = await site.connect()
+        taker = await Taker().take(egress)
+        wanted = chance.randrange(1, 80)
+        await until(lambda taker=taker, wanted=wanted: len(taker.messages) >= wanted, "some", 60)  # type: ignore[misc]
+        if turn % 3:
+            taker.ack(wanted)
+            settled += taker.bodies[:wanted]
+        await egress.close()
+    over.set()
+    await publishing
+    last = await Taker().take(await site.connect())
+    await until(
+        lambda: len(settled) + len(last.bodies) >= len(published),
+        lambda: f"{len(settled)} + {len(last.bodies)} of {len(published)}",
+        60,
+    )
+    assert settled + last.bodies == published
 
 
 async def test_close_is_told_and_then_nothing_works(site: Site) -> None:

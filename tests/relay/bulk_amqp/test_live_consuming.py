@@ -33,17 +33,6 @@ async def test_a_consumer_hears_that_its_queue_was_deleted(
     assert connection.close_reason is None
 
 
-async def test_our_own_cancel_is_not_told_as_an_end(connected: Connect) -> None:
-    channel = await (await connected()).channel()
-    await channel.declare_queue("q")
-    inbox = Inbox(channel, "q")
-    await inbox.consumer.start()
-    await inbox.consumer.cancel()
-    await inbox.consumer.cancel()
-    await channel.close()
-    assert inbox.ended == []
-
-
 async def test_two_thousand_unsettled_and_not_one_more(
     connected: Connect, eventually: Eventually
 ) -> None:
