@@ -6,6 +6,9 @@
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
+# Two, since most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
+WORKERS ?= 2
+PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
 PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 
 help:
@@ -29,10 +32,10 @@ demo: setup
 
 ifdef RABBITMQ
 test: setup
-	$(PYTEST) -m "live and not long"
+	$(PYTEST) $(PARALLEL) -m "live and not long"
 else
 test: check
-	$(PYTEST) -m "not long"
+	$(PYTEST) $(PARALLEL) -m "not long"
 endif
 
 test-long: setup
