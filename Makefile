@@ -14,12 +14,13 @@ PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; shown live"
 	@echo "make test       formatting, types and all tests but the long ones"
-	@echo "make test-long  the tests that take minutes"
+	@echo "make test-long  the tests that take minutes, one after the other"
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test and make test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
+	@echo "make test with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
 
 setup:
 	@scripts/setup.sh

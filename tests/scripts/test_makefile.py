@@ -28,15 +28,19 @@ def commands_of(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "marks"), [("test", '"live and not long"'), ("test-long", "long")]
+    ("target", "rest"),
+    [
+        ("test", '--numprocesses=2 --dist=loadfile -m "live and not long"'),
+        ("test-long", "-m long"),
+    ],
 )
 def test_another_rabbitmq_is_given_to_pytest_in_one_word_with_its_option(
-    target: str, marks: str
+    target: str, rest: str
 ) -> None:
     # In two words, pytest takes a folder that exists for a place of tests, and then does not
     # know the option, which the conftest.py of the real place declares.
     assert commands_of(target, "RABBITMQ=.rabbitmq/4") == [
-        f'pytest --rabbitmq=".rabbitmq/4" -m {marks}'
+        f'pytest --rabbitmq=".rabbitmq/4" {rest}'
     ]
 
 
@@ -45,5 +49,9 @@ def test_all_tests_but_the_long_ones_run_after_the_checks() -> None:
         "ruff check",
         "ruff format --check --quiet",
         "mypy",
-        'pytest -m "not long"',
+        'pytest --numprocesses=2 --dist=loadfile -m "not long"',
     ]
+
+
+def test_it_can_run_in_one_process() -> None:
+    assert "--numprocesses=0" in commands_of("test", "WORKERS=0")[-1]
