@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from federation.names import Names
@@ -9,6 +11,7 @@ from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.memory_watch import MemoryWatch
 from tests.live_brokers import rabbitmqctl
+from tests.waiting import until
 from wan_proxy import LAN
 
 ENDS = ("paris", "tokyo")
@@ -33,7 +36,9 @@ async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(
             memory.begin()
             for line in mesh.lines.values():
                 line.cut(forget=forget)
+            cut_at = time.monotonic()
             await mesh.more_published(cut_s * per_second)
+            await until(lambda: time.monotonic() >= cut_at + cut_s, "the cut's end", cut_s)
             assert min(mesh.missing().values()) > (cut_s - 4) * per_second
             for line in mesh.lines.values():
                 line.heal()
