@@ -51,6 +51,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._jumping.now += seconds
 
 
+async def let_pass(seconds: float) -> None:
+    """Let virtual time go by, where that nothing happens meanwhile is what is tested: there is no
+    condition to wait for. In real time it is an error.
+    """
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "wait for a condition"
+    await asyncio.sleep(seconds)
+
+
 def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
     """Like `asyncio.run`, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

@@ -116,6 +116,12 @@ class Site:
     def numbers(self) -> list[int]:
         return [name.sequence for name in self.names]
 
+    @property
+    def kept(self) -> int | None:
+        """Number of the batch up to which, by its folder, the link out of here has got."""
+        position = FolderLinkMemory(self.folder).load()
+        return position.place.name.sequence if position and position.place else None
+
     def start(self) -> None:
         writer = self.writer = self.world.make_writer()
         self._tasks = [asyncio.create_task(writer.run_forever())]
@@ -242,6 +248,10 @@ class Chain:
 
     async def until(self, done: Callable[[], bool], within_s: float = 600.0) -> None:
         await until(done, self.told, within_s, every_s=0.1)
+
+    async def until_kept(self, site: Site, number: int) -> None:
+        """Wait until the site's folder says that its link has got to that batch."""
+        await self.until(lambda: site.kept == number)
 
     def told(self) -> str:
         lines = []

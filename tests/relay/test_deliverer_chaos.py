@@ -22,7 +22,8 @@ from relay.memory_exchange import MemoryBroker, MemoryExchange
 from relay.site_log import SiteLogError
 from tests.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
 
 ORIGINS = ("paris", "sydney")
 EXCHANGES = ("orders", "prices")
@@ -150,20 +151,23 @@ class Trial:
 
     async def until_delivered(self, life: Life) -> None:
         """All is there, and after that nothing comes again."""
-        wanted = {name: sum(map(len, origins.values())) for name, origins in self.published.items()}
-        limit = asyncio.get_running_loop().time() + 600
-        while any(len(set(self.world.delivered(name))) < count for name, count in wanted.items()):
-            life._raise_if_ended()
-            missing = {
-                name: sorted(
-                    {b.decode() for o in origins.values() for b in o.values()}
-                    - set(self.world.delivered(name))
-                )[:5]
-                for name, origins in self.published.items()
+        wanted = {
+            name: {body for bodies in origins.values() for body in bodies.values()}
+            for name, origins in self.published.items()
+        }
+
+        def missing() -> dict[str, list[bytes]]:
+            return {
+                name: sorted(bodies - {body.encode() for body in self.world.delivered(name)})[:5]
+                for name, bodies in wanted.items()
             }
-            assert asyncio.get_running_loop().time() < limit, (missing, life.deliverer.standing)
-            await asyncio.sleep(0.5)
-        await asyncio.sleep(10)
+
+        def is_there() -> bool:
+            life._raise_if_ended()
+            return not any(missing().values())
+
+        await until(is_there, lambda: f"{missing()}; {life.deliverer.standing}", 600, every_s=0.5)
+        await let_pass(10)
 
     def check(self) -> None:
         for exchange in EXCHANGES:

@@ -13,6 +13,7 @@ from relay.log_writer import LogWriter
 from relay.memory_transport import MemoryEnd, MemoryMeeting
 from tests.log_world import LogWorld, in_one_life
 from tests.relay.link_chain import LoopClock
+from tests.virtual_time import let_pass
 
 
 class Connector:
@@ -99,7 +100,7 @@ async def test_nothing_is_connected_while_the_log_is_away(
     keeping = asyncio.ensure_future(
         connection_of(connector, writer).keep(live, never_fails, lambda: not over.is_set())
     )
-    await asyncio.sleep(100)
+    await let_pass(100)
     assert connector.asked == []
     world.stream.reachable = True
     await keeping

@@ -10,7 +10,7 @@ from relay.link_metrics import LinkState
 from relay.log_writer import LogSettings
 from tests.log_batches import batch
 from tests.relay.link_chain import Chain, Site
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 SELDOM = LogSettings(check_every_s=1000)
 """Nothing is read back for a long time: all that is new is in memory only."""
@@ -41,7 +41,7 @@ def test_a_tail_lost_comes_again_and_goes_on_to_the_sites_behind(down: bool) -> 
         chain.meetings[1].cut_sender = True
         await chain.publish(range(50, 80))
         await chain.until(lambda: has_all(chain.tokyo, 80))
-        await asyncio.sleep(5)
+        await chain.until_kept(chain.paris, 79)
         if down:
             await chain.tokyo.kill()
         # What sydney has not had yet, and some that it has.
@@ -65,7 +65,7 @@ async def test_a_strangers_batch_among_hot_ones_is_not_behind_the_position_after
     chain.start()
     await chain.publish(range(5))
     await chain.until(lambda: has_all(chain.tokyo, 5))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 4)
     await chain.publish([5])
     chain.paris.world.stream.append_alien(batch(99)[1])
     await chain.publish([6, 7])
@@ -99,7 +99,7 @@ async def test_an_ack_that_comes_after_a_stranger_was_found_moves_no_position_pa
     chain.start()
     await chain.publish(range(5))
     await chain.until(lambda: has_all(chain.tokyo, 5))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 4)
     meeting = chain.meetings[0]
     meeting.tamper_acks = lambda frame: ()
     await chain.publish([5])  # ends the waiting for what comes at idle: a second without a look
@@ -110,9 +110,15 @@ async def test_an_ack_that_comes_after_a_stranger_was_found_moves_no_position_pa
     writer = chain.paris.writer
     assert writer is not None
     await chain.until(lambda: (writer.checked.name.sequence if writer.checked else None) == 7)
-    meeting.tamper_acks = lambda frame: (frame,)
     assert writer.counts.readers_sent_back > 0
-    await asyncio.sleep(6)  # tokyo speaks every 5 s
+    heard: list[bytes] = []
+
+    def hear(frame: bytes) -> tuple[bytes, ...]:
+        heard.append(frame)
+        return (frame,)
+
+    meeting.tamper_acks = hear
+    await chain.until(lambda: len(heard) >= 2)  # the first of them is with paris by then
     await chain.paris.kill()
     meeting.tamper_data = lambda frame: (frame,)
     chain.paris.start()
@@ -126,7 +132,7 @@ async def test_a_new_connection_to_the_own_log_does_not_end_the_session() -> Non
     chain.start()
     await chain.publish(range(5))
     await chain.until(lambda: has_all(chain.tokyo, 5))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 4)
     chain.paris.world.stream.break_connections()
     await chain.publish(range(5, 10))
     await chain.until(lambda: has_all(chain.tokyo, 10))
@@ -142,7 +148,7 @@ async def test_a_log_made_anew_is_gone_through_from_its_start() -> None:
     chain.start()
     await chain.publish(range(10))
     await chain.until(lambda: has_all(chain.sydney, 10))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 9)
     chain.paris.world.stream.create()
     await chain.publish(range(8, 20))
     await chain.until(lambda: has_all(chain.sydney, 20))
@@ -157,10 +163,9 @@ async def test_a_link_whose_backlog_retention_ate_stops_and_says_gap() -> None:
     chain.start()
     await chain.publish(range(10))
     await chain.until(lambda: has_all(chain.sydney, 10))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 9)
     await chain.tokyo.end()
     await chain.publish(range(10, 30))
-    await asyncio.sleep(5)
     await chain.paris.end()
     stream = chain.paris.world.stream
     stream.truncate_head(stream.records[20].offset)
@@ -172,7 +177,7 @@ async def test_a_link_whose_backlog_retention_ate_stops_and_says_gap() -> None:
     await chain.until(lambda: paris.sender.machine.state is LinkState.DOWN)  # type: ignore[union-attr]
     assert "gap" in paris.sender.machine.reason
     assert len(paris.gaps) == 1
-    await asyncio.sleep(100)
+    await let_pass(100)
     assert chain.tokyo.numbers == list(range(10))  # nothing goes on silently
     await chain.end()
 
@@ -184,12 +189,11 @@ async def test_lag_is_what_the_receiver_lacks_and_right_after_a_restart_too() ->
     await chain.publish(range(10))
     await chain.until(lambda: has_all(chain.tokyo, 10))
     assert chain.paris.sender is not None
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 9)
     assert chain.paris.sender.lag.messages == 0
     await chain.tokyo.end()
     await chain.publish(range(10, 30))
     assert chain.paris.sender.lag.messages == 40
-    await asyncio.sleep(5)
     await chain.paris.kill()
     chain.paris.start()
     assert chain.paris.writer is not None
@@ -197,7 +201,7 @@ async def test_lag_is_what_the_receiver_lacks_and_right_after_a_restart_too() ->
     assert chain.paris.sender.lag.messages == 40
     chain.tokyo.start()
     await chain.until(lambda: has_all(chain.tokyo, 30))
-    await asyncio.sleep(5)
+    await chain.until_kept(chain.paris, 29)
     assert chain.paris.sender.lag.messages == 0
     await chain.end()
 
