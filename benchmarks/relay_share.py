@@ -1,11 +1,13 @@
 """What relaying costs beside what the brokers pay for it: CPU of nodes and of brokers a delivery.
 
     .venv/bin/python -m benchmarks.relay_share [--sites 3] [--messages 30000] [--size 1024]
-                                               [--rounds 3] [--rabbitmq DIR]
+                                               [--rounds 3] [--mode transparent|split]
+                                               [--rabbitmq DIR]
 
 `isthmus up` runs a complete graph of private brokers on loopback. A round publishes that many
 persistent messages at each site, with confirms, and waits until a durable queue at every site has
-given all of them to its consumer. Printed: microseconds of user and system time a delivery at
+given all that is due there to its consumer: of every site if the exchange is transparent, of the
+others if it is split. Printed: microseconds of user and system time a delivery at
 another site, of all nodes and of all brokers (publishing at home and consuming included), their
 ratio, the median of the rounds, and each node's highest resident memory. Barrier, ledger, hashes
 and intents are as everybody has them. The ratio is what may be compared, and within one run only.
@@ -87,7 +89,8 @@ def peak_mb(pid: int) -> float:
 class Mesh:
     """Of private brokers, under `isthmus up`."""
 
-    def __init__(self, folder: Path, sites: list[str], rabbitmq: str | None) -> None:
+    def __init__(self, folder: Path, sites: list[str], mode: str, rabbitmq: str | None) -> None:
+        self.local_exchange = "orders.in" if mode == "split" else "orders"
         self._file, self._state = folder / "mesh.yaml", folder / "state"
         self._rabbitmq = ["--rabbitmq", rabbitmq] if rabbitmq else []
         self._file.write_text(
@@ -96,7 +99,7 @@ class Mesh:
                     "mesh": "bench",
                     "outage_window": "72h",
                     "topology": "complete",
-                    "exchanges": [{"name": "orders"}],
+                    "exchanges": [{"name": "orders", "mode": mode}],
                     "sites": {site: {} for site in sites},
                 }
             )
@@ -128,12 +131,20 @@ class Mesh:
 
 
 async def one_round(
-    applications: list[Application], nodes: list[int], brokers: list[int], count: int, size: int
+    applications: list[Application],
+    nodes: list[int],
+    brokers: list[int],
+    count: int,
+    size: int,
+    origins: int,
 ) -> tuple[float, float, float]:
-    """(microseconds of nodes a delivery, of brokers, deliveries a second)."""
+    """(microseconds of nodes a delivery, of brokers, deliveries a second).
+
+    `origins` says of how many sites each application's queue gets the messages.
+    """
     sites = len(applications)
     before = [sum(map(cpu_s, pids)) for pids in (nodes, brokers)]
-    wanted = [one.taken + count * sites for one in applications]
+    wanted = [one.taken + count * origins for one in applications]
     began = time.monotonic()
     await asyncio.gather(*(one.publish(count, size) for one in applications))
     while any(one.taken < goal for one, goal in zip(applications, wanted, strict=True)):
@@ -155,15 +166,18 @@ async def measure(mesh: Mesh, sites: list[str], rounds: int, count: int, size: i
         application = Application(connection)
         channel = await connection.channel()
         await channel.declare_queue("bench", durable=True)
-        await channel.bind_queue("bench", "orders", "#")
+        await channel.bind_queue("bench", mesh.local_exchange, "#")
         application.consumer = Consumer(await connection.channel(), "bench", application.take)
         await application.consumer.start(prefetch=2000)
         applications.append(application)
     nodes, brokers = mesh.each("node_pid"), mesh.each("broker_pid")
-    await one_round(applications, nodes, brokers, count // 10, size)  # warm
+    origins = len(sites) - (mesh.local_exchange != "orders")
+    await one_round(applications, nodes, brokers, count // 10, size, origins)  # warm
     results = []
     for number in range(rounds):
-        node_us, broker_us, rate = await one_round(applications, nodes, brokers, count, size)
+        node_us, broker_us, rate = await one_round(
+            applications, nodes, brokers, count, size, origins
+        )
         results.append((node_us, broker_us))
         print(
             f"round {number + 1}: nodes {node_us:.1f} us, brokers {broker_us:.1f} us, "
@@ -183,11 +197,12 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=30_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mode", choices=["transparent", "split"], default="transparent")
     parser.add_argument("--rabbitmq")
     options = parser.parse_args()
     sites = [f"site{number}" for number in range(options.sites)]
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
-        mesh = Mesh(Path(folder), sites, options.rabbitmq)
+        mesh = Mesh(Path(folder), sites, options.mode, options.rabbitmq)
         mesh.up()
         try:
             uvloop.run(measure(mesh, sites, options.rounds, options.messages, options.size))
