@@ -9,6 +9,9 @@ from enum import StrEnum
 RETENTION_MARGIN_S = 900.0
 """The least time that things are kept beyond the outage window."""
 
+LINE_AVAILABILITY = 0.99
+"""Of a link, where the file says nothing: three and a half days a year away."""
+
 
 class ForwardingRule(StrEnum):
     """How loops are broken. Any graph but the complete one uses the ring's rule."""
@@ -51,6 +54,24 @@ class OrderRule(StrEnum):
     BEST_EFFORT = "best_effort"
 
 
+class AckRule(StrEnum):
+    """When a publisher's message counts as taken from egress."""
+
+    LOCAL = "local"
+    """When the site's own log has it."""
+    REMOTE = "remote"
+    """When a neighbour's log has it too: survives the loss of the site's whole broker."""
+
+
+class WhenLogIsFull(StrEnum):
+    """What happens when the log holds `max_bytes` that are still needed."""
+
+    BLOCK = "block"
+    """Nothing more is taken: egress queues grow, neighbours wait."""
+    GAP = "gap"
+    """The oldest goes; what needed it stops and says `gap`."""
+
+
 @dataclass(frozen=True, slots=True)
 class IdentityRule:
     """`header` names the header for `IdentityKind.HEADER`, and is empty otherwise."""
@@ -84,6 +105,9 @@ class Exchange:
     order: OrderRule = OrderRule.STRICT
     retry: RetryRule = RetryRule()
     lane: int = 0
+    never_via: tuple[str, ...] = ()
+    """Sites that must never hold its messages, not even on the way."""
+    acks: AckRule = AckRule.LOCAL
 
     def leaves(self, site: str) -> bool:
         """Whether what is published to it at `site` goes out."""
@@ -100,6 +124,23 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Absolute paths of PEM files; empty: the system's authorities, no certificate of our own."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimit:
+    """How much of a site's disk its log may take. `max_bytes` None: whatever the window needs."""
+
+    max_bytes: int | None = None
+    on_full: WhenLogIsFull = WhenLogIsFull.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerAddress:
     """How to reach a site's broker, as the mesh file says. Passwords are resolved elsewhere."""
 
@@ -111,6 +152,7 @@ class BrokerAddress:
     """`env:NAME`, `file:PATH`, or the password itself (warned of)."""
     management: str | None = None
     """`http[s]://host:port`, for what AMQP cannot declare (users, policies); None: not told."""
+    tls: TlsFiles = TlsFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +162,14 @@ class Site:
     name: str
     cluster_id: str
     broker: BrokerAddress | None = None
+    tags: tuple[str, ...] = ()
+    wants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Exchange -> topic patterns of what this site takes of it; an exchange that is not in there
+    is wanted whole.
+    """
+    availability: float = 1.0
+    """The part of the time that its broker and node work, 0 to 1."""
+    log: LogLimit = LogLimit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +185,8 @@ class Link:
     receiver: str
     meeting: str
     via: str | None = None
+    availability: float = LINE_AVAILABILITY
+    """The part of the time that its line works, 0 to 1."""
 
     @property
     def name(self) -> str:
