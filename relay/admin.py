@@ -3,6 +3,8 @@
 GET /health    200 while the event loop turns; what the supervisor watches
 GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
 GET /metrics   the same figures as Prometheus text
+
+What `extend` adds is for who knows the process's token (`admin_mending`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ CLOSE_WITHIN_S = 0.5
 class Admin:
     """Serves what `report` says at the moment of asking."""
 
-    def __init__(self, report: Report, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        report: Report,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        extend: Callable[[web.Application], None] | None = None,
+    ) -> None:
         self._report = report
+        self._extend = extend
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -36,6 +45,8 @@ class Admin:
         app.router.add_get("/health", self._health)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._metrics)
+        if self._extend is not None:
+            self._extend(app)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
         )

@@ -68,6 +68,23 @@ class BatchName(NamedTuple):
         exchange = s.exchange or "-"
         return f"{s.origin}/{s.incarnation.hex()}/{exchange}.{s.lane}>{to}/{self.sequence}"
 
+    @classmethod
+    def parse(cls, text: str) -> BatchName:
+        """What `str` made of a name. Raises ValueError for anything else."""
+        origin, incarnation, rest = text.split("/", 2)
+        rest, sequence = rest.rsplit("/", 1)
+        rest, to = rest.rsplit(">", 1)
+        exchange, lane = rest.rsplit(".", 1)
+        destinations = EVERY_SITE if to == "*" else tuple(to.split(","))
+        series = Series(
+            origin,
+            bytes.fromhex(incarnation),
+            "" if exchange == "-" else exchange,
+            int(lane),
+            destinations,
+        )
+        return cls(series, int(sequence))
+
 
 class Predecessor(NamedTuple):
     """An earlier incarnation of the same packer and the last whole-incarnation sequence

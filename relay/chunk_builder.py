@@ -101,7 +101,7 @@ class ChunkBuilder:
         chunk.entries += entries
         whole = len(entries[0].body) if job.batch.header.fragment else 0
         self._bytes += max(job.batch.header.byte_count, whole)
-        chunk.hashes += [_content(entry) for entry in entries]
+        chunk.hashes += [content_of(entry) for entry in entries]
         prefix = self._scope()
         chunk.keys += [prefix + entry.identity for entry in entries]
         place = place_prefix(encode_name(names[-1]))
@@ -178,7 +178,7 @@ _EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
 """The first byte of the flags is as much or more if, and only if, there is one of the two."""
 
 
-def _content(entry: Entry) -> bytes:
+def content_of(entry: Entry) -> bytes:
     """Of key, body, content type and encoding. Properties that cannot be read have neither."""
     content_type = content_encoding = None
     if entry.properties[:1] >= _EITHER:

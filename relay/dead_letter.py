@@ -10,19 +10,26 @@ from relay.batch import BatchName, Entry
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery_properties import text_field
 from relay.local_exchange import Outgoing
+from relay.put_aside import ATTEMPTS_HEADER, DEAD_REASON_HEADER, origin_fields
 
 
 def dead_letter(
-    entry: Entry, name: BatchName, path: tuple[str, ...], *, queue: str, reason: str, attempts: int
+    entry: Entry,
+    name: BatchName,
+    number: int,
+    path: tuple[str, ...],
+    *,
+    queue: str,
+    reason: str,
+    attempts: int,
 ) -> Outgoing:
-    """The message as sent, with why, how often, where to and which way it came."""
+    """The message as sent, with why, how often, where to and which way it came. `number` is its
+    own among the entries of batch `name`.
+    """
     fields = (
-        text_field(b"x-mesh-dead-reason", reason.encode()[:1024])
-        + text_field(b"x-mesh-dead-attempts", str(attempts).encode())
-        + text_field(b"x-mesh-exchange", name.series.exchange.encode())
-        + text_field(b"x-mesh-routing-key", entry.routing_key)
-        + text_field(b"x-mesh-path", ",".join(path).encode())
-        + text_field(b"x-mesh-batch", str(name).encode())
+        text_field(DEAD_REASON_HEADER, reason.encode()[:1024])
+        + text_field(ATTEMPTS_HEADER, str(attempts).encode())
+        + origin_fields(entry, name, number, path)
     )
     properties = rewrite(entry.properties, {EXPIRATION: None}, fields)
     return Outgoing(queue.encode(), properties, entry.body)

@@ -35,6 +35,10 @@ class DeliveryCounters:
     expired: int = 0
     dead: int = 0
     quarantined: int = 0
+    retried: int = 0
+    """Dead letters, and what was in quarantine, that an operator had sent again."""
+    dropped: int = 0
+    """... that an operator gave up."""
     own: int = 0
 
 

@@ -317,6 +317,7 @@ class FlowDelivery:
         letter = dead_letter(
             chunk.entries[number],
             part.names[-1],
+            part.first + number - part.start,
             part.header.path,
             queue=self._context.settings.dead_letter_queue,
             reason=chunk.reasons[number],
@@ -335,6 +336,7 @@ class FlowDelivery:
             kept = quarantined_message(
                 chunk.entries[number],
                 part.names[-1],
+                part.first + number - part.start,
                 part.header.path,
                 queue=queue,
                 reason=reason,

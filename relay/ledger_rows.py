@@ -76,6 +76,10 @@ class Event(IntEnum):
     """The batch cannot be decoded; `position` says where it stands."""
     GAP = 5
     """Retention ate what the stage still needed, after `position`."""
+    RETRIED = 6
+    """An operator had a dead letter, or what was in quarantine, sent again."""
+    DROPPED = 7
+    """An operator gave up a dead letter, or what was in quarantine."""
 
 
 class Outcome(IntEnum):

@@ -26,6 +26,8 @@ from federation.mesh import Mesh
 from federation.names import Names
 from relay.batch import BatchHeader, Predecessor
 from relay.boot import boot_id
+from relay.bulk_amqp import Connection as BulkConnection
+from relay.bulk_amqp import connect
 from relay.deliverer import Connection, Deliverer
 from relay.delivery_context import (
     POSITION,
@@ -42,6 +44,7 @@ from relay.ledger_rows import Stage
 from relay.local_exchange import LocalExchange
 from relay.log_reader import LogGap
 from relay.log_writer import LogEvents, LogState, LogWriter
+from relay.mending import Mending
 from relay.node_bindings import StateLogMemory, StatePackedLedger
 from relay.node_links import NodeLinks
 from relay.node_state import (
@@ -105,6 +108,7 @@ class SiteNode:
         self.links: NodeLinks | None = None
         self.writer: LogWriter | None = None
         self.housekeeping: Housekeeping | None = None
+        self.mending: Mending | None = None
         self.egress_messages = -1
         """Messages waiting in the egress queues; -1 while nobody has looked."""
         self._names = Names(mesh.name)
@@ -207,6 +211,7 @@ class SiteNode:
         ]
         context, connection = self._make_context(state, loaded, writer, barrier, voids)
         deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
+        self.mending = Mending(context, self._connect_to_mend)
         links = self.links = NodeLinks(
             self.mesh,
             self.site,
@@ -365,6 +370,9 @@ class SiteNode:
             position=position,
         )
         return context, connection
+
+    async def _connect_to_mend(self) -> BulkConnection:
+        return await connect(self.book.node(self.site).uri, name=f"isthmus {self.site} mending")
 
     async def _open_log(self) -> RabbitLog:
         address = self.book.stream(self.site)

@@ -16,6 +16,8 @@ from typing import Any
 
 from dedup.store import StoreError, StoreLocked
 from relay.admin import Admin
+from relay.admin_mending import MendingRoutes, write_token
+from relay.mending import Mending
 from relay.node import NodeStopped, SiteNode
 from relay.node_report import link_reports, site_report
 from relay.node_state import StateError
@@ -28,7 +30,8 @@ class RelayProcess:
 
     def __init__(self, nodes: Sequence[SiteNode], admin_port: int = 0) -> None:
         self._nodes = nodes
-        self._admin = Admin(self.report, port=admin_port)
+        self._mending = MendingRoutes(self._mending_of)
+        self._admin = Admin(self.report, port=admin_port, extend=self._mending.add_to)
         self._stopped: dict[str, str] = {}
 
     async def run(self) -> dict[str, str]:
@@ -39,6 +42,7 @@ class RelayProcess:
         port = await self._admin.start()
         for node in self._nodes:
             _announce(node.folder, port)
+            write_token(node.folder, self._mending.token)
         try:
             async with asyncio.TaskGroup() as group:
                 for node in self._nodes:
@@ -64,6 +68,9 @@ class RelayProcess:
             },
             "links": [link for node in self._nodes for link in link_reports(node)],
         }
+
+    def _mending_of(self, site: str) -> Mending | None:
+        return {node.site: node for node in self._nodes}[site].mending
 
     async def _run_node(self, node: SiteNode) -> None:
         try:

@@ -14,6 +14,7 @@ from relay.batch_format import seal
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery_properties import text_field
 from relay.local_exchange import Outgoing
+from relay.put_aside import OFFSET_HEADER, QUARANTINE_REASON_HEADER, origin_fields
 
 _EMPTY_PROPERTIES = b"\x10\x00\x02"
 """Flags with delivery_mode alone, and its value: persistent."""
@@ -21,22 +22,20 @@ _EMPTY_PROPERTIES = b"\x10\x00\x02"
 
 def quarantined_bytes(data: bytes, *, queue: str, reason: str, offset: int | None) -> Outgoing:
     """A whole record of the log that cannot be read, with its offset there."""
-    fields = text_field(b"x-mesh-quarantine-reason", reason.encode()[:1024])
+    fields = text_field(QUARANTINE_REASON_HEADER, reason.encode()[:1024])
     if offset is not None:
-        fields += text_field(b"x-mesh-log-offset", str(offset).encode())
+        fields += text_field(OFFSET_HEADER, str(offset).encode())
     return Outgoing(queue.encode(), rewrite(_EMPTY_PROPERTIES, {}, fields), data)
 
 
 def quarantined_message(
-    entry: Entry, name: BatchName, path: tuple[str, ...], *, queue: str, reason: str
+    entry: Entry, name: BatchName, number: int, path: tuple[str, ...], *, queue: str, reason: str
 ) -> Outgoing:
-    """One message as sent, with why it is here and where it came from."""
-    fields = (
-        text_field(b"x-mesh-quarantine-reason", reason.encode()[:1024])
-        + text_field(b"x-mesh-exchange", name.series.exchange.encode())
-        + text_field(b"x-mesh-routing-key", entry.routing_key)
-        + text_field(b"x-mesh-path", ",".join(path).encode())
-        + text_field(b"x-mesh-batch", str(name).encode())
+    """One message as sent, with why it is here and where it came from. `number` is its own among
+    the entries of batch `name`.
+    """
+    fields = text_field(QUARANTINE_REASON_HEADER, reason.encode()[:1024]) + origin_fields(
+        entry, name, number, path
     )
     properties = rewrite(entry.properties, {EXPIRATION: None}, fields)
     return Outgoing(queue.encode(), properties, entry.body)
