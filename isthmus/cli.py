@@ -9,6 +9,7 @@ from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.down import down
 from isthmus.commands.publish import publish
+from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.status import status
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 for command in (validate, apply, up, down, status, uri, publish, consume, relay, recover, demo):
     app.command()(command)
+app.add_typer(dead_letters, name="dead-letters")
+app.add_typer(quarantine, name="quarantine")
 
 
 def main() -> None:

@@ -91,9 +91,12 @@ def put_aside(delivery: Delivery) -> PutAside:
     """What the queue has handed out. Takes anything: somebody else may have put it there."""
     tag, _, _, _, properties, body = delivery
     try:
+        reason = _text(properties, DEAD_REASON_HEADER) or _text(
+            properties, QUARANTINE_REASON_HEADER
+        )
         return PutAside(
             tag,
-            _text(properties, DEAD_REASON_HEADER) or _text(properties, QUARANTINE_REASON_HEADER),
+            reason or "not put here by the mesh",
             int(_text(properties, ATTEMPTS_HEADER) or 0),
             _text(properties, EXCHANGE_HEADER),
             _bytes(properties, _KEY_HEADER),

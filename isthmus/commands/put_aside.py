@@ -1,0 +1,256 @@
+"""`isthmus dead-letters` and `isthmus quarantine`: list, show, retry, drop, export.
+
+The two are alike; only the words differ. All is done by the site's node, which has the barrier and
+the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    EXIT_USAGE,
+    AsJson,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+from relay.put_aside import Aside
+
+SHOWN_BYTES = 4096
+T = TypeVar("T")
+
+_HELP = {
+    "list": """What waits, and why.
+
+Example: {name} list mesh.yaml --site tokyo""",
+    "show": """One message, whole: where it came from, why it is here, what it says.
+
+Example: {name} show mesh.yaml 1f0c2a9b3d --site tokyo""",
+    "retry": """Send messages again, past the barrier, flagged `x-mesh-redelivered`.
+
+What has been delivered meanwhile by another way is not sent, only put away. What is refused
+once more stays where it is. Exit status 1 if any stayed.
+
+Example: {name} retry mesh.yaml --site tokyo --all""",
+    "drop": """Give messages up for good. The ledger keeps that it was done.
+
+Example: {name} drop mesh.yaml 1f0c2a9b3d --site tokyo""",
+    "export": """Write messages to a file, a JSON object a line, bodies in base64. They stay.
+
+Example: {name} export mesh.yaml --site tokyo --to letters.jsonl""",
+}
+
+OneSite = Annotated[str, typer.Option("--site", help="The site where they are.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `list` shows them.")]
+All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
+
+
+def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
+    """The commands for one of the two queues. `what` says in a sentence what is in it."""
+    app = typer.Typer(help=what, no_args_is_help=True, rich_markup_mode="markdown")
+    name = f"isthmus {aside.value}"
+
+    @app.command("list", help=_HELP["list"].format(name=name))
+    def list_(
+        file: MeshFile,
+        site: Annotated[
+            list[str] | None, typer.Option("--site", help="Of this site; of all, if left out.")
+        ] = None,
+        most: Annotated[int, typer.Option("--most", "-n", min=0, help="Shown of each.")] = 100,
+        state: StateFolder = DEFAULT_STATE,
+        as_json: AsJson = False,
+    ) -> None:
+        mesh = mesh_or_exit(file)
+        sites = site or list(mesh.sites)
+        site_or_exit(file, mesh, *sites)
+        looks: dict[str, Any] = {}
+        failed = False
+        for one in sites:
+            try:
+                looks[one] = asyncio.run(NodeClient.of(state, one).get(aside.value, most=most))
+            except (NodeAway, NodeSaysNo) as error:
+                typer.echo(str(error), err=True)
+                failed = True
+        if as_json:
+            typer.echo(json.dumps({"sites": looks}, indent=1))
+        else:
+            _print_list(aside, looks)
+        if failed:
+            raise typer.Exit(EXIT_FAULT)
+
+    @app.command("show", help=_HELP["show"].format(name=name))
+    def show(
+        file: MeshFile,
+        id_: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+        site: OneSite,
+        state: StateFolder = DEFAULT_STATE,
+        as_json: AsJson = False,
+    ) -> None:
+        client = _client(file, site, state)
+        for message in _or_exit(client.get(aside.value, bodies=1))["messages"]:
+            if message["id"] == id_:
+                if as_json:
+                    typer.echo(json.dumps(message, indent=1))
+                else:
+                    _print_message(message)
+                return
+        typer.echo(f"{site}: there is no {id_} among its first {aside.value}", err=True)
+        raise typer.Exit(EXIT_FAULT)
+
+    @app.command("retry", help=_HELP["retry"].format(name=name))
+    def retry(
+        file: MeshFile,
+        site: OneSite,
+        ids: Ids = None,
+        all_: All = False,
+        state: StateFolder = DEFAULT_STATE,
+        as_json: AsJson = False,
+    ) -> None:
+        client = _client(file, site, state)
+        _do(client, f"{aside.value}/retry", _asked(ids, all_), as_json)
+
+    @app.command("drop", help=_HELP["drop"].format(name=name))
+    def drop(
+        file: MeshFile,
+        site: OneSite,
+        ids: Ids = None,
+        all_: All = False,
+        state: StateFolder = DEFAULT_STATE,
+        as_json: AsJson = False,
+    ) -> None:
+        client = _client(file, site, state)
+        _do(client, f"{aside.value}/drop", _asked(ids, all_), as_json)
+
+    @app.command("export", help=_HELP["export"].format(name=name))
+    def export(
+        file: MeshFile,
+        site: OneSite,
+        to: Annotated[Path, typer.Option("--to", metavar="PATH", help="A file that is not there.")],
+        state: StateFolder = DEFAULT_STATE,
+    ) -> None:
+        client = _client(file, site, state)
+        look = _or_exit(client.get(aside.value, bodies=1))
+        try:
+            with to.open("x") as out:
+                for message in look["messages"]:
+                    out.write(json.dumps(message) + "\n")
+        except OSError as error:
+            typer.echo(f"{to}: {error.strerror}", err=True)
+            raise typer.Exit(EXIT_USAGE) from None
+        left = look["total"] - len(look["messages"])
+        typer.echo(f"{to}: {len(look['messages'])} messages; they stay in their queue")
+        if left > 0:
+            typer.echo(f"{left} more wait behind them: drop or retry the first ones", err=True)
+
+    return app
+
+
+dead_letters = put_aside_commands(
+    Aside.DEAD_LETTERS, "Messages that a site's broker refused too often: list, retry, drop."
+)
+quarantine = put_aside_commands(
+    Aside.QUARANTINE, "What may not be guessed about: list, show, retry, drop, export."
+)
+
+
+def _client(file: Path, site: str, state: Path) -> NodeClient:
+    mesh = mesh_or_exit(file)
+    site_or_exit(file, mesh, site)
+    try:
+        return NodeClient.of(state, site)
+    except NodeAway as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+def _asked(ids: list[str] | None, all_: bool) -> dict[str, Any]:
+    if bool(ids) == all_:
+        typer.echo("say which: one or more IDs, or --all", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    return {"all": True} if all_ else {"ids": ids}
+
+
+def _do(client: NodeClient, path: str, asked: dict[str, Any], as_json: bool) -> None:
+    results: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        async for result in client.post(path, asked):
+            results.append(result)
+            if not as_json:
+                said = f": {result['said']}" if result["said"] else ""
+                typer.echo(f"{result['id']} {result['outcome']}{said}")
+                sys.stdout.flush()
+
+    _or_exit(run())
+    counts = Counter(result["outcome"] for result in results)
+    missing = sorted(set(asked.get("ids", ())) - {result["id"] for result in results})
+    if as_json:
+        typer.echo(json.dumps({"results": results, "missing": missing}, indent=1))
+    else:
+        typer.echo(", ".join(f"{count} {word}" for word, count in counts.items()) or "none there")
+        if missing:
+            typer.echo(f"not there: {', '.join(missing)}", err=True)
+    if counts["kept"] or missing:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _or_exit(asking: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(asking)
+    except (NodeAway, NodeSaysNo) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+def _print_list(aside: Aside, looks: dict[str, Any]) -> None:
+    console = Console()
+    for site, look in looks.items():
+        if not look["total"]:
+            console.print(f"{site}: none")
+            continue
+        table = Table(title=f"{site}: {look['total']:,} {aside.value}", title_justify="left")
+        for heading in ("id", "exchange", "key", "from", "bytes", "reason"):
+            table.add_column(heading, justify="right" if heading == "bytes" else "left")
+        for one in look["messages"]:
+            table.add_row(
+                one["id"],
+                one["exchange"],
+                one["routing_key"],
+                one["path"][0] if one["path"] else "?",
+                f"{one['bytes']:,}",
+                one["reason"],
+            )
+        console.print(table)
+        if look["total"] > len(look["messages"]):
+            console.print(f"... and {look['total'] - len(look['messages']):,} more")
+
+
+def _print_message(message: dict[str, Any]) -> None:
+    body = base64.b64decode(message["body_base64"])
+    for name in ("id", "reason", "attempts", "exchange", "routing_key", "batch", "identity"):
+        typer.echo(f"{name}: {message[name]}")
+    typer.echo(f"path: {', '.join(message['path'])}")
+    if message["published_ms"] is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(message["published_ms"] / 1000))
+        typer.echo(f"published: {when}")
+    typer.echo(f"body, {len(body):,} bytes:")
+    typer.echo(body[:SHOWN_BYTES].decode(errors="backslashreplace"))
+    if len(body) > SHOWN_BYTES:
+        typer.echo("... --json shows all of it")
