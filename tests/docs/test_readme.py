@@ -14,7 +14,7 @@ from isthmus.cli import app
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text()
 MESHES = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^isthmus ([a-z]+)(.*)$", README, re.MULTILINE)
+COMMANDS = re.findall(r"^isthmus ([a-z-]+)(.*)$", README, re.MULTILINE)
 
 
 @pytest.mark.parametrize("text", MESHES)
@@ -33,6 +33,8 @@ def test_each_command_is_one_and_has_the_options_shown(name: str, rest: str) -> 
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     command = group.commands[name]
+    if isinstance(command, typer.core.TyperGroup):
+        command = command.commands[rest.split()[0]]
     known = {option for parameter in command.params for option in parameter.opts}
     shown = {word.strip(",") for word in rest.split() if word.startswith("--")}
     assert shown <= known
