@@ -37,6 +37,7 @@ MAX_AGEING_MS = 3_600_000
 """How much one look at the clock can age a generation; `rotate_if_due` is called far more often."""
 
 _GENERATION_KEY = b"barrier.generation"
+_MEMORY_KEY = b"barrier.memory"
 _GENERATION = Struct(">BQQ")
 """Which table is young, its age in ms, when the clock was last looked at (ms since 1970)."""
 
@@ -121,6 +122,24 @@ class Barrier:
         if kept is not None:
             self._young, self._age_ms, self._seen_ms = _GENERATION.unpack(kept)
         self._old_is_empty = self._is_empty(self._old_table)
+        remembered = store.get(self._meta_table, _MEMORY_KEY)
+        # Without a record the window has never been another one.
+        self._memory_ms = window_ms if remembered is None else int.from_bytes(remembered)
+        self.set_window(window_ms)
+
+    def set_window(self, window_ms: int) -> None:
+        """The window is another from now on. A longer one is remembered only as time goes by:
+        what was forgotten before the change stays forgotten, see `memory_ms`.
+        """
+        self._window_ms = window_ms
+        self._memory_ms = min(self._memory_ms, window_ms)
+
+    @property
+    def memory_ms(self) -> int:
+        """How far back all is remembered: the window, or less for a while after it has grown. Of
+        what is older, nobody can say whether it is new.
+        """
+        return self._memory_ms
 
     @property
     def _young_table(self) -> str:
@@ -331,7 +350,9 @@ class Barrier:
         would repeat messages.
         """
         passed_ms = 0 if self._seen_ms is None else now_ms - self._seen_ms
-        self._age_ms += min(max(passed_ms, 0), MAX_AGEING_MS)
+        passed_ms = min(max(passed_ms, 0), MAX_AGEING_MS)
+        self._age_ms += passed_ms
+        self._memory_ms = min(self._memory_ms + passed_ms, self._window_ms)
         self._seen_ms = now_ms
         due = self._age_ms > self._window_ms
         if due:
@@ -341,6 +362,7 @@ class Barrier:
         changes = Changes()
         value = _GENERATION.pack(self._young, self._age_ms, now_ms)
         changes.put(self._meta_table, _GENERATION_KEY, value)
+        changes.put(self._meta_table, _MEMORY_KEY, self._memory_ms.to_bytes(8))
         self._store.write(changes)
         if due:
             self._old_is_empty = self._is_empty(self._old_table)

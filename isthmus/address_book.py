@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from federation.addresses import AddressBook, AddressError, read_private_brokers
+from federation.addresses import BROKERS_FILE, AddressBook, AddressError, read_private_brokers
 from federation.credentials import CredentialsError, load_or_make
 from federation.mesh import Mesh
-from federation.mesh_file import PasswordMissing
+from federation.mesh_file import PasswordMissing, load_mesh
 from isthmus.options import EXIT_FAULT
 
 
@@ -26,3 +27,19 @@ def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
     except (AddressError, CredentialsError, PasswordMissing) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOnDisk:
+    """A mesh file and its state folder, to be read again whenever they change."""
+
+    file: Path
+    state: Path
+
+    def files(self) -> tuple[Path, ...]:
+        """Where private brokers are is written down when they are made: after the mesh file."""
+        return self.file, self.state / BROKERS_FILE
+
+    def read(self) -> AddressBook:
+        """Raises MeshFileError, AddressError, CredentialsError, PasswordMissing, OSError."""
+        return address_book(load_mesh(self.file), self.state)

@@ -83,16 +83,16 @@ class DeliveryContext:
     """Origin's clock minus ours, by cluster ID, where links have measured it."""
 
     def wants(self, batch: LoggedBatch) -> bool:
-        """Whether this site has anything to do with the batch's messages."""
+        """Whether this site has anything to do with the batch's messages.
+
+        Its origin said who is to get it, by the mesh file that it knew. Ours may be older or newer
+        by now; what exchange to deliver to is the flow's to find out.
+        """
         header = batch.header
         if header.kind not in _WITH_MESSAGES:
             return False
         destinations = header.name.series.destinations
-        if destinations and self.settings.cluster_id not in destinations:
-            return False
-        exchange = self.mesh.exchanges.get(header.name.series.exchange)
-        # One that the mesh does not know (yet) is the flow's to decide about.
-        return exchange is None or exchange.reaches(self.settings.site)
+        return not destinations or self.settings.cluster_id in destinations
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """What the reader has next; None when the node is stopping."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from relay.bulk_amqp import BulkAmqpError, ChannelClosed, Connection, connect
 from relay.retry import reconnect_delay_s
@@ -13,12 +13,12 @@ ASK_EVERY_S = 2.0
 
 async def watch_egress(
     uri: str,
-    queues: Sequence[str],
+    queues: Callable[[], Iterable[str]],
     name: str,
     tell: Callable[[int], None],
     random: Callable[[], float],
 ) -> None:
-    """Tell the sum over these queues, for ever; -1 while the broker cannot be asked."""
+    """Tell the sum over `queues()`, for ever; -1 while the broker cannot be asked."""
     failures = 0
     while True:
         try:
@@ -35,11 +35,13 @@ async def watch_egress(
             failures += 1
 
 
-async def _ask(connection: Connection, queues: Iterable[str], tell: Callable[[int], None]) -> None:
+async def _ask(
+    connection: Connection, queues: Callable[[], Iterable[str]], tell: Callable[[int], None]
+) -> None:
     channel = await connection.channel()
     while True:
         waiting = 0
-        for queue in queues:
+        for queue in queues():
             try:
                 waiting += (await channel.declare_queue(queue, passive=True)).message_count or 0
             except ChannelClosed:

@@ -39,9 +39,14 @@ class Housekeeping:
         position: Callable[[], Place | None],
         links: Callable[[], Iterable[tuple[Stage, str]]],
         window_ms: int,
+        tell_memory: Callable[[int], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`position`: what the deliverer has stored. `links`: (stage, neighbour) of each link."""
+        """`position`: what the deliverer has stored. `links`: (stage, neighbour) of each link.
+        `tell_memory` is told how far back the barrier remembers, in ms.
+        """
+        self.window_ms = window_ms
+        """How long things are kept; may change."""
         self._state = state
         self._writer = writer
         self._barrier = barrier
@@ -49,7 +54,7 @@ class Housekeeping:
         self._export = export
         self._position = position
         self._links = links
-        self._window_ms = window_ms
+        self._tell_memory = tell_memory
         self._now_ms = now_ms
         self._marked = -1
         self.export_failure = ""
@@ -87,7 +92,8 @@ class Housekeeping:
     async def _minute(self) -> None:
         now_ms = self._now_ms()
         self._barrier.rotate_if_due(now_ms)
-        if self._writer.forget_before(now_ms - self._window_ms):
+        self._tell_memory(self._barrier.memory_ms)
+        if self._writer.forget_before(now_ms - self.window_ms):
             self._forget_settled()
         commit = Commit()
         position = self._position()

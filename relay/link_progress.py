@@ -6,11 +6,12 @@ is certain of what stands there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from relay.batch import BatchHeader, Place
+from relay.forwarding import Forwarding
 from relay.link_position import LinkPosition, Sample, sampled
 from relay.link_settings import LinkSettings
 from relay.link_window import LinkWindow
@@ -74,6 +75,25 @@ class LinkProgress:
         """What was reached and is not certain is forgotten with it."""
         self._position = self.position
         self._window = None
+
+    def goes_on_with(self, forwarding: Forwarding) -> bool:
+        """Whether the position holds good for this filter too; from now on it is the one that it
+        is reached with.
+        """
+        if self._position is None:
+            return True
+        if self._position.seen.stranded_by(forwarding):
+            return False
+        self._position = replace(self._position, seen=self._position.seen.after(forwarding))
+        self._unsaved = self._window is not None
+        return True
+
+    def passed_over_for(self, strangers: Iterable[str]) -> None:
+        """A batch was passed over that is for these, which the mesh does not have (yet)."""
+        if self._position is not None:
+            seen = self._position.seen
+            seen = replace(seen, sites=seen.sites.union(strangers))
+            self._position = replace(self._position, seen=seen)
 
     def acknowledged(self, headers: Sequence[BatchHeader]) -> None:
         """The receiver's log has these."""

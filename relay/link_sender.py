@@ -268,10 +268,14 @@ class LinkSender:
         return actions
 
     def change(self, forwarding: Forwarding, now: float) -> list[SenderAction]:
-        """The mesh has changed what this link carries. A session under another rule ends."""
+        """The mesh has changed what this link carries. The session goes on if nothing that it has
+        passed over may be due now; else the next one looks through the log from its start.
+        """
         if forwarding == self._forwarding:
             return []
         self._forwarding = forwarding
+        if self._progress.goes_on_with(forwarding):
+            return []
         return self._give_up(now, "the mesh has changed")
 
     def log_failed(self, now: float, reason: str) -> list[SenderAction]:
@@ -470,12 +474,20 @@ class LinkSender:
     def _why_not(self, header: BatchHeader, logged: NameSet) -> str | None:
         verdict = self._forwarding.decide(header)
         if verdict is not Verdict.SEND:
+            if verdict is Verdict.NOT_WANTED:
+                self._note_strangers(header)
             return verdict.value
         if header.name in logged:
             return "the receiver has it"
         if self._is_void(header):
             return "void"
         return None
+
+    def _note_strangers(self, header: BatchHeader) -> None:
+        # Its origin may know a newer file than we do, and the batch be due once we know it too.
+        strangers = set(header.name.series.destinations).difference(self._forwarding.sites)
+        if strangers:
+            self._progress.passed_over_for(strangers)
 
     def _on_ack(self, session: _Session, ack: Ack, now: float) -> list[SenderAction]:
         self._measure(ack.echo_ms, ack.wall_ms, now)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.batch import BatchHeader, LoggedBatch, Place
+from relay.forwarding import Forwarding
 from relay.gap import gap_reason
 from relay.link_connection import MOST_WAIT_S, Clock, LinkConnection
 from relay.link_lag import AppendTimes
@@ -77,8 +78,14 @@ class LinkSenderTask:
         self._wake = self._connection.wake
         self._frames: list[Carried] = []
         self._nobody: list[bytes] = []
+        self._forwarding: Forwarding | None = None
         self.gap = ""
         """Why the link stopped for good; empty while it has not."""
+
+    def change(self, forwarding: Forwarding) -> None:
+        """The mesh has changed what this link carries: known to the machine at its next turn."""
+        self._forwarding = forwarding
+        self._wake.set()
 
     @property
     def lag(self) -> Lag:
@@ -128,6 +135,9 @@ class LinkSenderTask:
     async def _turn(self, end: LinkEnd) -> None:
         """Hand the machine everything that has come, and let it look at the clock."""
         machine, clock = self.machine, self._clock
+        forwarding, self._forwarding = self._forwarding, None
+        if forwarding is not None:
+            await self._tell(partial(machine.change, forwarding, clock.now()))
         frames, self._frames = self._frames, []
         for sender, frame in frames:
             await self._tell(partial(machine.frame, sender, frame, clock.now()))

@@ -13,44 +13,36 @@ import logging
 import os
 import random
 import shutil
-import ssl
-import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from dedup.barrier import Barrier
 from dedup.rocksdb_store import RocksdbStore
-from federation.addresses import AddressBook
-from federation.mesh import Mesh
+from federation.addresses import AddressBook, AddressError
 from federation.names import Names
+from federation.passwords import PasswordMissing
 from relay.batch import BatchHeader, Predecessor
-from relay.boot import boot_id
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.bulk_amqp import connect
-from relay.deliverer import Connection, Deliverer
-from relay.delivery_context import (
-    POSITION,
-    DeliveryContext,
-    DeliveryCounters,
-    DeliverySettings,
-)
+from relay.deliverer import Deliverer
+from relay.delivery_context import POSITION, DeliveryContext, DeliveryCounters
 from relay.egress_gauge import watch_egress
 from relay.gap import gap_reason, gap_row
 from relay.housekeeping import Housekeeping
 from relay.incarnation import VoidTable
 from relay.ledger_export import LedgerExport
 from relay.ledger_rows import Stage
-from relay.local_exchange import LocalExchange
 from relay.log_reader import LogGap
 from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.mending import Mending
-from relay.node_bindings import StateLogMemory, StatePackedLedger
+from relay.mesh_change import why_over, why_refused
+from relay.node_bindings import StateLogMemory
 from relay.node_links import NodeLinks
+from relay.node_parts import NodeParts, now_ms, same_broker
 from relay.node_state import (
     FIRST_MARK,
     POINT_TABLES,
-    STATE,
     TABLES,
     Commit,
     Loaded,
@@ -59,16 +51,10 @@ from relay.node_state import (
     judge_state,
 )
 from relay.packer_loop import PackerLoop
-from relay.packer_parts import PackerParts
-from relay.packer_settings import PackerSettings, packed_exchanges
 from relay.quarantine import quarantined_bytes
-from relay.rabbit_egress import RabbitEgress, connect_egress
-from relay.rabbit_exchange import open_exchange
-from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.recovery import Recovered, rebuild, recovered_past
-from relay.settlement import Settlement
+from relay.revisions import KeptRevisions
 from relay.site_log import SiteLog, SiteLogError
-from relay.stream_connection import StreamAddress as LogAddress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -84,21 +70,21 @@ class NodeStopped(Exception):
         self.reason = reason
 
 
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class SiteNode:
     """One site's node. `run` until `stop`; raises NodeStopped where only a person can help."""
 
-    def __init__(self, mesh: Mesh, site: str, book: AddressBook, folder: Path) -> None:
-        """`folder` is the site's own: its state and its ledger are in there."""
+    def __init__(self, site: str, book: AddressBook, folder: Path) -> None:
+        """`book` is of the mesh to begin with; `folder` is the site's own: its state and its
+        ledger are in there.
+        """
+        mesh = book.mesh
         self.mesh = mesh
         self.site = site
         self.cluster_id = mesh.sites[site].cluster_id
         self.book = book
         self.folder = folder
+        self.file_problem = ""
+        """Why the mesh file as it is now was not taken up; empty when it was."""
         self.counters = DeliveryCounters()
         self.stage = "starting"
         """What the start waits for; "running" once everything is up; "stopped" at the end."""
@@ -112,23 +98,86 @@ class SiteNode:
         self.egress_messages = -1
         """Messages waiting in the egress queues; -1 while nobody has looked."""
         self._names = Names(mesh.name)
+        self._revisions = KeptRevisions(folder / "ledger" / "revisions")
         self._stopping = asyncio.Event()
+        self._is_to_end = False
+        self._over = ""
+        self._context: DeliveryContext | None = None
         self._random = random.Random()
         self._bad_records: asyncio.Queue[tuple[int, bytes, str]] = asyncio.Queue()
 
     def stop(self) -> None:
         """Finish what is in flight and return from `run`."""
+        self._is_to_end = True
         self._stopping.set()
 
+    def take_up(self, book: AddressBook) -> None:
+        """Go on with the book's mesh. What does not change is not disturbed; what cannot change
+        while it runs ends in order and begins again, in this process.
+
+        Where that cannot be, the former mesh stays and `file_problem` says why. Raises OSError if
+        the new revision cannot be written down: ask again.
+        """
+        new, former = book.mesh, self.book
+        self.file_problem = why_refused(self.mesh, new, self.site)
+        if not self.file_problem:
+            self._over = why_over(new, self.site)
+            if self._over:
+                self.stop()
+                return
+            try:
+                is_elsewhere = not same_broker(former, book, self.site)
+            except (AddressError, PasswordMissing) as error:
+                self.file_problem = str(error)
+        if self.file_problem:
+            log.error("%s: the mesh file is not taken up: %s", self.site, self.file_problem)
+            return
+        if new.revision != self.mesh.revision:
+            log.info("%s: revision %s, before %s", self.site, new.revision, self.mesh.revision)
+            self._revisions.keep(new, now_ms())
+        self.mesh, self.book = new, book
+        if is_elsewhere:
+            self._stopping.set()  # every stage works there: all end, and begin again there
+        else:
+            self._change_stages()
+
+    def _change_stages(self) -> None:
+        """Each stage takes up what is new to it; none waits for another."""
+        parts = self._parts()
+        if self.packer is not None:
+            self.packer.change(parts.packer_settings())
+        if (context := self._context) is not None:
+            context.mesh = parts.delivered_mesh()
+            context.barrier.set_window(parts.window_ms)
+            context.window_ms = context.barrier.memory_ms
+        if self.housekeeping is not None:
+            self.housekeeping.window_ms = parts.window_ms
+        if self.links is not None:
+            self.links.change(self.mesh, self.book)
+
     async def run(self) -> None:
+        """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._revisions.keep(self.mesh, now_ms())
+        try:
+            while not self._is_to_end:
+                self._stopping.clear()
+                self.stage = "starting"
+                await self._run_once()
+        finally:
+            self.stage = "stopped"
+        if self._over:
+            raise NodeStopped(self._over)
+
+    async def _run_once(self) -> None:
+        """All stages, until they are to end for good or to begin again at another broker."""
         store = RocksdbStore(self.folder / "state", TABLES, point_tables=POINT_TABLES)
         try:
-            state = NodeState(store)
-            await self._run_with(state)
+            await self._run_with(NodeState(store))
         finally:
             store.close()
-            self.stage = "stopped"
+            self.packer = self.deliverer = self.links = self.writer = None
+            self.housekeeping = self.mending = self._context = None
 
     async def recover(self) -> Recovered:
         """Make a new state folder from the log and the broker's mark; the former one is kept
@@ -154,7 +203,7 @@ class SiteNode:
 
     async def _rebuild(self, state: NodeState) -> Recovered:
         writer = LogWriter(
-            self._open_log,
+            self._parts().open_log,
             StateLogMemory(state),
             LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
             origin=self.cluster_id,
@@ -164,8 +213,7 @@ class SiteNode:
             await self._until(writer.running(), logging_task)
             mark = await (await writer.connected()).load_mark()
             state.begin(os.urandom(16))
-            barrier = Barrier(state.store, self._window_ms, meta_table=STATE)
-            context, _ = self._make_context(state, state.load(), writer, barrier, VoidTable())
+            context, _ = self._parts().context(state, state.load(), writer, VoidTable())
             return await rebuild(context, mark)
         finally:
             await writer.close()
@@ -174,7 +222,7 @@ class SiteNode:
     async def _run_with(self, state: NodeState) -> None:
         loaded = state.load()
         writer = self.writer = LogWriter(
-            self._open_log,
+            self._parts().open_log,
             StateLogMemory(state),
             LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
             origin=self.cluster_id,
@@ -191,6 +239,11 @@ class SiteNode:
             await asyncio.gather(logging_task, return_exceptions=True)
         state.end(Commit())
 
+    def _parts(self) -> NodeParts:
+        """Makes the stages of the mesh as it is now."""
+        retired = self._revisions.retired(self.mesh)
+        return NodeParts(self.site, self.book, retired, self.counters, self._random)
+
     async def _run_stages(
         self,
         state: NodeState,
@@ -198,18 +251,18 @@ class SiteNode:
         writer: LogWriter,
         logging_task: asyncio.Task[None],
     ) -> None:
-        barrier = Barrier(state.store, self._window_ms, meta_table=STATE)
+        parts = self._parts()
         voids = VoidTable(
             (void.origin, Predecessor(incarnation, void.end))
             for incarnation, void in loaded.voids.items()
         )
-        settled = loaded.settled
-        packer = self.packer = self._make_packer(state, writer, voids)
+        packer = self.packer = parts.packer(state, writer, voids)
         tasks = [
             asyncio.create_task(packer.run(), name=f"{self.site}: packer"),
             logging_task,
         ]
-        context, connection = self._make_context(state, loaded, writer, barrier, voids)
+        context, connection = parts.context(state, loaded, writer, voids)
+        self._context = context
         deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
         self.mending = Mending(context, self._connect_to_mend)
         links = self.links = NodeLinks(
@@ -224,12 +277,13 @@ class SiteNode:
         housekeeping = self.housekeeping = Housekeeping(
             state=state,
             writer=writer,
-            barrier=barrier,
-            settled=settled,
+            barrier=context.barrier,
+            settled=context.settled,
             export=LedgerExport(state, self.site, self.folder / "ledger"),
             position=lambda: context.position,
             links=links.stages,
-            window_ms=self._window_ms,
+            window_ms=parts.window_ms,
+            tell_memory=partial(setattr, context, "window_ms"),
             now_ms=now_ms,
         )
         try:
@@ -290,107 +344,6 @@ class SiteNode:
         except TimeoutError:
             log.info("%s: no time left to export the ledger: the next start does it", self.site)
 
-    # -- making the stages -------------------------------------------------------------------
-
-    @property
-    def _window_ms(self) -> int:
-        return int(self.mesh.retention_s * 1000)
-
-    def _make_packer(self, state: NodeState, writer: LogWriter, voids: VoidTable) -> PackerLoop:
-        address = self.book.node(self.site)
-
-        async def connect() -> RabbitEgress:
-            return await connect_egress(
-                address.uri, self._names.packer_lock, name=f"isthmus {self.site} packer"
-            )
-
-        async def former_gone() -> bool:
-            # An exclusive queue goes with its connection; the settling time does the rest.
-            return True
-
-        settings = PackerSettings(
-            cluster_id=self.cluster_id,
-            revision=self.mesh.revision,
-            relay_user=address.user,
-            exchanges=packed_exchanges(self.mesh, self.site),
-        )
-        parts = PackerParts(
-            connect,
-            writer,
-            StatePackedLedger(state, now_ms),
-            voids,
-            now_ms,
-            os.urandom,
-            former_gone,
-            boot_id(),
-        )
-        return PackerLoop(settings, parts, self._random)
-
-    def _make_context(
-        self,
-        state: NodeState,
-        loaded: Loaded,
-        writer: LogWriter,
-        barrier: Barrier,
-        voids: VoidTable,
-    ) -> tuple[DeliveryContext, Connection]:
-        address = self.book.node(self.site)
-        stopping = asyncio.Event()
-
-        async def connect() -> LocalExchange:
-            return await open_exchange(
-                address.uri,
-                lock=self._names.deliverer_lock,
-                name=f"isthmus {self.site} deliverer",
-            )
-
-        connection = Connection(connect, stopping, self._random.random, SETTLE_S)
-        position = loaded.positions.get(POSITION)
-        context = DeliveryContext(
-            settings=DeliverySettings(
-                site=self.site,
-                cluster_id=self.cluster_id,
-                user=address.user,
-                dead_letter_queue=self._names.dead_letters,
-                quarantine_queue=self._names.quarantine,
-            ),
-            mesh=self.mesh,
-            log=writer,
-            state=state,
-            settled=loaded.settled,
-            barrier=barrier,
-            voids=voids,
-            settlement=Settlement(position),
-            counters=self.counters,
-            stopping=stopping,
-            now_ms=now_ms,
-            random=self._random.random,
-            exchange=connection.exchange,
-            window_ms=self._window_ms,
-            position=position,
-        )
-        return context, connection
-
-    async def _connect_to_mend(self) -> BulkConnection:
-        return await connect(self.book.node(self.site).uri, name=f"isthmus {self.site} mending")
-
-    async def _open_log(self) -> RabbitLog:
-        address = self.book.stream(self.site)
-        return await open_rabbit_log(
-            LogAddress(
-                address.host,
-                address.port,
-                address.vhost,
-                address.user,
-                address.password,
-                # The system's authorities, and what SSL_CERT_FILE names; as for AMQP.
-                ssl.create_default_context() if address.tls else None,
-            ),
-            self._names.log,
-            mark_name=self._names.deliverer_mark,
-            name=f"isthmus {self.site} log",
-        )
-
     # -- the start's questions ---------------------------------------------------------------
 
     async def _take_up(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> None:
@@ -448,6 +401,9 @@ class SiteNode:
             waiting.cancel()
             stopping.cancel()
 
+    async def _connect_to_mend(self) -> BulkConnection:
+        return await connect(self.book.node(self.site).uri, name=f"isthmus {self.site} mending")
+
     # -- what the log tells ------------------------------------------------------------------
 
     def _on_bad_record(self, offset: int, data: bytes, reason: str) -> None:
@@ -470,7 +426,7 @@ class SiteNode:
 
         await watch_egress(
             self.book.node(self.site).uri,
-            [exchange.queue for exchange in packed_exchanges(self.mesh, self.site)],
+            lambda: [e.queue for e in self._parts().packer_settings().exchanges],
             f"isthmus {self.site} gauge",
             tell,
             self._random.random,
@@ -491,8 +447,6 @@ class SiteNode:
                 await asyncio.sleep(1.0)
 
 
-SETTLE_S = 1.0
-"""How long the deliverer's lock is held before it is used."""
 STAGES_WITHIN_S = 6.0
 """What is in flight is answered within this time of a stop, or stays in doubt."""
 LINKS_WITHIN_S = 1.0

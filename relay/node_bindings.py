@@ -56,6 +56,12 @@ class StateLinkMemory:
             commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, self._now_ms()))
         self._state.write(commit)
 
+    def forget(self) -> None:
+        """The link is not in the mesh any more."""
+        commit = Commit()
+        commit.put(self._key, None)
+        self._state.write(commit)
+
 
 class StatePackedLedger:
     """The packer's record and its ledger rows: one write of both."""

@@ -6,25 +6,28 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from federation.addresses import AddressBook, vouched_user
+from federation.addresses import AddressBook, AddressError, vouched_user
 from federation.mesh import Link, Mesh
 from federation.names import Names
+from federation.passwords import PasswordMissing
 from relay.batch import BatchHeader, Place
 from relay.batch_rows import linked_row
 from relay.forwarding import forwarding_for
 from relay.gap import gap_row
 from relay.incarnation import VoidTable
 from relay.ledger_rows import Stage
+from relay.link_ends import LinkEnds
 from relay.link_lag import AppendTimes
 from relay.link_receiver import LinkReceiver
 from relay.link_receiver_task import LinkReceiverTask
 from relay.link_sender import LinkSender
 from relay.link_sender_task import LinkSenderTask
 from relay.link_settings import LinkSettings
+from relay.link_transport import LinkConnector, LinkEnd, LinkUnreachable
 from relay.log_reader import LogGap
 from relay.log_writer import LogWriter
 from relay.node_bindings import StateLinkMemory
@@ -42,6 +45,20 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class _Connector:
+    """Looks the address up at each connection: a private broker may not have been made yet."""
+
+    def __init__(self, present: Callable[[], LinkConnector]) -> None:
+        self._present = present
+
+    async def connect(self) -> LinkEnd:
+        try:
+            connector = self._present()
+        except (AddressError, PasswordMissing) as error:
+            raise LinkUnreachable(str(error)) from error
+        return await connector.connect()
+
+
 class NodeLinks:
     """One site's. Senders start later than receivers: see `node`."""
 
@@ -54,49 +71,66 @@ class NodeLinks:
         writer: LogWriter,
         voids: VoidTable,
         quarantine: Callable[[bytes, str], None],
+        make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
     ) -> None:
         self._mesh = mesh
         self._site = site
         self._book = book
+        self._state = state
+        self._voids = voids
+        self._quarantine = quarantine
+        self._make_connector = make_connector
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
         self._writer = writer
         self._clock = SystemClock()
         self._times = AppendTimes()
         self._random = random.Random()
-        self._receivers = {
-            link: self._make_receiver(link, quarantine, state) for link in mesh.links_to(site)
-        }
-        self._senders = {
-            link: self._make_sender(link, state, voids) for link in mesh.links_from(site)
-        }
+        self._receivers = LinkEnds(self._make_receiver)
+        self._senders = LinkEnds(self._make_sender, self._forget_position)
+        self.change(mesh, book)
+
+    def change(self, mesh: Mesh, book: AddressBook) -> None:
+        """Run the links of this mesh from now on, at these addresses.
+
+        A link that stays as it is does not notice; one that only carries something else now goes
+        on over its connection; any other change of a link is its end and a new beginning.
+        """
+        self._mesh, self._book = mesh, book
+        into, out = mesh.links_to(self._site), mesh.links_from(self._site)
+        self._receivers.want({link: self._made_of(link, link.sender) for link in into})
+        self._senders.want({link: self._made_of(link, link.receiver) for link in out})
+        for link, task in self._senders:
+            task.change(forwarding_for(mesh, link))
 
     def stages(self) -> Iterable[tuple[Stage, str]]:
         """(stage, neighbour) of each link, for the ledger's idle rows."""
-        for link in self._senders:
+        for link in self._senders.links:
             yield Stage.LINKED_OUT, link.receiver
-        for link in self._receivers:
+        for link in self._receivers.links:
             yield Stage.LINKED_IN, link.sender
 
     async def run_receivers(self) -> None:
-        await _run_all(task.run() for task in self._receivers.values())
+        await self._receivers.run()
 
     async def run_senders(self) -> None:
-        await _run_all([self._note_times(), *(t.run() for t in self._senders.values())])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._note_times())
+            group.create_task(self._senders.run())
 
     @property
     def blocked(self) -> bool:
         """The site's own broker takes no publishes of a link that meets there."""
         ends: list[tuple[Link, LinkReceiverTask | LinkSenderTask]] = [
-            *self._receivers.items(),
-            *self._senders.items(),
+            *self._receivers,
+            *self._senders,
         ]
         return any(link.meeting == self._site and task.blocked for link, task in ends)
 
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []
-        for link, task in self._senders.items():
+        for link, task in self._senders:
             machine, lag = task.machine, task.lag
             told.append(
                 {
@@ -121,7 +155,21 @@ class NodeLinks:
             self._times.note(self._writer.counts.appended_messages, self._clock.now())
             await asyncio.sleep(1.0)
 
-    def _make_sender(self, link: Link, state: NodeState, voids: VoidTable) -> LinkSenderTask:
+    def _made_of(self, link: Link, other: str) -> Hashable:
+        """All that an end cannot take up while it runs."""
+        mesh = self._mesh
+        try:
+            address: LinkEndAddress | str = self._address(link)
+        except (AddressError, PasswordMissing) as error:
+            address = str(error)
+        own, neighbour = mesh.sites[self._site].cluster_id, mesh.sites[other].cluster_id
+        return link.meeting, own, neighbour, vouched_user(mesh, link, other), address
+
+    def _connector(self, link: Link) -> LinkConnector:
+        return _Connector(lambda: self._make_connector(self._address(link)))
+
+    def _make_sender(self, link: Link) -> LinkSenderTask:
+        state, voids = self._state, self._voids
         memory = StateLinkMemory(state, link.name, link.receiver, self._clock.wall_ms)
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
@@ -145,7 +193,7 @@ class NodeLinks:
         return LinkSenderTask(
             link.name,
             make_machine,
-            RabbitLinkConnector(self._address(link)),
+            self._connector(link),
             self._writer,
             memory,
             self._times,
@@ -155,9 +203,9 @@ class NodeLinks:
             on_gap,
         )
 
-    def _make_receiver(
-        self, link: Link, quarantine: Callable[[bytes, str], None], state: NodeState
-    ) -> LinkReceiverTask:
+    def _make_receiver(self, link: Link) -> LinkReceiverTask:
+        state = self._state
+
         def on_linked(headers: Sequence[BatchHeader]) -> None:
             commit = Commit()
             now_ms = self._clock.wall_ms()
@@ -174,13 +222,18 @@ class NodeLinks:
         return LinkReceiverTask(
             link.name,
             machine,
-            RabbitLinkConnector(self._address(link)),
+            self._connector(link),
             self._writer,
-            quarantine,
+            self._quarantine,
             on_linked,
             self._clock,
             self._random.random,
         )
+
+    def _forget_position(self, link: Link) -> None:
+        # Should the link come back, its receiver's names tell what it has; a position from before
+        # would have the link miss what retention has eaten meanwhile, and others have carried.
+        StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).forget()
 
     def _address(self, link: Link) -> LinkEndAddress:
         """How this site's end reaches the link's meeting broker."""
@@ -202,11 +255,3 @@ class NodeLinks:
 def _plain(value: Any) -> Any:
     """Fit for JSON."""
     return dict(value) if isinstance(value, dict) else value
-
-
-async def _run_all(runs: Iterable[Any]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for run in runs:
-            group.create_task(run)
-        # A site without links in this direction still has its task.
-        group.create_task(asyncio.Event().wait())

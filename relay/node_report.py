@@ -21,6 +21,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "state": state,
         "reason": reason,
         "revision": node.mesh.revision,
+        "file_problem": node.file_problem,
         "egress_messages": node.egress_messages,
         **asdict(node.counters),
     }
@@ -31,7 +32,12 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
             "batches": metrics.batches,
             "packed_doubtful": metrics.doubtful,
             "incarnations": metrics.incarnations,
-            "waiting_exchanges": dict(node.packer.status.exchanges),
+            # One that the file has no more may be gone altogether.
+            "waiting_exchanges": {
+                name: why
+                for name, why in node.packer.status.exchanges.items()
+                if name in node.mesh.exchanges
+            },
         }
     if node.deliverer is not None:
         report["standing_flows"] = node.deliverer.standing

@@ -140,6 +140,10 @@ class Packer:
         """Take no more, append and acknowledge what is in hand, and return from `run`."""
         self._stopping.set()
 
+    def at_revision(self, revision: str) -> None:
+        """The mesh has a new revision, in which nothing is packed otherwise than before."""
+        self._outbox.revision = revision
+
     def superseded(self, by: str) -> None:
         """The log shows another packer of this site: end."""
         self._end(f"another packer writes this site's log: {by}")

@@ -1,13 +1,15 @@
 """Keeps a packer going: one incarnation after another, in the same process.
 
 Each loss of the egress connection or of the log's ends an incarnation; the next begins after a
-jittered wait that grows to 30 s while none gets far.
+jittered wait that grows to 30 s while none gets far. A changed mesh ends one too, in order, if it
+changes what is packed; then the next begins at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 from relay.egress import EgressError
 from relay.packer import Packer
@@ -55,13 +57,23 @@ class PackerLoop:
             )
             try:
                 await self._packer.run()
-                break
+                continue  # stopped, for good or for other settings
             except (IncarnationEnded, EgressError, SiteLogError) as error:
                 self.status.state = PackerState.DOWN
                 self.status.reason = str(error)
             fruitless = 0 if loop.time() - began >= WELL_AFTER_S else fruitless + 1
             await self._wait(fruitless)
         self.status.state = PackerState.STOPPED
+
+    def change(self, settings: PackerSettings) -> None:
+        """Pack by these settings from now on. What is in hand goes out by the former ones."""
+        former, self._settings = self._settings, settings
+        if self._packer is None:
+            return
+        if replace(former, revision=settings.revision) == settings:
+            self._packer.at_revision(settings.revision)
+        else:
+            self._packer.stop()
 
     def stop(self) -> None:
         """Finish what is in hand and return from `run`."""

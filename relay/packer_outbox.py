@@ -58,6 +58,8 @@ class PackerOutbox:
         """Told in every header from when they are known."""
         self.next_whole = 0
         """Number of the next batch over the whole incarnation."""
+        self.revision = settings.revision
+        """Of the mesh; told in every header."""
         self._settings = settings
         self._incarnation = incarnation
         self._log = log
@@ -173,7 +175,7 @@ class PackerOutbox:
             name,
             self.next_whole,
             self.predecessors,
-            settings.revision,
+            self.revision,
             0,
             0,
             total_messages,

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from dedup.store import StoreError, StoreLocked
+from federation.addresses import AddressBook
 from relay.admin import Admin
 from relay.admin_mending import MendingRoutes, write_token
 from relay.mending import Mending
+from relay.mesh_watch import MeshFiles, MeshWatch
 from relay.node import NodeStopped, SiteNode
 from relay.node_report import link_reports, site_report
 from relay.node_state import StateError
@@ -26,10 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class RelayProcess:
-    """Runs nodes until SIGTERM or SIGINT. `run` gives the reasons of the sites that stopped."""
+    """Runs nodes until SIGTERM or SIGINT; SIGHUP has the mesh file read at once. `run` gives the
+    reasons of the sites that stopped.
+    """
 
-    def __init__(self, nodes: Sequence[SiteNode], admin_port: int = 0) -> None:
+    def __init__(
+        self, nodes: Sequence[SiteNode], files: MeshFiles | None = None, admin_port: int = 0
+    ) -> None:
+        """`files` are watched for a changed mesh, if there are any."""
         self._nodes = nodes
+        self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
         self._admin = Admin(self.report, port=admin_port, extend=self._mending.add_to)
         self._stopped: dict[str, str] = {}
@@ -39,6 +47,10 @@ class RelayProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        watching = None
+        if self._watch is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._watch.look_now)
+            watching = asyncio.create_task(self._watch.run(), name="mesh file")
         port = await self._admin.start()
         for node in self._nodes:
             _announce(node.folder, port)
@@ -48,6 +60,8 @@ class RelayProcess:
                 for node in self._nodes:
                     group.create_task(self._run_node(node), name=node.site)
         finally:
+            if watching is not None:
+                watching.cancel()
             await self._admin.close()
         return self._stopped
 
@@ -71,6 +85,24 @@ class RelayProcess:
 
     def _mending_of(self, site: str) -> Mending | None:
         return {node.site: node for node in self._nodes}[site].mending
+
+    def _take_up(self, book: AddressBook) -> None:
+        failures = []
+        for node in self._nodes:
+            try:
+                node.take_up(book)
+            except OSError as error:
+                node.file_problem = str(error)
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _refuse(self, problem: str) -> None:
+        """The file is wrong: every node goes on with what it has."""
+        for node in self._nodes:
+            if node.file_problem != problem:
+                log.error("%s: the mesh file is not taken up: %s", node.site, problem)
+            node.file_problem = problem
 
     async def _run_node(self, node: SiteNode) -> None:
         try:

@@ -49,7 +49,7 @@ def recover(
 
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
-            return await SiteNode(mesh, site, book, site_folder(state, site)).recover()
+            return await SiteNode(site, book, site_folder(state, site)).recover()
 
     try:
         found = asyncio.run(run())

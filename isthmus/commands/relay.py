@@ -15,7 +15,7 @@ import uvloop
 
 from federation.addresses import AddressError
 from federation.mesh_file import PasswordMissing
-from isthmus.address_book import address_book_or_exit
+from isthmus.address_book import MeshOnDisk, address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -39,6 +39,9 @@ def relay(
 ) -> None:
     """Serve one or more sites until SIGTERM.
 
+    A changed mesh file is taken up within seconds, or at once at SIGHUP; a file that is wrong is
+    not, and `isthmus status` says why.
+
     Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
     (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
     """
@@ -55,8 +58,8 @@ def relay(
     _collect_seldom()
 
     async def run() -> dict[str, str]:
-        nodes = [SiteNode(mesh, name, book, site_folder(state, name)) for name in sites]
-        return await RelayProcess(nodes, admin_port).run()
+        nodes = [SiteNode(name, book, site_folder(state, name)) for name in sites]
+        return await RelayProcess(nodes, MeshOnDisk(file, state), admin_port).run()
 
     try:
         stopped = uvloop.run(run())

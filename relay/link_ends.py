@@ -1,0 +1,122 @@
+"""A changing set of link ends: each runs for as long as it is wanted, and as what is wanted.
+
+An end that changes in more than it can take up while it runs is ended in order, and another made
+in its stead: never before the former has kept its position and given up its queue. What is not
+touched by a change does not notice it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from federation.mesh import Link
+
+
+class RunningEnd(Protocol):
+    """`LinkSenderTask` and `LinkReceiverTask` are such."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+
+End = TypeVar("End", bound=RunningEnd)
+
+
+@dataclass(slots=True, eq=False)
+class _Life(Generic[End]):
+    """One end, from when it is wanted until it has ended."""
+
+    link: Link
+    made_of: Hashable
+    end: End | None = None
+    task: asyncio.Task[None] | None = None
+    is_over: bool = False
+    """Nobody wants this link any more."""
+
+
+@dataclass(eq=False)
+class LinkEnds(Generic[End]):
+    """All ends of one kind at one site.
+
+    `make` makes an end; `forget` is called when a link has ended that is no longer wanted: what is
+    remembered of it would be a lie if it ever came back.
+    """
+
+    make: Callable[[Link], End]
+    forget: Callable[[Link], None] = lambda link: None
+    _lives: dict[str, _Life[End]] = field(default_factory=dict)
+    _leaving: dict[str, set[asyncio.Task[None]]] = field(default_factory=dict)
+    _group: asyncio.TaskGroup | None = None
+
+    def __iter__(self) -> Iterator[tuple[Link, End]]:
+        """The ends that there are; one that waits for its predecessor's end is none yet."""
+        for life in self._lives.values():
+            if life.end is not None:
+                yield life.link, life.end
+
+    @property
+    def links(self) -> list[Link]:
+        """All that are wanted, in order."""
+        return [life.link for life in self._lives.values()]
+
+    def want(self, wanted: Mapping[Link, Hashable]) -> None:
+        """From now on these: each link with what its end is made of."""
+        by_name = {link.name: link for link in wanted}
+        lives: dict[str, _Life[End]] = {}
+        for name, former in self._lives.items():
+            link = by_name.get(name)
+            if link is not None and wanted[link] == former.made_of:
+                former.link = link
+                lives[name] = former
+                continue
+            former.is_over = link is None
+            self._end(former)
+        for link, made_of in wanted.items():
+            if link.name not in lives:
+                lives[link.name] = self._begin(_Life(link, made_of))
+        self._lives = {link.name: lives[link.name] for link in wanted}
+
+    async def run(self) -> None:
+        """All of them, until cancelled. Raises what an end raises."""
+        async with asyncio.TaskGroup() as self._group:
+            for life in self._lives.values():
+                self._start(life)
+            # A site without links in this direction still has its task.
+            await asyncio.Event().wait()
+
+    def _begin(self, life: _Life[End]) -> _Life[End]:
+        if not self._leaving.get(life.link.name):
+            life.end = self.make(life.link)
+        if self._group is not None:
+            self._start(life)
+        return life
+
+    def _start(self, life: _Life[End]) -> None:
+        assert self._group is not None
+        life.task = self._group.create_task(self._live(life), name=life.link.name)
+
+    def _end(self, life: _Life[End]) -> None:
+        task, name = life.task, life.link.name
+        if task is None or task.done():
+            if life.is_over:
+                self.forget(life.link)
+            return
+        leaving = self._leaving.setdefault(name, set())
+        leaving.add(task)
+        task.add_done_callback(leaving.discard)
+        task.cancel()
+
+    async def _live(self, life: _Life[End]) -> None:
+        former = {task for task in self._leaving.get(life.link.name, ()) if task is not life.task}
+        if former:
+            await asyncio.wait(former)
+        if life.end is None:
+            life.end = self.make(life.link)
+        try:
+            await life.end.run()
+        finally:
+            if life.is_over:
+                self.forget(life.link)

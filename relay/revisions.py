@@ -1,0 +1,77 @@
+"""The mesh documents of every revision that a site has run, kept with its ledger.
+
+LEDGER/revisions/REVISION.json   {"format": 1, "revision", "taken_up_ms", "mesh": {...}}
+
+Each batch bears its revision, and the document is written before the first batch is packed: so the
+audit can tell who was to get what, and the node what an exchange was that is no longer in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federation.mesh import Mesh
+from federation.mesh_json import BadMeshJson, mesh_as_json, mesh_from_json
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class KeptRevisions:
+    """One site's."""
+
+    folder: Path
+    _known: dict[str, tuple[int, Mesh]] | None = field(default=None, init=False)
+    """Revision -> when it was taken up last, and its mesh."""
+
+    def keep(self, mesh: Mesh, now_ms: int) -> None:
+        """This revision is taken up now. On the disk when it returns; raises OSError."""
+        known = self._load()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / f"{mesh.revision}.json"
+        content = {
+            "format": _FORMAT,
+            "revision": mesh.revision,
+            "taken_up_ms": now_ms,
+            "mesh": mesh_as_json(mesh),
+        }
+        temporary = file.with_suffix(".new")
+        with temporary.open("w", encoding="utf-8") as out:
+            json.dump(content, out, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, file)
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        known[mesh.revision] = (now_ms, mesh)
+
+    def retired(self, mesh: Mesh) -> list[Mesh]:
+        """Earlier meshes of the same name, the latest first."""
+        earlier = [
+            kept
+            for revision, kept in self._load().items()
+            if revision != mesh.revision and kept[1].name == mesh.name
+        ]
+        return [one for _, one in sorted(earlier, key=lambda kept: kept[0], reverse=True)]
+
+    def _load(self) -> dict[str, tuple[int, Mesh]]:
+        if self._known is None:
+            self._known = {}
+            for file in sorted(self.folder.glob("*.json")):
+                try:
+                    content = json.loads(file.read_text(encoding="utf-8"))
+                    mesh = mesh_from_json(content["mesh"])
+                    self._known[content["revision"]] = (int(content["taken_up_ms"]), mesh)
+                except (ValueError, KeyError, TypeError, BadMeshJson) as error:
+                    # Needed only for exchanges that the file has no more: never in the way.
+                    log.error("%s cannot be read: %r", file, error)
+        return self._known
