@@ -91,8 +91,13 @@ class DeliveryContext:
         header = batch.header
         if header.kind not in _WITH_MESSAGES:
             return False
-        destinations = header.name.series.destinations
-        return not destinations or self.settings.cluster_id in destinations
+        series, own = header.name.series, self.settings.cluster_id
+        if series.origin == own:
+            # Never for ourselves, whatever its set; but of what is delivered here, the barrier
+            # has to know our own messages too.
+            exchange = self.mesh.exchanges.get(series.exchange)
+            return exchange is None or exchange.reaches(self.settings.site)
+        return not series.destinations or own in series.destinations
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """What the reader has next; None when the node is stopping."""

@@ -34,10 +34,8 @@ class Stretch:
     """
 
     last_tag: int
-    sequence: int = -1
-    """In the flow's series; -1: none of the messages is in a batch of this run."""
     whole_sequence: int = -1
-    """In the incarnation."""
+    """In the incarnation; -1: none of the messages is in a batch of this run."""
     confirmed_at: float | None = None
 
 
@@ -91,7 +89,7 @@ class EgressAcks:
             if not (
                 followed
                 or release
-                or first.sequence < 0
+                or first.whole_sequence < 0
                 or now >= first.confirmed_at + HOLD_S
                 or (self._nothing_follows and first.last_tag - self._acked > HOLD_TAGS)
             ):

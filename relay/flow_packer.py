@@ -3,6 +3,11 @@ what is to be appended and what may be acknowledged.
 
 After a packer's start the first messages are compared with what the log has of the flow
 (`returned_prefix`); from the first fresh one on they are simply packed.
+
+Where sites narrow the exchange, each message has a destination set of its own, and the open batch
+is sealed when the next message has another one. So the log has the flow's messages in the order in
+which egress had them, whatever their sets: all that order and the comparison rest on. Several open
+batches would make fuller ones of a row of messages for ever other sites, at the price of both.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from federation.destinations import DestinationIndex
 from relay.batch import Entry
 from relay.egress import EgressMessage
 from relay.egress_acks import EgressAcks, Stretch
@@ -31,6 +37,7 @@ class Parcel:
     flow: FlowPacker
     entries: list[Entry]
     size: int
+    destinations: tuple[str, ...]
     stretch: Stretch
     big: bool = False
 
@@ -63,8 +70,6 @@ class FlowPacker:
     ) -> None:
         self.exchange = exchange
         self.acks = EgressAcks()
-        self.next_sequence = 0
-        """Of the flow's series, for the next batch to be appended."""
         self.recognised = False
         """Whether a message was acknowledged because the log had it."""
         self.in_hand_bytes = 0
@@ -76,6 +81,8 @@ class FlowPacker:
         self._intake = intake
         self._returned: ReturnedPrefix | None = returned
         self._waiting: deque[_Waiting] = deque()
+        self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
+        self._destinations = exchange.destinations  # of the open batch
         self._entries: list[Entry] = []
         self._size = 0
         self._most_entries = settings.batch_entries
@@ -98,6 +105,10 @@ class FlowPacker:
         """Whether all that could come back has."""
         return self._returned is None
 
+    def is_unwanted(self, parcel: Parcel) -> bool:
+        """Whether no other site takes what is in there."""
+        return self._index is not None and parcel.destinations == self._index.nobody
+
     def take(self, messages: Sequence[EgressMessage]) -> None:
         """The next messages, in the order of their tags."""
         if self._returned is not None:
@@ -105,6 +116,7 @@ class FlowPacker:
         now = self._now_ms()
         clean = self._intake.clean
         entry_of = self._intake.entry
+        pack = self._pack if self._index is None else self._pack_addressed
         own = passed = 0
         for tag, _, _, key, properties, body in messages:
             cleaned = clean(properties)
@@ -115,7 +127,7 @@ class FlowPacker:
             if passed:
                 self.acks.passed(passed)
                 passed = 0
-            self._pack(tag, entry_of(key, cleaned, body, now)[0])
+            pack(tag, entry_of(key, cleaned, body, now)[0])
         if passed:
             self.acks.passed(passed)
         self._metrics.own += own
@@ -153,6 +165,16 @@ class FlowPacker:
         if self._returned is not None:
             self._apply(self._returned.give_up_waiting())
 
+    def _pack_addressed(self, tag: int, entry: Entry) -> None:
+        """As `_pack`, where the destinations follow from the key."""
+        assert self._index is not None
+        destinations = self._index.of(entry.routing_key)
+        if destinations is not self._destinations:
+            if destinations != self._destinations:
+                self.seal()
+            self._destinations = destinations
+        self._pack(tag, entry)
+
     def _pack(self, tag: int, entry: Entry) -> None:
         size = _ENTRY_BYTES + len(entry.routing_key) + len(entry.properties) + len(entry.body)
         if self._size + size > self._most_bytes:
@@ -169,7 +191,7 @@ class FlowPacker:
 
     def _hand_over(self, entries: list[Entry], size: int, *, big: bool = False) -> None:
         self.in_flight += 1
-        self._sealed(Parcel(self, entries, size, self.acks.sealed(), big))
+        self._sealed(Parcel(self, entries, size, self._destinations, self.acks.sealed(), big))
 
     # What came before may come again
 
@@ -199,6 +221,7 @@ class FlowPacker:
         now = self._now_ms()
         verdict_of = iter(verdicts)
         waiting = self._waiting
+        pack = self._pack if self._index is None else self._pack_addressed
         while waiting:
             one = waiting[0]
             if one.cleaned is None:
@@ -220,7 +243,7 @@ class FlowPacker:
                 entry = entry._replace(doubtful=True)
                 self._metrics.doubtful += 1
             self._take_back(one)
-            self._pack(one.tag, entry)
+            pack(one.tag, entry)
 
     def _pass_over(self, one: _Waiting) -> None:
         self._take_back(one)

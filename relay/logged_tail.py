@@ -16,12 +16,14 @@ from typing import NamedTuple, TypeAlias
 from relay.batch import BatchHeader, BatchKind, BatchName, Flow
 from relay.batch_format import decode_entries
 from relay.fragments import message_of
+from relay.packer_record import Acked
 from relay.returned_prefix import PREFETCH, TailEntry, digest_start, message_digest
 
 VoidRule: TypeAlias = Callable[[bytes, int], bool]
 """(incarnation, whole-incarnation sequence) -> does that batch count?"""
-AckedUpTo: TypeAlias = Callable[[BatchName], bool]
-"""May messages of that batch have been acknowledged on egress?"""
+AckedUpTo: TypeAlias = Callable[[bytes, int], bool]
+"""(incarnation, whole-incarnation sequence) -> may messages of that batch have been acknowledged
+on egress?"""
 
 
 class _Seen(NamedTuple):
@@ -68,7 +70,8 @@ class TailSearch:
 class _Logged:
     """One batch's messages, or the last piece of a message in pieces."""
 
-    name: BatchName
+    incarnation: bytes
+    whole_sequence: int
     entries: tuple[TailEntry, ...]
 
 
@@ -99,7 +102,7 @@ class LoggedTail:
                 TailEntry(message_digest(e.routing_key, e.properties, e.body), e.deadline_ms != 0)
                 for e in decode_entries(data)
             )
-            self._keep(_Logged(header.name, entries))
+            self._keep(header, entries)
         elif header.kind is BatchKind.FRAGMENT:
             self._add_piece(header, data)
 
@@ -108,10 +111,10 @@ class LoggedTail:
         """Those that have messages here."""
         return list(self._flows)
 
-    def last_name(self, flow: Flow) -> BatchName | None:
-        """The name of the flow's last batch; None if the tail has none."""
+    def last(self, flow: Flow) -> Acked | None:
+        """The flow's last batch; None if the tail has none."""
         tail = self._flows.get(flow)
-        return tail[-1].name if tail else None
+        return Acked(tail[-1].incarnation, tail[-1].whole_sequence) if tail else None
 
     def entries(self, flow: Flow) -> list[TailEntry]:
         """The flow's last messages, oldest first."""
@@ -121,7 +124,7 @@ class LoggedTail:
         """How many of the last messages stand in batches of which none was acknowledged."""
         count = 0
         for logged in reversed(self._flows.get(flow, ())):
-            if acknowledged(logged.name):
+            if acknowledged(logged.incarnation, logged.whole_sequence):
                 break
             count += len(logged.entries)
         return count
@@ -144,10 +147,12 @@ class LoggedTail:
         if seen.next_piece == pieces:
             del self._pieces[flow]
             whole = TailEntry(seen.digest.digest(), entry.deadline_ms != 0)
-            self._keep(_Logged(header.name, (whole,)))
+            self._keep(header, (whole,))
 
-    def _keep(self, logged: _Logged) -> None:
-        flow = logged.name.series.flow
+    def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
+        series = header.name.series
+        flow = series.flow
+        logged = _Logged(series.incarnation, header.incarnation_sequence, entries)
         tail = self._flows.setdefault(flow, deque())
         tail.append(logged)
         count = self._counts.get(flow, 0) + len(logged.entries)

@@ -31,6 +31,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
             "packed": metrics.messages,
             "batches": metrics.batches,
             "packed_doubtful": metrics.doubtful,
+            "unwanted": metrics.unwanted,
             "incarnations": metrics.incarnations,
             # One that the file has no more may be gone altogether.
             "waiting_exchanges": {

@@ -355,6 +355,8 @@ class Packer:
         self._metrics.bytes += header.byte_count
         if parcel is not None:
             self._metrics.messages += len(parcel.entries)
+            if parcel.flow.is_unwanted(parcel):
+                self._metrics.unwanted += len(parcel.entries)
             parcel.stretch.confirmed_at = self._loop.time()
             parcel.flow.in_hand_bytes -= parcel.size
             parcel.flow.confirmed()
@@ -400,7 +402,7 @@ class Packer:
             stretch = flow.acks.due(now, release=release)
             if stretch is not None:
                 due.append((name, stretch.last_tag))
-                news |= self._note_acked(flow, stretch.sequence)
+                news |= self._note_acked(flow, stretch.whole_sequence)
             release_at = flow.acks.next_release()
             if release_at is not None and (held is None or release_at < held):
                 held = release_at
@@ -420,9 +422,9 @@ class Packer:
         if sequence >= 0:
             acked = Acked(self.incarnation, sequence)
         elif flow.recognised:
-            last = self._past.tail.last_name(flow.exchange.flow(self._settings.cluster_id))
+            last = self._past.tail.last(flow.exchange.flow(self._settings.cluster_id))
             if last is not None:
-                acked = Acked(last.series.incarnation, last.sequence)
+                acked = last
         if acked is None or acked == before:
             return False
         self._acked[name] = acked

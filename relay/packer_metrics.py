@@ -33,6 +33,8 @@ class PackerMetrics:
     """Packed although they may have been packed before; flagged where they are delivered."""
     malformed: int = 0
     """Logged although their properties cannot be read; deliverers quarantine them."""
+    unwanted: int = 0
+    """Packed and for no other site: no site's `wants` match their keys. They stay in this log."""
     incarnations: int = 0
     in_hand_messages: int = 0
     """Handed out by egress and not acknowledged."""

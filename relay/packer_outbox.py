@@ -69,6 +69,8 @@ class PackerOutbox:
         self._total_messages = 0
         self._total_bytes = 0
         self._unconfirmed_bytes = 0
+        self._next: dict[Series, int] = {}
+        """Number of the next batch inside its series, which is what makes up a destination set."""
         self._parcels: deque[Parcel] = deque()
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
@@ -117,11 +119,19 @@ class PackerOutbox:
     def _append_parcel(
         self, parcel: Parcel, entries: list[Entry], fragment: Fragment | None, *, last: bool
     ) -> None:
-        flow = parcel.flow
-        series = flow.exchange.series(self._settings.cluster_id, self._incarnation)
+        exchange = parcel.flow.exchange
+        series = Series(
+            self._settings.cluster_id,
+            self._incarnation,
+            exchange.name,
+            exchange.lane,
+            parcel.destinations,
+        )
+        sequence = self._next.get(series, 0)
+        self._next[series] = sequence + 1
         header = self._header(
             BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT,
-            BatchName(series, flow.next_sequence),
+            BatchName(series, sequence),
             entries[0].published_ms,
             entries[-1].published_ms,
             fragment,
@@ -132,9 +142,7 @@ class PackerOutbox:
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
         if last:
-            parcel.stretch.sequence = flow.next_sequence
             parcel.stretch.whole_sequence = self.next_whole
-        flow.next_sequence += 1
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
         self._in_flight += 1

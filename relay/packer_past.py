@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from relay.batch import BatchName, Flow, LoggedBatch, Predecessor
+from relay.batch import Flow, LoggedBatch, Predecessor
 from relay.batch_format import BadBatch
 from relay.fragments import FragmentMismatch
 from relay.incarnation import OwnHistory, is_mark
@@ -44,15 +44,13 @@ class PackerPast:
     def returned_prefix(self, flow: Flow, acked: Acked | None) -> ReturnedPrefix:
         """What egress may hand out again of a flow that was acknowledged up to there."""
 
-        def may_be_acked(name: BatchName) -> bool:
+        def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
             if acked is None:
                 return False
-            if name.series.incarnation == acked.incarnation:
-                return name.sequence <= acked.sequence
+            if incarnation == acked.incarnation:
+                return whole_sequence <= acked.sequence
             # One that is not in the order is older than all that was read.
-            return self.order.get(name.series.incarnation, -1) < self.order.get(
-                acked.incarnation, -1
-            )
+            return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
 
         surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
         return ReturnedPrefix(self.tail.entries(flow), surely, log_lost_tail=self.lost_tail)
@@ -138,7 +136,7 @@ def _acked_before(past: PackerPast, record: PackerRecord | None) -> dict[str, Ac
         return dict(record.acked)
     acked: dict[str, Acked] = {}
     for flow in past.tail.flows:
-        name = past.tail.last_name(flow)
-        if name is not None:
-            acked[flow.exchange] = Acked(name.series.incarnation, name.sequence)
+        last = past.tail.last(flow)
+        if last is not None:
+            acked[flow.exchange] = last
     return acked

@@ -14,7 +14,9 @@ from typing import NamedTuple, Protocol
 
 from relay.batch import BatchHeader, Entry
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+_NUMBERED_BY_SERIES = 1
+"""That version told of `acked` by numbers which mean something else now."""
 
 
 class BadPackerRecord(ValueError):
@@ -28,7 +30,7 @@ class Acked(NamedTuple):
 
     incarnation: bytes
     sequence: int
-    """In the flow's series."""
+    """In the whole incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,14 @@ class PackerRecord:
         """Raises BadPackerRecord."""
         try:
             told = json.loads(data)
-            if told["version"] != RECORD_VERSION:
-                raise BadPackerRecord(f"a packer's record of version {told['version']}")
+            version = told["version"]
+            if version not in (RECORD_VERSION, _NUMBERED_BY_SERIES):
+                raise BadPackerRecord(f"a packer's record of version {version}")
             return cls(
                 bytes.fromhex(told["incarnation"]),
                 int(told["end"]),
-                str(told["boot"]),
+                # As after a crash of the machine: what was acknowledged is not to be relied on.
+                str(told["boot"]) if version == RECORD_VERSION else "",
                 bytes.fromhex(told["log_id"]),
                 int(told["read_from"]),
                 int(told["read_after"]),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from federation.destinations import Addressing, addressing_of
 from federation.mesh import ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
-from relay.batch import MAX_ENTRIES, Flow, Series
+from relay.batch import MAX_ENTRIES, Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,12 @@ class PackedExchange:
     """Its egress queue."""
     lane: int = 0
     destinations: tuple[str, ...] = ()
-    """Cluster IDs, sorted; empty for every site."""
+    """Cluster IDs, sorted; empty for every site. Of all messages, unless there is `addressing`."""
     identity: IdentityRule = field(default_factory=IdentityRule)
     comes_round: bool = True
     """Whether the site's own deliveries come round through it: not in split mode."""
-
-    def series(self, origin: str, incarnation: bytes) -> Series:
-        return Series(origin, incarnation, self.name, self.lane, self.destinations)
+    addressing: Addressing | None = None
+    """How destinations follow from keys; None where no site narrows it."""
 
     def flow(self, origin: str) -> Flow:
         return Flow(origin, self.name, self.lane)
@@ -73,6 +73,7 @@ def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
             mesh.destination_set(exchange),
             exchange.identity,
             exchange.mode is ExchangeMode.TRANSPARENT,
+            addressing_of(mesh, exchange, site),
         )
         for exchange in mesh.exchanges.values()
         if exchange.leaves(site)

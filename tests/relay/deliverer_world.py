@@ -11,7 +11,15 @@ from dedup.barrier import Barrier
 from dedup.identity import text_identity
 from dedup.memory_store import MemoryStore
 from federation.mesh import Exchange, ForwardingRule, Mesh, RetryRule, Site
-from relay.batch import BatchHeader, BatchKind, BatchName, Entry, Predecessor, Series
+from relay.batch import (
+    EVERY_SITE,
+    BatchHeader,
+    BatchKind,
+    BatchName,
+    Entry,
+    Predecessor,
+    Series,
+)
 from relay.batch_format import seal
 from relay.bulk_amqp import content_header
 from relay.deliverer import Connection, Deliverer
@@ -91,9 +99,10 @@ class World:
         exchange: str = "orders",
         incarnation: bytes = b"incarn_1",
         predecessors: tuple[Predecessor, ...] = (),
+        to: tuple[str, ...] = EVERY_SITE,
         **changes: object,
     ) -> tuple[BatchHeader, bytes]:
-        series = Series(origin, incarnation, exchange, 0, ())
+        series = Series(origin, incarnation, exchange, 0, to)
         sequence = self.sequences[series] = self.sequences.get(series, -1) + 1
         whole = self.whole[incarnation] = self.whole.get(incarnation, -1) + 1
         times = [e.published_ms for e in entries] or [NOW_MS]

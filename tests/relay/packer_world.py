@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from federation.destinations import Addressing
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batch import BatchHeader, BatchKind, Entry
 from relay.batch_format import decode_entries, read_header
@@ -167,11 +168,24 @@ class PackerWorld:
         return Process(self)
 
     def publish(
-        self, *bodies: bytes, exchange: str = "orders", properties: bytes = b"\0\0"
+        self,
+        *bodies: bytes,
+        exchange: str = "orders",
+        properties: bytes = b"\0\0",
+        key: bytes = b"key",
     ) -> None:
         for body in bodies:
             self.published[exchange].append(body)
-            self.broker.publish(f"egress.{exchange}", b"key", body, properties, exchange)
+            self.broker.publish(f"egress.{exchange}", key, body, properties, exchange)
+
+    def narrow(self, wants: dict[str, tuple[str, ...]], revision: str = "r2") -> None:
+        """From the next start on: what each site takes of every exchange, by its cluster ID."""
+        addressing = Addressing("paris", (), (), tuple(sorted(wants.items())))
+        self.settings = replace(
+            self.settings,
+            revision=revision,
+            exchanges=tuple(replace(e, addressing=addressing) for e in self.settings.exchanges),
+        )
 
     async def drained(self, exchange: str = "orders", within_s: float = 120.0) -> None:
         """Until the queue is empty and everything is acknowledged."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
 from relay.batch import BatchKind, Fragment, Predecessor
 from relay.bulk_amqp import content_header
@@ -80,6 +82,36 @@ async def test_own_messages_are_not_published_back_but_later_copies_are_stopped(
         await life.settled(await life.log(own, copy))
         assert (life.counters.own, life.counters.duplicates) == (1, 1)
     assert world.delivered() == ["body 2"]
+
+
+@pytest.mark.parametrize("to", [("paris", "sydney"), ("tokyo",)], ids=["others", "nobody"])
+async def test_own_messages_for_some_sites_or_none_stop_later_copies_too(
+    to: tuple[str, ...],
+) -> None:
+    world = World()
+    async with world.running() as life:
+        own = world.batch([entry(1)], origin="tokyo", incarnation=b"incarn_t", to=to)
+        copy = world.batch([entry(1), entry(2)], to=("sydney", "tokyo"))
+        await life.settled(await life.log(own, copy))
+        assert (life.counters.own, life.counters.duplicates) == (1, 1)
+    assert world.delivered() == ["body 2"]
+
+
+async def test_what_is_for_other_sites_is_passed_by() -> None:
+    world = World()
+    async with world.running() as life:
+        other = world.batch([entry(1)], to=("sydney",))
+        ours = world.batch([entry(2)], to=("sydney", "tokyo"))
+        await life.settled(await life.log(other, ours, world.batch([entry(3)], to=("sydney",))))
+    assert world.delivered() == ["body 2"]
+
+
+async def test_a_site_that_delivers_nothing_of_an_exchange_need_not_know_its_own_of_it() -> None:
+    world = World(mesh(Exchange("orders", destinations=("paris",))))
+    async with world.running() as life:
+        own = world.batch([entry(1)], origin="tokyo", incarnation=b"incarn_t", to=("paris",))
+        await life.settled(await life.log(own))
+        assert life.counters.own == 0
 
 
 async def test_big_messages_are_published_one_by_one_however_small_their_last_pieces() -> None:

@@ -16,9 +16,9 @@ def test_a_batch_is_acknowledged_once_a_later_one_is_confirmed() -> None:
     acks.packed(4)
     second = acks.sealed()
     assert acks.due(0.0) is None
-    first.sequence, first.confirmed_at = 0, 0.0
+    first.whole_sequence, first.confirmed_at = 0, 0.0
     assert acks.due(0.0) is None, "it is the last one that was confirmed: held"
-    second.sequence, second.confirmed_at = 1, 0.0
+    second.whole_sequence, second.confirmed_at = 1, 0.0
     assert acks.due(0.0) is first
     assert first.last_tag == 3
     assert acks.outstanding == 1
@@ -28,7 +28,7 @@ def test_what_is_held_is_released_after_a_while() -> None:
     acks = EgressAcks()
     acks.packed(1)
     only = acks.sealed()
-    only.sequence, only.confirmed_at = 0, 5.0
+    only.whole_sequence, only.confirmed_at = 0, 5.0
     assert acks.next_release() == 5.0 + HOLD_S
     assert acks.due(5.0 + HOLD_S / 2) is None
     assert acks.due(5.0 + HOLD_S) is only
@@ -39,7 +39,7 @@ def test_a_stop_holds_nothing() -> None:
     acks = EgressAcks()
     acks.packed(1)
     only = acks.sealed()
-    only.sequence, only.confirmed_at = 0, 0.0
+    only.whole_sequence, only.confirmed_at = 0, 0.0
     assert acks.due(0.0, release=True) is only
 
 
@@ -49,9 +49,9 @@ def test_a_later_batch_that_is_confirmed_first_waits() -> None:
     first = acks.sealed()
     acks.packed(2)
     second = acks.sealed()
-    second.sequence, second.confirmed_at = 1, 0.0
+    second.whole_sequence, second.confirmed_at = 1, 0.0
     assert acks.due(100.0, release=True) is None
-    first.sequence, first.confirmed_at = 0, 0.0
+    first.whole_sequence, first.confirmed_at = 0, 0.0
     assert acks.due(100.0, release=True) is second
 
 
@@ -60,13 +60,13 @@ def test_a_dropped_message_waits_for_those_before_it_only() -> None:
     acks.passed(1)
     due = acks.due(0.0)
     assert due is not None
-    assert (due.last_tag, due.sequence) == (1, -1)
+    assert (due.last_tag, due.whole_sequence) == (1, -1)
     acks.packed(2)
     acks.passed(3)
     batch = acks.sealed()
     acks.passed(4)
     assert acks.due(0.0) is None
-    batch.sequence, batch.confirmed_at = 0, 0.0
+    batch.whole_sequence, batch.confirmed_at = 0, 0.0
     due = acks.due(HOLD_S)
     assert due is not None
     assert due.last_tag == 4
@@ -76,7 +76,7 @@ def test_dropped_messages_do_not_pile_up_behind_a_held_batch() -> None:
     acks = EgressAcks()
     acks.packed(1)
     batch = acks.sealed()
-    batch.sequence, batch.confirmed_at = 0, 0.0
+    batch.whole_sequence, batch.confirmed_at = 0, 0.0
     for tag in range(2, HOLD_TAGS + 1):
         acks.passed(tag)
     assert acks.due(0.0) is None
@@ -108,7 +108,7 @@ def test_acknowledgements_only_grow_and_never_pass_what_is_not_confirmed(
         elif step == "c" and len(confirmed) < len(stretches):
             number = min(set(range(len(stretches))) - confirmed)
             confirmed.add(number)
-            stretches[number].sequence = number
+            stretches[number].whole_sequence = number
             stretches[number].confirmed_at = now
         elif step == "a":
             due = acks.due(now)

@@ -56,7 +56,7 @@ def test_it_has_what_was_logged_in_order_by_flow() -> None:
     assert tail.entries(ORDERS) == digests(b"a", b"b") + digests(b"c", may_expire=True)
     assert tail.entries(ORDERS._replace(exchange="prices")) == digests(b"x")
     assert tail.entries(ORDERS._replace(exchange="none")) == []
-    last = tail.last_name(ORDERS)
+    last = tail.last(ORDERS)
     assert last is not None
     assert last.sequence == 2
 
@@ -123,6 +123,6 @@ def test_it_counts_what_stands_after_the_last_that_may_be_acknowledged() -> None
     tail.add(*batch(0, b"a", b"b"))
     tail.add(*batch(1, b"c"))
     tail.add(*batch(2, b"d", b"e"))
-    assert tail.after(ORDERS, lambda name: name.sequence <= 0) == 3
-    assert tail.after(ORDERS, lambda name: False) == 5
-    assert tail.after(ORDERS, lambda name: True) == 0
+    assert tail.after(ORDERS, lambda incarnation, whole: whole <= 0) == 3
+    assert tail.after(ORDERS, lambda incarnation, whole: False) == 5
+    assert tail.after(ORDERS, lambda incarnation, whole: True) == 0

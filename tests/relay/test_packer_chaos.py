@@ -11,11 +11,11 @@ from tests.relay.packer_world import PackerWorld, Process, numbered
 from tests.virtual_time import in_virtual_time
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("seed", "narrowed"), [(seed, seed >= 9) for seed in range(12)])
 @pytest.mark.parametrize("alike", [False, True], ids=["different", "alike"])
 @in_virtual_time
 async def test_whatever_happens_nothing_is_lost_and_nothing_repeated_unflagged(
-    seed: int, alike: bool
+    seed: int, narrowed: bool, alike: bool
 ) -> None:
     world = PackerWorld(seed, exchanges=("orders", "prices"))
     chance = world.chance
@@ -25,6 +25,9 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_repeated_unflagged(
     for _ in range(60):
         what = chance.random()
         if process is None:
+            if narrowed:  # another file each time
+                sites = {site: (f"#.{chance.choice('abc')}.#",) for site in ("oslo", "rome")}
+                world.narrow(sites, f"r{crashes}")
             process = world.start()
             if chance.random() < 0.8:
                 await process.ready()
@@ -55,7 +58,9 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_repeated_unflagged(
                 else:
                     bodies = numbered(size, count)
                     count += size
-                world.publish(*bodies, exchange=exchange)
+                for body in bodies if narrowed else ():
+                    world.publish(body, exchange=exchange, key=chance.choice([b"a", b"b", b"b.c"]))
+                world.publish(*(() if narrowed else bodies), exchange=exchange)
         await asyncio.sleep(chance.choice([0.0, 0.001, 0.005, 0.03, 0.5]))
     world.stream.break_connections()
     world.stream.release_held()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from relay.packer_record import Acked, BadPackerRecord, PackerRecord
@@ -20,7 +22,13 @@ def test_it_survives_being_written() -> None:
     assert PackerRecord.decode(record.encode()) == record
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":2}', b"\xff\xfe"])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":3}', b"\xff\xfe"])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
     with pytest.raises(BadPackerRecord):
         PackerRecord.decode(data)
+
+
+def test_a_record_of_the_version_before_is_read_and_its_acknowledgements_not_trusted() -> None:
+    record = PackerRecord(b"incarna1", 7, "boot", b"log id", 12, 5)
+    before = record.encode().replace(b'"version":2', b'"version":1')
+    assert PackerRecord.decode(before) == replace(record, boot="")

@@ -1,0 +1,199 @@
+"""To which sites does a message go? By its exchange, its key, and what sites want. Pure.
+
+A site takes all of an exchange, or narrows it by patterns (`wants`): topic patterns, or whole keys
+of a direct exchange. As soon as one site narrows an exchange, its messages are addressed by key::
+
+    wants      s1: store.s1.#     s2: store.s2.#     head office: everything
+    store.s1.price                -> s1, head office
+    store.s9.price                -> head office
+    news                          -> head office
+
+A key that all sites take is addressed as if nobody narrowed. One that nobody takes is addressed to
+its own origin, where it is logged like any other and goes no further: so it is in the ledger, and
+what an egress queue hands out again is told from the log whatever anybody wanted at the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from federation.mesh import Exchange, Mesh
+
+KEYS_REMEMBERED = 8192
+"""Keys whose sites are remembered: a look-up costs a thirtieth of a search. Then all are forgotten,
+which costs less than to know which one was used last."""
+SETS_REMEMBERED = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """How one site addresses its messages of one exchange. All sites are cluster IDs."""
+
+    origin: str
+    plain: tuple[str, ...]
+    """The destination set of what all sites take; empty for every site of the mesh."""
+    whole: tuple[str, ...]
+    """Sites that take everything, without the origin."""
+    narrowed: tuple[tuple[str, tuple[str, ...]], ...]
+    """The others, each with its patterns."""
+    by_topic: bool = True
+    """Whether they are topic patterns; else whole keys."""
+
+
+def addressing_of(mesh: Mesh, exchange: Exchange, site: str) -> Addressing | None:
+    """How `site` addresses its messages of the exchange; None where no other site narrows it."""
+    whole: list[str] = []
+    narrowed: list[tuple[str, tuple[str, ...]]] = []
+    for other in mesh.sites.values():
+        if other.name == site or other.name in exchange.never_via:
+            continue
+        if not exchange.reaches(other.name):
+            continue
+        patterns = other.wants.get(exchange.name)
+        if patterns is None:
+            whole.append(other.cluster_id)
+        else:
+            narrowed.append((other.cluster_id, tuple(patterns)))
+    if not narrowed:
+        return None
+    return Addressing(
+        mesh.sites[site].cluster_id,
+        mesh.destination_set(exchange),
+        tuple(sorted(whole)),
+        tuple(sorted(narrowed)),
+        exchange.type == "topic",
+    )
+
+
+class DestinationIndex:
+    """Finds the destination set of a key. The same set is the same tuple, nearly always."""
+
+    def __init__(self, addressing: Addressing) -> None:
+        self.nobody = (addressing.origin,)
+        """The set of a message that no site takes."""
+        self._whole = addressing.whole
+        self._plain = addressing.plain
+        self._narrowed = len(addressing.narrowed)
+        patterns: PatternIndex = TopicIndex() if addressing.by_topic else KeyIndex()
+        for site, wanted in addressing.narrowed:
+            for pattern in wanted:
+                patterns.add(pattern.encode(), site)
+        self._patterns = patterns
+        self._known: dict[bytes, tuple[str, ...]] = {}
+        self._sets: dict[frozenset[str], tuple[str, ...]] = {}
+
+    def of(self, key: bytes) -> tuple[str, ...]:
+        """Sorted cluster IDs; empty for every site of the mesh."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._set_of(self._patterns.sites_for(key))
+            if len(self._known) >= KEYS_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _set_of(self, matching: frozenset[str]) -> tuple[str, ...]:
+        found = self._sets.get(matching)
+        if found is None:
+            if len(matching) == self._narrowed:
+                found = self._plain
+            else:
+                found = tuple(sorted((*self._whole, *matching))) or self.nobody
+            if len(self._sets) >= SETS_REMEMBERED:
+                self._sets.clear()
+            self._sets[matching] = found
+        return found
+
+
+class PatternIndex(Protocol):
+    """Which sites' patterns match a key."""
+
+    def add(self, pattern: bytes, site: str) -> None:
+        """The site takes what this pattern matches."""
+        ...
+
+    def sites_for(self, key: bytes) -> frozenset[str]:
+        """The sites of all patterns that match the key."""
+        ...
+
+
+class KeyIndex:
+    """For direct exchanges: a pattern is a whole key."""
+
+    def __init__(self) -> None:
+        self._sites: dict[bytes, set[str]] = {}
+
+    def add(self, pattern: bytes, site: str) -> None:
+        self._sites.setdefault(pattern, set()).add(site)
+
+    def sites_for(self, key: bytes) -> frozenset[str]:
+        return frozenset(self._sites.get(key, ()))
+
+
+class _Node:
+    """What may follow, and whose patterns end here."""
+
+    __slots__ = ("any_word", "any_words", "loops", "sites", "words")
+
+    def __init__(self, *, loops: bool = False) -> None:
+        self.words: dict[bytes, _Node] = {}
+        self.any_word: _Node | None = None
+        self.any_words: _Node | None = None
+        self.loops = loops
+        """Behind a `#`: takes any word and stays."""
+        self.sites: set[str] = set()
+
+
+class TopicIndex:
+    """Topic patterns as one tree of words, in which all places that fit are followed at once: the
+    time is that of the words that fit, not of the patterns, and no pattern makes it explode.
+
+    Words stand between dots; `*` is any one, `#` any number of them. An empty key has none.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Node()
+
+    def add(self, pattern: bytes, site: str) -> None:
+        node = self._root
+        for word in _words(pattern):
+            if word == b"#":
+                if not node.loops:  # two of them say no more than one
+                    node.any_words = node.any_words or _Node(loops=True)
+                    node = node.any_words
+            elif word == b"*":
+                node.any_word = node.any_word or _Node()
+                node = node.any_word
+            else:
+                node = node.words.setdefault(word, _Node())
+        node.sites.add(site)
+
+    def sites_for(self, key: bytes) -> frozenset[str]:
+        places = _with_no_word([self._root])
+        for word in _words(key):
+            followed: list[_Node] = []
+            for node in places:
+                if (child := node.words.get(word)) is not None:
+                    followed.append(child)
+                if node.any_word is not None:
+                    followed.append(node.any_word)
+                if node.loops:
+                    followed.append(node)
+            places = _with_no_word(followed)
+        return frozenset[str]().union(*[node.sites for node in places])
+
+
+def _with_no_word(nodes: Iterable[_Node]) -> list[_Node]:
+    """These, and those that a `#` leads to for no word at all; each once."""
+    found: dict[_Node, None] = {}
+    for node in nodes:
+        found[node] = None
+        if node.any_words is not None:
+            found[node.any_words] = None
+    return list(found)
+
+
+def _words(text: bytes) -> list[bytes]:
+    return text.split(b".") if text else []
