@@ -1,13 +1,15 @@
 """Does this batch go to that neighbour? Pure; asked of the unopened header alone.
 
-A batch must not come back to a site that has had it, and need not go where nobody wants it. What
-is decided here says nothing about what the neighbour already has: that is the link's logged set.
+A batch must not come back to a site that has had it, must not go to one that may not hold its
+exchange (`never_via`), and need not go where nobody wants it. What is decided here says nothing
+about what the neighbour already has: that is the link's logged set.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.mesh import ForwardingRule, Link, Mesh
@@ -21,6 +23,7 @@ class Verdict(StrEnum):
     ON_PATH = "on its path already"
     ONLY_THE_ORIGIN_SENDS = "only its origin sends"
     NOT_WANTED = "no destination that way"
+    KEPT_OFF = "its exchange may not cross that site"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Forwarding:
     neighbour: str
     reachable: frozenset[str]
     sites: frozenset[str]
+    kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Exchange -> what is reachable for it, where there are sites that it may not cross; nothing
+    where the neighbour is one of these."""
+
+    def reach(self, exchange: str) -> frozenset[str]:
+        """Sites that a batch of this exchange can get to by this neighbour."""
+        return self.kept_off.get(exchange, self.reachable)
 
     def decide(self, header: BatchHeader) -> Verdict:
         path = header.path
@@ -43,6 +53,12 @@ class Forwarding:
             return Verdict.ON_PATH
         complete = self.rule is ForwardingRule.COMPLETE
         series = header.name.series
+        reachable = self.reachable
+        # A mark is of no exchange, and goes everywhere.
+        if self.kept_off and (found := self.kept_off.get(series.exchange)) is not None:
+            if self.neighbour not in found:
+                return Verdict.KEPT_OFF
+            reachable = found
         if complete and series.origin != self.own:
             return Verdict.ONLY_THE_ORIGIN_SENDS
         destinations = series.destinations
@@ -52,7 +68,6 @@ class Forwarding:
         if self.neighbour in destinations:
             return Verdict.SEND
         if not complete:
-            reachable = self.reachable
             for destination in destinations:
                 if destination in reachable and destination not in path:
                     return Verdict.SEND
@@ -71,10 +86,11 @@ class FilterSeen:
     neighbour: str
     reachable: frozenset[str]
     sites: frozenset[str]
+    kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def after(self, now: Forwarding) -> FilterSeen:
         """What is to be kept once the link has gone through its log with `now`."""
-        return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, self.sites | now.sites)
+        return replace(seen_with(now), sites=self.sites | now.sites)
 
     def stranded_by(self, now: Forwarding) -> bool:
         """Whether batches that were skipped with this filter may be due with `now`.
@@ -84,33 +100,55 @@ class FilterSeen:
         """
         if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
             return True
-        return not (now.reachable & self.sites) <= self.reachable
+        if not (now.reachable & self.sites) <= self.reachable:
+            return True
+        return any(
+            not (now.reach(exchange) & self.sites) <= self.kept_off.get(exchange, self.reachable)
+            for exchange in {*self.kept_off, *now.kept_off}
+        )
 
 
 def seen_with(now: Forwarding) -> FilterSeen:
     """The filter of a link that begins."""
-    return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites)
+    return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off)
 
 
 def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
     """The declared mesh's rule for one of its links."""
-    own, neighbour = mesh.sites[link.sender].cluster_id, mesh.sites[link.receiver].cluster_id
     onward: dict[str, list[str]] = {name: [] for name in mesh.sites}
     for other in mesh.links:
         onward[other.sender].append(other.receiver)
-    found = {link.sender, link.receiver}
+    cluster_ids = {name: site.cluster_id for name, site in mesh.sites.items()}
+
+    def reachable(banned: Collection[str]) -> frozenset[str]:
+        found = _reached(link, onward, banned)
+        return frozenset(cluster_ids[name] for name in found)
+
+    return Forwarding(
+        mesh.rule,
+        cluster_ids[link.sender],
+        cluster_ids[link.receiver],
+        reachable(()),
+        frozenset(cluster_ids.values()),
+        {
+            exchange.name: reachable(frozenset(exchange.never_via))
+            for exchange in mesh.exchanges.values()
+            if exchange.never_via
+        },
+    )
+
+
+def _reached(link: Link, onward: Mapping[str, list[str]], banned: Collection[str]) -> set[str]:
+    """Names of the sites behind the link, its receiver included, without crossing its sender or a
+    banned one.
+    """
+    if link.receiver in banned:
+        return set()
+    found = {link.receiver}
     queue = deque([link.receiver])
     while queue:
         for name in onward[queue.popleft()]:
-            if name not in found:
+            if name not in found and name != link.sender and name not in banned:
                 found.add(name)
                 queue.append(name)
-    found.discard(link.sender)
-    cluster_ids = {name: site.cluster_id for name, site in mesh.sites.items()}
-    return Forwarding(
-        mesh.rule,
-        own,
-        neighbour,
-        frozenset(cluster_ids[name] for name in found),
-        frozenset(cluster_ids.values()),
-    )
+    return found

@@ -17,6 +17,8 @@ from relay.batch import BatchHeader, BatchName, Place, Series
 from relay.forwarding import FilterSeen, Forwarding, seen_with
 
 _VERSION = 1
+_WITH_KEPT_OFF = 2
+"""A node that does not know `kept_off` would take such a position for more than it is."""
 
 
 class Sample(NamedTuple):
@@ -49,7 +51,7 @@ class LinkPosition:
         last = self.history[-1].at
         return json.dumps(
             {
-                "version": _VERSION,
+                "version": _WITH_KEPT_OFF if self.seen.kept_off else _VERSION,
                 "receiver_log": self.receiver_log.hex(),
                 "run": self.run.hex(),
                 "rule": self.seen.rule.value,
@@ -57,6 +59,10 @@ class LinkPosition:
                 "sites": sorted(self.seen.sites),
                 "own": self.seen.own,
                 "neighbour": self.seen.neighbour,
+                "kept_off": {
+                    exchange: sorted(reachable)
+                    for exchange, reachable in self.seen.kept_off.items()
+                },
                 "place": _place_out(self.place),
                 "history": [[last - s.at, _place_out(s.place)] for s in self.history],
                 "reached": _place_out(self.reached),
@@ -68,7 +74,7 @@ class LinkPosition:
     def decode(cls, data: bytes, now: float) -> LinkPosition:
         """The position in these bytes, its last sample taken as of `now`. Raises ValueError."""
         kept = json.loads(data)
-        if kept["version"] != _VERSION:
+        if kept["version"] not in (_VERSION, _WITH_KEPT_OFF):
             raise ValueError(f"a link's position of version {kept['version']}")
         return cls(
             bytes.fromhex(kept["receiver_log"]),
@@ -79,6 +85,10 @@ class LinkPosition:
                 kept["neighbour"],
                 frozenset(kept["reachable"]),
                 frozenset(kept["sites"]),
+                {
+                    exchange: frozenset(reachable)
+                    for exchange, reachable in kept.get("kept_off", {}).items()
+                },
             ),
             _place_in(kept["place"]),
             tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
