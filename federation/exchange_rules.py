@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
-from federation.mesh_document import ExchangeKeys, MeshKeys
+from federation.durations import show_duration
+from federation.exchange_keys import ExchangeKeys
+from federation.mesh_document import MeshKeys
 from federation.names import Names, NameTooLong
 from federation.problems import Severity
-from federation.violation import Violation, unknown_site
+from federation.site_keys import SiteKeys
+from federation.tags import SiteWords
+from federation.violation import Violation, unknown_word
 from federation.yaml_tree import Location
 
 RESERVED_EXCHANGES = ("amq.", "isthmus.")
 
 
-def exchange_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """All that is wrong with the exchanges themselves."""
-    names = Names(keys.mesh)
+def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iterator[Violation]:
+    """All that is wrong with the exchanges, each taken by itself."""
+    names, words = Names(keys.mesh), SiteWords(keys.sites)
     first: dict[str, str] = {}
     for n, exchange in enumerate(keys.exchanges):
         at: Location = ("exchanges", n)
@@ -37,7 +41,8 @@ def exchange_violations(keys: MeshKeys) -> Iterator[Violation]:
                 whose = "by that name" if name == exchange.name else f"that of split `{made[0]}`"
                 first[name] = whose
         yield from _keys_of_exchange(exchange, at)
-        yield from _sites_of_exchange(exchange, at, list(keys.sites))
+        if sites_are_known:
+            yield from _sites_of_exchange(exchange, at, words, keys.sites)
         if exchange.order == "best_effort":
             yield Violation(
                 (*at, "order"),
@@ -51,6 +56,12 @@ def exchange_violations(keys: MeshKeys) -> Iterator[Violation]:
                 (*at, "retry", "backoff"),
                 "the first wait must be above 0 and not longer than the longest",
                 "write it like [0.2s, 30s]",
+            )
+        elif "backoff" in exchange.retry.model_fields_set and longest > keys.outage_window:
+            yield Violation(
+                (*at, "retry", "backoff", 1),
+                "a wait longer than the outage window: the message would be too old by then",
+                f"write at most {show_duration(keys.outage_window)}",
             )
 
 
@@ -106,21 +117,50 @@ def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violatio
 
 
 def _sites_of_exchange(
-    exchange: ExchangeKeys, at: Location, sites: Sequence[str]
+    exchange: ExchangeKeys, at: Location, words: SiteWords, sites: Mapping[str, SiteKeys]
 ) -> Iterator[Violation]:
-    for key, named in (("from", exchange.origins), ("to", exchange.destinations)):
-        for k, site in enumerate(named or ()):
-            if site not in sites:
-                yield unknown_site((*at, key, k), site, sites)
-            elif named is not None and site in named[:k]:
-                yield Violation((*at, key, k), f"`{site}` is here twice", "keep one of them")
-    if exchange.origins is not None and exchange.origins == exchange.destinations == [
-        exchange.origins[0]
-    ]:
+    for key, said in (
+        ("from", exchange.origins),
+        ("to", exchange.destinations),
+        ("never_via", exchange.never_via),
+    ):
+        for k, word in enumerate(said or ()):
+            if not words.stands_for(word):
+                yield unknown_word((*at, key, k), word, sites, words.tags)
+            elif said is not None and word in said[:k]:
+                yield Violation((*at, key, k), f"`{word}` is here twice", "keep one of them")
+    yield from _avoided(exchange, at, words)
+    origins = words.sites_of(exchange.origins or ())
+    if len(origins) == 1 and origins == words.sites_of(exchange.destinations or ()):
         yield Violation(
             (*at, "to"),
-            f"`{exchange.name}` goes from `{exchange.origins[0]}` to itself only",
+            f"`{exchange.name}` goes from `{origins[0]}` to itself only",
             "name another site: a site never gets its own messages back",
+        )
+
+
+def _avoided(exchange: ExchangeKeys, at: Location, words: SiteWords) -> Iterator[Violation]:
+    """`never_via` against `from` and `to`."""
+    if not exchange.never_via:
+        return
+    for key, said in (("from", exchange.origins), ("to", exchange.destinations)):
+        named = set(words.sites_of(said or ()))
+        for k, word in enumerate(exchange.never_via):
+            both = [site for site in words.stands_for(word) if site in named]
+            if both:
+                more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+                yield Violation(
+                    (*at, "never_via", k),
+                    f"`{both[0]}`{more} may not hold `{exchange.name}`, and is in its `{key}`",
+                    f"take it out of `never_via` or of `{key}`",
+                    depends_on=(key,),
+                )
+    left = words.all_but(exchange.never_via)
+    if len(left) < 2 and exchange.origins is None and exchange.destinations is None:
+        yield Violation(
+            (*at, "never_via"),
+            f"this leaves {f'only `{left[0]}`' if left else 'no site'} to hold `{exchange.name}`",
+            "name fewer sites",
         )
 
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from pydantic_core import ErrorDetails
 
-from federation.mesh_document import MESH_ERROR, MeshKeys, keys_of, section_at
+from federation.mesh_document import MeshKeys, section_at
+from federation.mesh_section import keys_of
+from federation.mesh_values import MESH_ERROR
 from federation.nearest import nearest
 from federation.yaml_tree import Location, Position, Tree
 
@@ -18,6 +20,7 @@ _EXAMPLES = {
     "name": "name: orders",
     "from": "from: paris",
     "to": "to: tokyo",
+    "center": "the hub's name: topology: {hub: SITE}",
 }
 _FORMS = {
     "string_type": ("text", "write it in quotes if it looks like something else"),

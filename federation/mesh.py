@@ -13,6 +13,11 @@ LINE_AVAILABILITY = 0.99
 """Of a link, where the file says nothing: three and a half days a year away."""
 
 
+def retention_s(outage_window_s: float) -> float:
+    """How long things are kept for a window of that many seconds."""
+    return outage_window_s + max(RETENTION_MARGIN_S, 0.1 * outage_window_s)
+
+
 class ForwardingRule(StrEnum):
     """How loops are broken. Any graph but the complete one uses the ring's rule."""
 
@@ -111,11 +116,13 @@ class Exchange:
 
     def leaves(self, site: str) -> bool:
         """Whether what is published to it at `site` goes out."""
-        return self.origins is None or site in self.origins
+        return site not in self.never_via and (self.origins is None or site in self.origins)
 
     def reaches(self, site: str) -> bool:
         """Whether `site` delivers it."""
-        return self.destinations is None or site in self.destinations
+        return site not in self.never_via and (
+            self.destinations is None or site in self.destinations
+        )
 
     @property
     def delivers_to(self) -> str:
@@ -212,7 +219,7 @@ class Mesh:
         """How long a log and the barrier's memory are kept: the window plus a margin, so that a
         link that was away for just the window is not a race against retention. Seconds.
         """
-        return self.outage_window_s + max(RETENTION_MARGIN_S, 0.1 * self.outage_window_s)
+        return retention_s(self.outage_window_s)
 
     def links_from(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.sender == site)

@@ -1,7 +1,8 @@
 """A mesh file -> Mesh, or all that is wrong with it, each with line and column.
 
-Three steps, each of which goes on after errors as far as makes sense: YAML to a tree with
-positions (yaml_tree), tree to keys (mesh_document), keys to a mesh (mesh_rules, resolution).
+Four steps, each of which goes on after errors as far as makes sense: YAML to a tree with positions
+(yaml_tree), the sites of branches and included files into it (gathering), tree to keys
+(mesh_document), keys to a mesh (mesh_rules, resolution).
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from typing import Protocol
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from federation.gathering import gathered
 from federation.key_errors import meant_key, said_of
 from federation.mesh import Mesh
 from federation.mesh_document import MeshKeys
 from federation.mesh_rules import violations
+from federation.named_files import missing_files
 from federation.passwords import PasswordMissing, resolve_password
 from federation.problems import MeshFileError, Problem, Severity
 from federation.resolution import mesh_of_keys
+from federation.sources import Source, Unreadable
+from federation.told import Told
 from federation.violation import Violation
-from federation.yaml_tree import MAX_BYTES, BadYaml, Location, Position, Tree, parse_tree
+from federation.yaml_tree import BadYaml, Location, Position, Tree, TreeProblem, parse_tree
 
 __all__ = [
     "MeshFileError",
@@ -57,35 +62,39 @@ def read_mesh(path: Path | str) -> Reading:
     """The mesh, if there is one, and every problem. Raises nothing for a bad file."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            # One byte more than is taken, so that a huge file is refused and not read.
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        return Reading(
-            None, (Problem(str(path), 1, 1, f"cannot be read: {said}", "name the mesh file"),)
-        )
+        data = Source(path, str(path)).read()
+    except Unreadable as error:
+        problem = Problem(str(path), 1, 1, f"cannot be read: {error.said}", "name the mesh file")
+        return Reading(None, (problem,))
     return parse_mesh(data, str(path), path.parent)
 
 
 def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> Reading:
-    """The same for content at hand; `file:` passwords are relative to `folder`."""
+    """The same for content at hand. What it names (included files, tables of branches, passwords,
+    TLS files) is relative to `folder`.
+    """
+    told = Told(file)
     try:
         tree, broken = parse_tree(data)
     except BadYaml as error:
-        at, wrong, mend = error.problem
-        return Reading(None, (Problem(file, at.line, at.column, wrong, mend),))
-    found = {(at, wrong): Problem(file, *at, wrong, mend) for at, wrong, mend in broken}
+        told.say(*error.problem)
+        return Reading(None, told.problems())
+    for problem in broken:
+        told.say(*problem)
+    if not isinstance(tree.value, dict):
+        told.say(tree.position, "the file is no mapping of keys", "begin with `mesh: NAME`")
+        return Reading(None, told.problems())
 
-    def say(at: Position, wrong: str, mend: str, severity: Severity = Severity.ERROR) -> None:
-        found.setdefault((at, wrong), Problem(file, at.line, at.column, wrong, mend, severity))
+    def of_gathering(problem: TreeProblem) -> None:
+        broken.append(problem)
+        told.say(*problem)
 
-    keys = None
-    if isinstance(tree.value, dict):
-        keys = _keys(tree, say, is_whole=not broken)
-    else:
-        say(tree.position, "the file is no mapping of keys", "begin with `mesh: NAME`")
-    problems = tuple(sorted(found.values(), key=lambda p: (p.line, p.column)))
+    source = Source(folder / Path(file).name, file)
+    tree, sites_are_known = gathered(tree, source, of_gathering)
+    keys = _keys(tree, told.say, is_whole=not broken, sites_are_known=sites_are_known)
+    if keys is not None:
+        _say_violations(missing_files(keys, folder), tree, told.say)
+    problems = told.problems()
     if keys is None or any(problem.severity is Severity.ERROR for problem in problems):
         return Reading(None, problems)
     return Reading(mesh_of_keys(keys, folder), problems)
@@ -97,7 +106,7 @@ class _Say(Protocol):
     ) -> None: ...
 
 
-def _keys(tree: Tree, say: _Say, *, is_whole: bool) -> MeshKeys | None:
+def _keys(tree: Tree, say: _Say, *, is_whole: bool, sites_are_known: bool) -> MeshKeys | None:
     """The keys, or None if they cannot all be read; says all that is wrong either way. If the
     tree is not whole, some that were written are missing.
     """
@@ -106,22 +115,21 @@ def _keys(tree: Tree, say: _Say, *, is_whole: bool) -> MeshKeys | None:
     except ValidationError as error:
         details = error.errors(include_url=False)
     else:
-        _say_violations(violations(keys, graph_is_known=is_whole), tree, say)
+        found = violations(keys, graph_is_known=is_whole, sites_are_known=sites_are_known)
+        _say_violations(found, tree, say)
         return keys
-    meant = {
-        (*detail["loc"][:-1], meant_key(detail["loc"]))
-        for detail in details
-        if detail["type"] == "extra_forbidden"
-    }
+    meant = {_meant(detail) for detail in details if detail["type"] == "extra_forbidden"}
     for detail in details:
-        # Who wrote `sits` did not forget `sites`.
+        # Who wrote `nam` did not forget `name`.
         if detail["type"] != "missing" or detail["loc"] not in meant:
             say(*said_of(detail, tree, _in_tree(tree, detail["loc"])))
-    _say_what_else(tree, details, say, is_whole=is_whole)
+    _say_what_else(tree, details, say, is_whole=is_whole, sites_are_known=sites_are_known)
     return None
 
 
-def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say, *, is_whole: bool) -> None:
+def _say_what_else(
+    tree: Tree, details: list[ErrorDetails], say: _Say, *, is_whole: bool, sites_are_known: bool
+) -> None:
     """Cut out what is wrong and look at the rest, so that one run tells all; but say nothing
     that may only follow from the cut.
     """
@@ -131,24 +139,39 @@ def _say_what_else(tree: Tree, details: list[ErrorDetails], say: _Say, *, is_who
         keys = MeshKeys.model_validate(rest.plain())
     except ValidationError:
         return
-    harmful = [
-        cut
-        for cut, detail in zip(cuts, details, strict=True)
-        if detail["type"] != "extra_forbidden" or cut == ("topology",)
+    # What is lacking now: the cuts, and what an unknown key was meant for.
+    lacking = [
+        *(
+            cut
+            for cut, detail in zip(cuts, details, strict=True)
+            if detail["type"] != "extra_forbidden" or cut == ("topology",)
+        ),
+        *(_meant(detail) for detail in details if detail["type"] == "extra_forbidden"),
     ]
+    sites_are_known = sites_are_known and not any(_takes_sites(cut) for cut in lacking)
     graph_is_known = is_whole and not any(
         cut[:1] in (("topology",), ("both",), ("links",))
-        or (cut[:1] == ("sites",) and len(cut) == 2)
-        for cut in harmful
+        or (cut[:1] == ("sites",) and cut[2:3] in (("parent",), ("hub",), ("tags",)))
+        for cut in lacking
     )
-    lacking = {(tree.find(cut[:2]).position, cut[2]) for cut in harmful if len(cut) > 2}
+    of_items = {(tree.find(cut[:2]).position, cut[2]) for cut in lacking if len(cut) > 2}
 
     def follows(violation: Violation) -> bool:
         item = rest.find(violation.location[:2]).position
-        return any((item, key) in lacking for key in violation.depends_on)
+        return any((item, key) in of_items for key in violation.depends_on)
 
-    found = violations(keys, graph_is_known=graph_is_known)
+    found = violations(keys, graph_is_known=graph_is_known, sites_are_known=sites_are_known)
     _say_violations((v for v in found if not follows(v)), rest, say)
+
+
+def _meant(detail: ErrorDetails) -> Location:
+    """Where an unknown key's value was probably meant to stand."""
+    return (*detail["loc"][:-1], meant_key(detail["loc"]))
+
+
+def _takes_sites(cut: Location) -> bool:
+    """Whether sites may be missing that something else names."""
+    return (cut[:1] == ("sites",) and len(cut) <= 2) or cut[:1] in (("branches",), ("include",))
 
 
 def _in_tree(tree: Tree, location: Location) -> Location:

@@ -52,11 +52,15 @@ class Reach:
     ) -> Iterator[tuple[str, str]]:
         """Pairs (origin, destination) with no way from the one to the other."""
         wanted = list(destinations)
+        all_wanted = frozenset(wanted)
+        are_linked = self._all.issuperset(wanted)
         for origin in origins:
-            if self._strong and origin in self._all and self._all.issuperset(wanted):
+            if self._strong and are_linked and origin in self._all:
                 continue
             if origin not in self._from:
                 self._from[origin] = reached_from(origin, self._graph, self._rule)
+            if all_wanted <= self._from[origin]:
+                continue
             for destination in wanted:
                 if destination not in self._from[origin]:
                     yield origin, destination

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from federation.broker_uri import parse_amqp, parse_management, parse_stream
-from federation.mesh_document import MeshKeys, SiteKeys
+from federation.mesh_document import MeshKeys
 from federation.problems import Severity
+from federation.site_keys import SiteKeys
 from federation.violation import Violation
 from federation.yaml_tree import Location
 
@@ -20,6 +21,7 @@ def site_violations(keys: MeshKeys) -> Iterator[Violation]:
     vhosts: dict[tuple[str, int, str], str] = {}
     for name, site in keys.sites.items():
         yield from _broker(name, site)
+        yield from _tls(name, site)
         if site.broker is not None:
             uri = parse_amqp(site.broker)
             same = vhosts.setdefault((uri.host, uri.port, uri.vhost), name)
@@ -103,6 +105,36 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
             "write env:NAME or file:PATH",
             severity=Severity.WARNING,
         )
+
+
+def _tls(name: str, site: SiteKeys) -> Iterator[Violation]:
+    if site.tls is None:
+        return
+    at: Location = ("sites", name, "tls")
+    if site.broker is None:
+        yield Violation(
+            at,
+            "`tls` without a `broker` it belongs to",
+            "add broker: amqps://USER@HOST/VHOST, or take it out (a private broker)",
+            True,
+            depends_on=("broker",),
+        )
+    elif not parse_amqp(site.broker).tls:
+        yield Violation(
+            at,
+            "`tls` for an address that begins with amqp://, which is in clear",
+            "write amqps:// in `broker`, or take `tls` out",
+            True,
+        )
+    for key, other in (("certificate", "key"), ("key", "certificate")):
+        has = {"certificate": site.tls.certificate, "key": site.tls.private_key}
+        if has[key] is not None and has[other] is None:
+            yield Violation(
+                (*at, key),
+                f"a `{key}` without its `{other}`",
+                f"add {other}: PATH of the PEM file",
+                True,
+            )
 
 
 def _hosts(site: SiteKeys) -> Iterator[tuple[str, str]]:

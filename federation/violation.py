@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -24,10 +25,32 @@ class Violation:
     depends_on: tuple[str, ...] = ()
 
 
-def unknown_site(at: Location, site: str, sites: Collection[str]) -> Violation:
-    meant = nearest(site, sites)
-    mend = f"did you mean `{meant}`?" if meant else f"the sites are {_listed(sites)}"
-    return Violation(at, f"there is no site `{site}`", mend)
+def unknown_site(
+    at: Location, site: str, sites: Collection[str], *, on_key: bool = False
+) -> Violation:
+    """Where only a site's name may stand."""
+    return Violation(at, f"there is no site `{site}`", _meant(site, tuple(sites)), on_key)
+
+
+def unknown_word(
+    at: Location, word: str, sites: Collection[str], tags: Collection[str]
+) -> Violation:
+    """Where a site's name or a tag may stand."""
+    if not tags:
+        return unknown_site(at, word, sites)
+    return Violation(
+        at, f"there is no site or tag `{word}`", _meant(word, tuple(sites), tuple(tags))
+    )
+
+
+# A template may have the same mistake made five hundred times over, among five hundred sites.
+@functools.lru_cache(maxsize=16)
+def _meant(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) -> str:
+    meant = nearest(word, (*sites, *tags))
+    if meant:
+        return f"did you mean `{meant}`?"
+    listed = f"the sites are {_listed(sites)}"
+    return f"{listed}; the tags are {_listed(tags)}" if tags else listed
 
 
 def _listed(words: Collection[str], most: int = 8) -> str:

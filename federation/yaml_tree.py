@@ -24,11 +24,25 @@ Location = tuple[str | int, ...]
 """Keys and indices from the root to a value."""
 
 
-class Position(NamedTuple):
-    """Both count from 1."""
+class Row(NamedTuple):
+    """Where a branch is named that a template was filled in for."""
 
     line: int
     column: int
+    file: str
+    of: int
+    """How many branches that template was filled in for."""
+
+
+class Position(NamedTuple):
+    """Line and column count from 1."""
+
+    line: int
+    column: int
+    file: str = ""
+    """As it is shown to people; empty: the mesh file itself."""
+    row: Row | None = None
+    """Of what stands in a template: the branch that this copy of it was made for."""
 
 
 class TreeProblem(NamedTuple):
@@ -117,12 +131,21 @@ class Tree:
         return self
 
 
-def parse_tree(data: bytes) -> tuple[Tree, list[TreeProblem]]:
-    """The tree of a file's content, and what is wrong with it that does not prevent one.
+def parse_tree(data: bytes, file: str = "") -> tuple[Tree, list[TreeProblem]]:
+    """The tree of a file's content, and what is wrong with it that does not prevent one. All its
+    positions are in `file`.
 
     Raises BadYaml. Of a key that is there twice, the first value is taken.
     """
-    text = _decoded(data)
+    try:
+        return _parsed(data, file)
+    except BadYaml as error:
+        at, wrong, mend = error.problem
+        raise BadYaml(TreeProblem(at._replace(file=file), wrong, mend)) from None
+
+
+def _parsed(data: bytes, file: str) -> tuple[Tree, list[TreeProblem]]:
+    text = decoded(data)
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except RecursionError:
@@ -136,7 +159,7 @@ def parse_tree(data: bytes) -> tuple[Tree, list[TreeProblem]]:
         ) from None
     if node is None:
         raise BadYaml(TreeProblem(Position(1, 1), "the file is empty", "begin with `mesh: NAME`"))
-    building = _Building()
+    building = _Building(file)
     return building.tree(node, 0)[0], building.problems
 
 
@@ -166,8 +189,9 @@ _CoreLoader.add_implicit_resolver(
 class _Building:
     """YAML nodes -> Tree, each node once however often it is aliased."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
         self.problems: list[TreeProblem] = []
+        self._file = file
         self._made: dict[int, tuple[Tree, int]] = {}
         self._open: set[int] = set()
 
@@ -175,7 +199,7 @@ class _Building:
         """The tree and how many nodes it is with every alias written out."""
         if id(node) in self._made:
             return self._made[id(node)]
-        position = _at(node.start_mark)
+        position = _at(node.start_mark, self._file)
         if id(node) in self._open:
             raise BadYaml(
                 TreeProblem(position, "an anchor that contains itself", "write the value out")
@@ -212,7 +236,7 @@ class _Building:
         positions: dict[str, Position] = {}
         size = 1
         for key_node, value_node in node.value:
-            at = _at(key_node.start_mark)
+            at = _at(key_node.start_mark, self._file)
             if not isinstance(key_node, yaml.ScalarNode):
                 self._say(at, "a key must be text", "write it on one line, in quotes if need be")
                 continue
@@ -257,13 +281,14 @@ class _Building:
         self.problems.append(TreeProblem(position, wrong, mend))
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
+    """The text of a file's content, a mark of its byte order left out. Raises BadYaml."""
     if len(data) > MAX_BYTES:
         raise BadYaml(
             TreeProblem(
                 Position(1, 1),
                 f"the file has {len(data)} bytes, more than {MAX_BYTES}",
-                "is this the mesh file? Take out what is not needed",
+                "is this the file you mean? Take out what is not needed",
             )
         )
     try:
@@ -314,8 +339,8 @@ def _too_deep(position: Position) -> TreeProblem:
     return TreeProblem(position, "brackets or indentation nested too deeply", "close them earlier")
 
 
-def _at(mark: yaml.Mark) -> Position:
-    return Position(mark.line + 1, mark.column + 1)
+def _at(mark: yaml.Mark, file: str = "") -> Position:
+    return Position(mark.line + 1, mark.column + 1, file)
 
 
 def _position_at(text: str, index: int) -> Position:

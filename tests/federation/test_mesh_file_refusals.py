@@ -84,7 +84,7 @@ def with_links(links: str, topology: str = "topology: custom") -> str:
         (with_exchange("{name: o, from: ^[]}"), "`from` must have 1 or more"),
         (
             TRIANGLE.replace("sites: {paris: {}, tokyo: {}, sydney: {}}", "sites: ^{}"),
-            "`sites` must have 1 or more",
+            "there is no site; write sites: {paris: {}, tokyo: {}",
         ),
         # Words
         (TRIANGLE.replace("ring", "^rng"), "`rng` is not known here; did you mean `ring`?"),
@@ -170,7 +170,7 @@ def with_links(links: str, topology: str = "topology: custom") -> str:
         ("mesh: m\ntopology: ^custom\nsites: {a: {}, b: {}}\n", "a custom topology without links"),
         (
             TRIANGLE.replace("topology: ring", "topology: ^{ring: {}, complete: {}}"),
-            "more than one topology; write topology: ring, complete or custom",
+            "more than one topology; write topology: ring, complete, custom, {tree: ROOT} or",
         ),
         (TRIANGLE.replace("topology: ring", "topology: ^{}"), "no topology is named; write"),
         (
@@ -196,6 +196,12 @@ def with_links(links: str, topology: str = "topology: custom") -> str:
         ),
         (
             with_links("^{from: paris, to: sydney}", "topology: ring"),
+            "the topology has no link from `paris` to `sydney`; turn `from` and `to` round, or add",
+        ),
+        (
+            with_links("^{from: paris, to: sydney}", "topology: ring").replace(
+                "sydney: {}", "rome: {}, sydney: {}, oslo: {}"
+            ),
             "the topology has no link from `paris` to `sydney`; take it out, or write topology: c",
         ),
         (

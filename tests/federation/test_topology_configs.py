@@ -11,7 +11,7 @@ from federation.mesh_file import load_mesh, read_mesh
 from federation.reachability import Reach
 
 FOLDER = Path(__file__).parents[2] / "topology_configs"
-FILES = sorted(path.name for path in FOLDER.iterdir())
+FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -37,6 +37,8 @@ def test_every_site_can_be_reached_from_every_other(name: str) -> None:
         ("complete.yaml", 4, 12, ForwardingRule.COMPLETE),
         ("tree.yaml", 7, 12, ForwardingRule.RING),
         ("five-meshed.yaml", 5, 20, ForwardingRule.RING),
+        ("hub-500-branches.yaml", 501, 1000, ForwardingRule.RING),
+        ("two-regions.yaml", 10, 36, ForwardingRule.RING),
     ],
 )
 def test_it_has_the_shape_that_its_name_says(
@@ -50,3 +52,32 @@ def test_in_the_tree_only_the_branches_dial_the_links_of_branches() -> None:
     mesh = load_mesh(FOLDER / "tree.yaml")
     branches = {"oslo", "turku", "rome", "bari"}
     assert branches.isdisjoint(link.meeting for link in mesh.links)
+
+
+def test_every_folder_entry_is_a_mesh_or_belongs_to_one() -> None:
+    others = {path.name for path in FOLDER.iterdir()} - set(FILES)
+    assert others == {"hub-500-branches.csv"}
+
+
+def test_five_hundred_branches_take_forty_lines_and_want_only_what_is_theirs() -> None:
+    assert len((FOLDER / "hub-500-branches.yaml").read_text().splitlines()) <= 40
+    mesh = load_mesh(FOLDER / "hub-500-branches.yaml")
+    assert {link.meeting for link in mesh.links} == {"head"}
+    shop = mesh.sites["turku-01"]
+    assert shop.wants == {"store": ("store.turku-01.#",)}
+    assert shop.tags == ("shops", "south")
+    assert shop.broker is not None
+    assert shop.broker.amqp == "amqps://relay@rabbit.turku-01.shops.example:5671/acme"
+    assert shop.broker.password == f"file:{FOLDER / 'secrets' / 'turku-01'}"
+    assert len(mesh.exchanges["prices"].destinations or ()) == 500
+
+
+def test_in_two_regions_any_one_hub_may_fail() -> None:
+    mesh = load_mesh(FOLDER / "two-regions.yaml")
+    hubs = {name for name, site in mesh.sites.items() if "hubs" in site.tags}
+    assert len(hubs) == 4
+    assert {link.meeting for link in mesh.links} == hubs
+    for lost in hubs:
+        left = set(mesh.sites) - {lost}
+        pairs = [(one.sender, one.receiver) for one in mesh.links if lost not in one.name]
+        assert list(Reach(pairs, mesh.rule).missing(left, left)) == []

@@ -1,0 +1,39 @@
+"""The files that a mesh file is made of: itself, those that it includes, tables of branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.yaml_tree import MAX_BYTES
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; `said` is the system's reason."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+        super().__init__(said)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One of them. `shown` is its name in messages; the mesh file itself has none there."""
+
+    path: Path
+    shown: str
+
+    def beside(self, name: str) -> Source:
+        """Another file, named relative to this one."""
+        return Source(self.path.parent / name, str(Path(self.shown).parent / name))
+
+    def read(self) -> bytes:
+        """Its content, or one byte more than is taken of it: a huge file is refused, not read.
+        Raises Unreadable.
+        """
+        try:
+            with self.path.open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            raise Unreadable(said.lower()) from error
