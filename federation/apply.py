@@ -167,8 +167,8 @@ class _Applying:
                         queue,
                         Outcome.LEFT,
                         f"{waiting} messages wait in it, and no exchange of the file fills it",
-                        "a node that still runs with the former file sends them: restart it when "
-                        "none wait; or put the exchange back into the file for as long",
+                        "the site's node goes on sending them, and nothing new comes in; when none "
+                        "wait, delete the queue if the exchange is not to come back",
                     )
                 )
         return there

@@ -48,6 +48,8 @@ class Reading:
 
     mesh: Mesh | None
     problems: tuple[Problem, ...]
+    files: tuple[Path, ...] = ()
+    """All that were read for it, or should have been."""
 
 
 def load_mesh(path: Path | str) -> Mesh:
@@ -95,9 +97,10 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
     if keys is not None:
         _say_violations(missing_files(keys, folder), tree, told.say)
     problems = told.problems()
+    files = (source.path, *source.wanted)
     if keys is None or any(problem.severity is Severity.ERROR for problem in problems):
-        return Reading(None, problems)
-    return Reading(mesh_of_keys(keys, folder), problems)
+        return Reading(None, problems, files)
+    return Reading(mesh_of_keys(keys, folder), problems, files)
 
 
 class _Say(Protocol):

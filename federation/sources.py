@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.yaml_tree import MAX_BYTES
@@ -22,15 +22,19 @@ class Source:
 
     path: Path
     shown: str
+    wanted: list[Path] = field(default_factory=list, repr=False, compare=False)
+    """Of this file and all that were found beside it: what was to be read, in order."""
 
     def beside(self, name: str) -> Source:
         """Another file, named relative to this one."""
-        return Source(self.path.parent / name, str(Path(self.shown).parent / name))
+        shown = str(Path(self.shown).parent / name)
+        return Source(self.path.parent / name, shown, self.wanted)
 
     def read(self) -> bytes:
         """Its content, or one byte more than is taken of it: a huge file is refused, not read.
         Raises Unreadable.
         """
+        self.wanted.append(self.path)
         try:
             with self.path.open("rb") as file:
                 return file.read(MAX_BYTES + 1)

@@ -11,7 +11,7 @@ import typer
 from federation.addresses import BROKERS_FILE, AddressBook, AddressError, read_private_brokers
 from federation.credentials import CredentialsError, load_or_make
 from federation.mesh import Mesh
-from federation.mesh_file import PasswordMissing, load_mesh
+from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
 from isthmus.options import EXIT_FAULT
 
 
@@ -29,17 +29,23 @@ def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
         raise typer.Exit(EXIT_FAULT) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MeshOnDisk:
     """A mesh file and its state folder, to be read again whenever they change."""
 
     file: Path
     state: Path
+    _parts: tuple[Path, ...] = ()
+    """The files that it was made of when it was read last."""
 
     def files(self) -> tuple[Path, ...]:
         """Where private brokers are is written down when they are made: after the mesh file."""
-        return self.file, self.state / BROKERS_FILE
+        return self.file, *self._parts, self.state / BROKERS_FILE
 
     def read(self) -> AddressBook:
         """Raises MeshFileError, AddressError, CredentialsError, PasswordMissing, OSError."""
-        return address_book(load_mesh(self.file), self.state)
+        reading = read_mesh(self.file)
+        self._parts = reading.files or self._parts
+        if reading.mesh is None:
+            raise MeshFileError(reading.problems)
+        return address_book(reading.mesh, self.state)

@@ -13,8 +13,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isthmus import processes, supervision
@@ -50,6 +50,33 @@ class Plan:
     after: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MeshTakenUp:
+    """The mesh file that a supervisor runs, its revision, and why not a newer one."""
+
+    file: str = ""
+    revision: str = ""
+    problem: str = ""
+
+
+class FileNotTakenUp(Exception):
+    """The mesh file as it is now cannot be run; what runs goes on."""
+
+
+def _by_key(plans: Sequence[Plan]) -> dict[tuple[str, str], Plan]:
+    """By kind and name. Raises ValueError for plans that contradict each other."""
+    found: dict[tuple[str, str], Plan] = {}
+    for plan in plans:
+        key = (plan.child.kind, plan.child.name)
+        if key in found:
+            raise ValueError(f"two children are called {' '.join(key)}: give each its name")
+        found[key] = plan
+    for plan in plans:
+        if plan.after is not None and plan.after not in found:
+            raise ValueError(f"{plan.child.name} waits for {plan.after}, which is no child")
+    return found
+
+
 class Supervisor:
     """Runs until told to stop.
 
@@ -61,24 +88,29 @@ class Supervisor:
         state: Path,
         plans: Sequence[Plan],
         *,
+        about: MeshTakenUp | None = None,
+        reload: Callable[[], tuple[Sequence[Plan], MeshTakenUp]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """`about` is what the record says of the mesh. `reload` gives the plans of the mesh file
+        as it is now, called in a thread; it raises FileNotTakenUp.
+        """
         self._state = state
+        self._about = about or MeshTakenUp()
+        self._reload = reload
+        self._asked = 0
         self._clock = clock
         # Once: so that a time stays what it was told to be, however the wall clock is set.
         self._wall_offset = wall() - clock()
         self._lock = SupervisorLock(state)
         self._stop = asyncio.Event()
-        self._caretakers: dict[tuple[str, str], _Caretaker] = {}
-        for plan in plans:
-            key = (plan.child.kind, plan.child.name)
-            if key in self._caretakers:
-                raise ValueError(f"two children are called {' '.join(key)}: give each its name")
-            self._caretakers[key] = _Caretaker(plan, clock, self._changed)
-        for plan in plans:
-            if plan.after is not None and plan.after not in self._caretakers:
-                raise ValueError(f"{plan.child.name} waits for {plan.after}, which is no child")
+        self._told = asyncio.Event()
+        self._news = asyncio.Event()
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._caretakers = {
+            key: _Caretaker(plan, clock, self._changed) for key, plan in _by_key(plans).items()
+        }
 
     async def run(self) -> None:
         """Looks after all children until `stop`; returns when none is left.
@@ -98,9 +130,11 @@ class Supervisor:
             self._lock.release()
 
     async def run_until_signalled(self) -> None:
-        """As `run`; SIGTERM and SIGINT stop it, SIGHUP begins again what has stopped."""
+        """As `run`; SIGTERM and SIGINT stop it, SIGHUP has it look at the mesh file, and begins
+        again what has stopped.
+        """
         loop = asyncio.get_running_loop()
-        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.retry}
+        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.look}
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:
@@ -112,6 +146,33 @@ class Supervisor:
     def stop(self) -> None:
         """Has `run` end all children, in order, and return."""
         self._stop.set()
+
+    def look(self) -> None:
+        """Takes up the mesh file as it is now, and retries."""
+        self.retry()
+        self._told.set()
+
+    async def change(self, plans: Sequence[Plan]) -> None:
+        """Looks after these children from now on: begins what is new, ends what is not among
+        them any more, nodes first, and leaves all others alone.
+        """
+        wanted = _by_key(plans)
+        gone = {key: one for key, one in self._caretakers.items() if key not in wanted}
+        for key in gone:
+            if (task := self._tasks.pop(key, None)) is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        for key, plan in wanted.items():
+            if key not in self._caretakers:
+                self._caretakers[key] = _Caretaker(plan, self._clock, self._changed)
+                self._begin(key)
+        self._changed()
+        try:
+            await self._end_some(gone)
+        finally:
+            for key in gone:
+                del self._caretakers[key]
+            self._changed()
 
     def retry(self) -> None:
         """Begins again at once what has stopped with a reason, or waits after deaths."""
@@ -127,23 +188,59 @@ class Supervisor:
             began=own.began,
             boot=own.boot,
             children=tuple(each.record(self._wall_offset) for each in self._caretakers.values()),
+            file=self._about.file,
+            revision=self._about.revision,
+            file_problem=self._about.problem,
+            asked=self._asked,
         )
 
     async def _look_after_all(self) -> None:
-        stopped = asyncio.create_task(self._stop.wait())
-        tasks = [
-            asyncio.create_task(self._look_after(caretaker))
-            for caretaker in self._caretakers.values()
-        ]
+        own = {
+            asyncio.create_task(self._stop.wait(), name="told to stop"),
+            asyncio.create_task(self._take_up_changes(), name="told to look"),
+        }
+        for key in self._caretakers:
+            self._begin(key)
+        self._news.clear()
         try:
-            # A caretaker never returns: one that is done has failed, and then all shall end.
-            done, _ = await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                # A caretaker never returns: one that is done has failed, and then all shall end.
+                news = asyncio.create_task(self._news.wait())
+                watched = {*own, *self._tasks.values(), news}
+                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                self._news.clear()
+                if ended := [t for t in done if t is not news and not t.cancelled()]:
+                    break
         finally:
-            for task in (stopped, *tasks):
+            every = {*own, *self._tasks.values()}
+            for task in every:
                 task.cancel()
-            await asyncio.gather(stopped, *tasks, return_exceptions=True)
-        for task in done - {stopped}:
+            await asyncio.gather(*every, return_exceptions=True)
+            self._tasks.clear()
+        for task in ended:
             task.result()
+
+    def _begin(self, key: tuple[str, str]) -> None:
+        self._tasks[key] = asyncio.create_task(self._look_after(self._caretakers[key]))
+        self._news.set()
+
+    async def _take_up_changes(self) -> None:
+        """Each time that somebody says that the mesh file has changed."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            if self._reload is not None:
+                try:
+                    plans, about = await asyncio.to_thread(self._reload)
+                except FileNotTakenUp as error:
+                    logger.error("the mesh file is not taken up: %s", error)
+                    self._about = replace(self._about, problem=str(error))
+                else:
+                    self._about = about
+                    await self.change(plans)
+            self._asked += 1
+            self._changed()
 
     async def _look_after(self, caretaker: _Caretaker) -> None:
         if caretaker.plan.after is not None:
@@ -151,11 +248,12 @@ class Supervisor:
         await caretaker.look_after()
 
     async def _end_all(self) -> None:
+        await self._end_some(self._caretakers)
+
+    async def _end_some(self, some: Mapping[tuple[str, str], _Caretaker]) -> None:
         problems: list[BaseException] = []
         for kind in ("node", "broker"):
-            ending = [
-                caretaker.end() for key, caretaker in self._caretakers.items() if key[0] == kind
-            ]
+            ending = [one.end() for key, one in some.items() if key[0] == kind and not one.is_over]
             results = await asyncio.gather(*ending, return_exceptions=True)
             problems += [result for result in results if result is not None]
         if problems:
@@ -219,6 +317,11 @@ class _Caretaker:
             reason=course.reason,
             since=course.since + wall_offset,
         )
+
+    @property
+    def is_over(self) -> bool:
+        """It was ended for good."""
+        return self._course.phase is Phase.ENDED
 
     def retry(self) -> None:
         if self._course.phase in (Phase.STOPPED, Phase.WAITING):

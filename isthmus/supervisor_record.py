@@ -1,6 +1,7 @@
 """What the supervisor tells others by files: STATE/supervisor.json, and a lock beside it.
 
-{"pid": 1, "began": 7, "boot": "...", "children": [{"name": "paris", "kind": "node", "pid": 2,
+{"pid": 1, "began": 7, "boot": "...", "file": "/m.yaml", "revision": "...",
+  "file_problem": "", "asked": 0, "children": [{"name": "paris", "kind": "node", "pid": 2,
   "began": 8, "state": "running", "restarts": 0, "last_exit": null, "reason": null,
   "since": 1700000000.0}]}
 
@@ -59,6 +60,13 @@ class SupervisorRecord:
     began: int
     boot: str
     children: tuple[ChildRecord, ...]
+    file: str = ""
+    """The mesh file that it runs, and the revision of it that it has taken up."""
+    revision: str = ""
+    file_problem: str = ""
+    """Why it has not taken up the file as it is now; empty when it has."""
+    asked: int = 0
+    """How often it was told to look at the file."""
 
     @property
     def mark(self) -> ProcessMark:

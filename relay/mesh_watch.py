@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 STILL_FOR_S = 0.3
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp = dict[Path, tuple[int, int, int] | None]
 
 
 class MeshFiles(Protocol):
@@ -47,6 +47,9 @@ class MeshWatch:
         files: MeshFiles,
         take_up: Callable[[AddressBook], None],
         refuse: Callable[[str], None],
+        *,
+        look_every_s: float = LOOK_EVERY_S,
+        still_for_s: float = STILL_FOR_S,
     ) -> None:
         """`take_up` gets what was read, `refuse` the reason why there is nothing to take up; if
         `take_up` raises OSError, that is the reason, and it is tried again at the next look.
@@ -54,6 +57,8 @@ class MeshWatch:
         self._files = files
         self._take_up = take_up
         self._refuse = refuse
+        self._look_every_s = look_every_s
+        self._still_for_s = still_for_s
         self._asked = asyncio.Event()
 
     def look_now(self) -> None:
@@ -70,17 +75,21 @@ class MeshWatch:
             if stamp != seen or self._asked.is_set():
                 self._asked.clear()
                 seen = await self._still(stamp)
-                if not await self._look():
+                if await self._look():
+                    # It may be made of other files now; what changed since is seen next time.
+                    now = await asyncio.to_thread(self._stamp)
+                    seen = {file: seen.get(file, of_file) for file, of_file in now.items()}
+                else:
                     seen = None
             try:
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(self._look_every_s):
                     await self._asked.wait()
             except TimeoutError:
                 continue
 
     async def _still(self, stamp: Stamp) -> Stamp:
         while True:
-            await asyncio.sleep(STILL_FOR_S)
+            await asyncio.sleep(self._still_for_s)
             again = await asyncio.to_thread(self._stamp)
             if again == stamp:
                 return stamp
@@ -100,7 +109,7 @@ class MeshWatch:
         return True
 
     def _stamp(self) -> Stamp:
-        return tuple(_stamp_of(file) for file in self._files.files())
+        return {file: _stamp_of(file) for file in self._files.files()}
 
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from federation.addresses import AddressBook, AddressError
-from federation.applied import AppliedRecordBroken
+from federation.applied import (
+    AppliedRecordBroken,
+    applied_revision,
+    read_applied_mesh,
+    write_applied_mesh,
+)
 from federation.apply import apply_site
 from federation.apply_report import Item, Outcome, SiteReport
 from federation.mesh import Mesh
+from federation.mesh_diff import mesh_diff
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
+from isthmus.mesh_told import NotTakenUp, tell_supervisor
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -48,24 +56,73 @@ def apply(
 ) -> None:
     """Declare at every site's broker what the mesh needs; delete nothing.
 
-    Shows what was created or changed, what differs and cannot be changed in place, and what
-    nobody could check. Doing it twice does nothing the second time. Exit status 0 if all is as it
-    should be, 1 if something differs or failed, 2 if the file is wrong.
+    Shows what has changed in the file since it was applied last, what was created or changed at
+    the brokers, what differs and cannot be changed in place, and what nobody could check. Doing it
+    twice does nothing the second time. Nodes that run take up the file by themselves, within
+    seconds; where `isthmus up` runs the mesh, it is told to start and end what the file says.
+    Exit status 0 if all is as it should be, 1 if something differs or failed, 2 if the file is
+    wrong.
 
     Example: isthmus apply mesh.yaml --site paris
     """
     mesh = mesh_or_exit(file)
     chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
     site_or_exit(file, mesh, *chosen)
+    since = changes_since_applied(mesh, chosen, state)
+    if not as_json:
+        typer.echo("\n".join(since.lines()))
+    try:
+        asyncio.run(tell_supervisor(file, mesh, state, partial(typer.echo, err=True)))
+    except NotTakenUp as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
     book = address_book_or_exit(mesh, state)
     reports = asyncio.run(apply_sites(book, chosen, state))
     if as_json:
-        typer.echo(json.dumps(as_object(mesh, reports), indent=1))
+        typer.echo(json.dumps(as_object(mesh, reports) | since.as_object(), indent=1))
     else:
         for report in reports:
             typer.echo("\n".join(lines(report, everything=everything)))
     if not all(report.ok for report in reports):
         raise typer.Exit(EXIT_FAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class SinceApplied:
+    """What a file has that was not applied yet; `former` are the revisions of the chosen sites."""
+
+    revision: str
+    former: Mapping[str, list[str] | None]
+    """Revision -> the differences from there; None where its mesh was not kept."""
+    new_sites: int
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.new_sites and not self.former:
+            return [f"revision {self.revision}: applied for the first time from this state folder"]
+        if list(self.former) == [self.revision]:
+            return [f"revision {self.revision}: as applied before"]
+        said = []
+        for revision, lines in self.former.items():
+            if revision == self.revision:
+                continue
+            told = ["  (what it was is not known)"] if lines is None else lines
+            said += [f"revision {self.revision}, before {revision}:", *(f"  {k}" for k in told)]
+        return said
+
+    def as_object(self) -> dict[str, object]:
+        """For programs."""
+        return {"changes_since": dict(self.former)}
+
+
+def changes_since_applied(mesh: Mesh, sites: Sequence[str], state: Path) -> SinceApplied:
+    """Compare the file with what was applied last at these sites, from this state folder."""
+    revisions = [applied_revision(state, mesh.name, site) for site in sites]
+    former: dict[str, list[str] | None] = {}
+    for revision in filter(None, dict.fromkeys(revisions)):
+        known = read_applied_mesh(state, mesh.name, revision)
+        former[revision] = None if known is None else mesh_diff(known, mesh)
+    return SinceApplied(mesh.revision, former, revisions.count(None))
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:
@@ -74,6 +131,7 @@ async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> l
     Sites that share a broker go one after the other: they declare the same neighbours' users, and
     RabbitMQ, told twice at a time to make a user, leaves it without the rights of one of the two.
     """
+    write_applied_mesh(state, book.mesh)
     turn = asyncio.Semaphore(BROKERS_AT_ONCE)
     reports: dict[str, SiteReport] = {}
 

@@ -7,18 +7,19 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from federation.credentials import CredentialsError, load_or_make
+from federation.credentials import CredentialsError
 from federation.mesh import Mesh
-from isthmus.address_book import address_book
+from federation.mesh_file import MeshFileError, load_mesh
 from isthmus.broker_errors import LocalBrokerError
-from isthmus.commands.apply import apply_sites
-from isthmus.commands.relay import site_folder
-from isthmus.local_brokers import LocalBroker
+from isthmus.commands.apply import apply as apply_file
+from isthmus.mesh_children import MeshChildren
+from isthmus.mesh_told import running_mesh
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -27,11 +28,8 @@ from isthmus.options import (
     StateFolder,
     mesh_or_exit,
 )
-from isthmus.private_brokers import plan_brokers
-from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
 from isthmus.status_report import status_of
-from isthmus.supervised import BrokerProcess, NodeProcess
-from isthmus.supervisor import BROKER_POLICY, NODE_POLICY, Plan, Supervisor
+from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
 from isthmus.supervisor_record import AlreadySupervisedError, read_record
 
 log = logging.getLogger(__name__)
@@ -49,6 +47,9 @@ def up(
 ) -> None:
     """Run the mesh on this machine: a private broker for each site that names none, and a node
     for every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends it in order.
+
+    Where it runs already, `up --detach` does what `isthmus apply` does, and waits until everything
+    runs: what the file has more is started, what it has no more is ended, the rest goes on.
     """
     mesh = mesh_or_exit(file)
     if detach:
@@ -56,60 +57,28 @@ def up(
         return
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        installation = _installation(mesh, rabbitmq)
-        asyncio.run(_supervise(file, mesh, state, installation))
+        asyncio.run(_supervise(file, mesh, state, rabbitmq))
     except (AlreadySupervisedError, LocalBrokerError, CredentialsError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
 
 
-class AppliedBroker(BrokerProcess):
-    """A private broker that has what the mesh needs whenever it is said to be started."""
+async def _supervise(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
+    children = MeshChildren(file, state, rabbitmq)
 
-    def __init__(self, broker: LocalBroker, mesh: Mesh, state: Path) -> None:
-        super().__init__(broker)
-        self._mesh = mesh
-        self._state = state
+    def taken_up(mesh: Mesh) -> MeshTakenUp:
+        return MeshTakenUp(str(children.file), mesh.revision)
 
-    async def start(self) -> None:
-        await super().start()
-        book = address_book(self._mesh, self._state)
-        (report,) = await apply_sites(book, [self.name], self._state)
-        if not report.ok:
-            told = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
-            logging.getLogger(__name__).warning(
-                "%s: not as the mesh file says: %s", self.name, told
-            )
+    def reload() -> tuple[list[Plan], MeshTakenUp]:
+        try:
+            new = load_mesh(children.file)
+            if new.name != mesh.name:
+                raise FileNotTakenUp(f"it names the mesh {new.name!r}, here runs {mesh.name!r}")
+            return children.plans(new), taken_up(new)
+        except (MeshFileError, LocalBrokerError, CredentialsError, OSError) as error:
+            raise FileNotTakenUp(str(error)) from error
 
-
-def _installation(mesh: Mesh, folder: Path | None) -> RabbitMQInstallation | None:
-    """Only needed if the mesh has a private broker."""
-    if all(site.broker is not None for site in mesh.sites.values()):
-        return None
-    return find_installation(folder)
-
-
-async def _supervise(
-    file: Path, mesh: Mesh, state: Path, installation: RabbitMQInstallation | None
-) -> None:
-    state.mkdir(parents=True, exist_ok=True)
-    specs = plan_brokers(mesh, state, load_or_make(state, mesh))
-    plans: list[Plan] = []
-    for spec in specs.values():
-        assert installation is not None
-        broker = LocalBroker(spec, installation, die_with_parent=True)
-        plans.append(Plan(AppliedBroker(broker, mesh, state), BROKER_POLICY))
-    for site in mesh.sites:
-        command = [sys.executable, "-m", "isthmus", "relay", str(file.absolute())]
-        command += ["--site", site, "--state", str(state.absolute())]
-        node = NodeProcess(
-            site,
-            command,
-            state / "logs" / f"{site}.log",
-            site_folder(state, site) / "node.json",
-        )
-        plans.append(Plan(node, NODE_POLICY, ("broker", site) if site in specs else None))
-    supervisor = Supervisor(state, plans)
+    supervisor = Supervisor(state, children.plans(mesh), about=taken_up(mesh), reload=reload)
     saying = asyncio.create_task(_say_when_running(file, mesh, state))
     try:
         await supervisor.run_until_signalled()
@@ -129,6 +98,10 @@ async def _say_when_running(file: Path, mesh: Mesh, state: Path) -> None:
 
 
 def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
+    if (record := running_mesh(state)) is not None:
+        apply_file(file, state=state)
+        asyncio.run(_until_running(mesh, state, lambda: None, record.pid))
+        return
     state.mkdir(parents=True, exist_ok=True)
     (state / "logs").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "isthmus", "up", str(file.absolute())]
@@ -140,21 +113,26 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    asyncio.run(_until_running(mesh, state, process, log_file))
+
+    def last_words() -> str | None:
+        return None if process.poll() is None else log_file.read_text().strip()
+
+    asyncio.run(_until_running(mesh, state, last_words, process.pid))
 
 
 async def _until_running(
-    mesh: Mesh, state: Path, process: subprocess.Popen[bytes], log_file: Path
+    mesh: Mesh, state: Path, last_words: Callable[[], str | None], pid: int
 ) -> None:
+    """`last_words` of the supervisor `pid`, or None while it runs."""
     limit = time.monotonic() + UP_WITHIN_S
     shown = ""
     while True:
-        if process.poll() is not None:
-            typer.echo(log_file.read_text().strip(), err=True)
+        if (said := last_words()) is not None:
+            typer.echo(said, err=True)
             raise typer.Exit(EXIT_FAULT)
         record = read_record(state)
         report = await status_of(mesh, state)
-        if record is not None and record.pid == process.pid and report.all_running:
+        if record is not None and record.pid == pid and report.all_running:
             typer.echo(f"mesh {mesh.name}: {len(mesh.sites)} sites and {len(mesh.links)} links run")
             return
         line = report.summary

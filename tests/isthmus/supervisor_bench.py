@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from isthmus.processes import ProcessMark
 from isthmus.supervised import Child, NodeProcess
@@ -75,9 +76,9 @@ class Bench:
             **{"check_limit_s": 0.2, "stop_patience_s": 5.0, **patience},
         )
 
-    def supervise(self, *children: Child | Plan, policy: Policy = QUICK) -> None:
+    def supervise(self, *children: Child | Plan, policy: Policy = QUICK, **how: Any) -> None:
         plans = [one if isinstance(one, Plan) else Plan(one, policy) for one in children]
-        self.supervisor = Supervisor(self.state, plans)
+        self.supervisor = Supervisor(self.state, plans, **how)
         self.task = asyncio.create_task(self.supervisor.run())
 
     def child(self, name: str) -> ChildRecord | None:

@@ -12,7 +12,7 @@ import pytest
 from isthmus import processes
 from isthmus.supervised import ChildStartError, Kind, NodeProcess
 from isthmus.supervision import Policy
-from isthmus.supervisor import Plan, Supervisor
+from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
 from isthmus.supervisor_record import AlreadySupervisedError, SupervisorLock, read_record
 from tests.isthmus.supervisor_bench import QUICK, Bench, pid_of
 from tests.waiting import until
@@ -112,6 +112,54 @@ async def test_a_second_supervisor_on_the_same_state_is_told_of_the_first(bench:
     assert bench.child("paris") == first
     await bench.stop()
     SupervisorLock(bench.state).take()
+
+
+async def test_a_change_begins_what_is_new_and_ends_what_is_gone_and_leaves_the_rest(
+    bench: Bench,
+) -> None:
+    stays, goes = bench.node("stays"), bench.node("goes")
+    bench.supervise(stays, goes)
+    before = await bench.running("stays")
+    ended = await bench.running("goes")
+    assert bench.supervisor is not None
+    comes = bench.node("comes")
+    await bench.supervisor.change([Plan(comes, QUICK), Plan(stays, QUICK)])
+    new = await bench.running("comes")
+    assert bench.child("stays") == before
+    assert bench.child("goes") is None
+    assert processes.mark(pid_of(ended)) is None
+    os.kill(pid_of(new), signal.SIGKILL)
+    await bench.running("comes", restarts=1)
+    await bench.supervisor.change([Plan(bench.node("goes"), QUICK), Plan(stays, QUICK)])
+    await bench.running("goes")
+    assert bench.child("stays") == before
+
+
+async def test_a_file_that_cannot_be_run_changes_nothing_and_is_said(bench: Bench) -> None:
+    answers: list[str | list[Plan]] = ["mesh.yaml:3:1: no such site"]
+
+    def reload() -> tuple[list[Plan], MeshTakenUp]:
+        answer = answers.pop(0)
+        if isinstance(answer, str):
+            raise FileNotTakenUp(answer)
+        return answer, MeshTakenUp("mesh.yaml", "new")
+
+    paris = bench.node("paris")
+    bench.supervise(paris, about=MeshTakenUp("mesh.yaml", "old"), reload=reload)
+    before = await bench.running("paris")
+    supervisor = bench.supervisor
+    assert supervisor is not None
+    supervisor.look()
+    await until(lambda: supervisor.record().asked == 1, "looked", 10)
+    record = supervisor.record()
+    assert (record.revision, record.file_problem) == ("old", "mesh.yaml:3:1: no such site")
+    answers.append([Plan(paris, QUICK)])
+    supervisor.look()
+    await until(lambda: supervisor.record().asked == 2, "looked again", 10)
+    record = supervisor.record()
+    assert (record.revision, record.file_problem) == ("new", "")
+    assert read_record(bench.state) == record
+    assert bench.child("paris") == before
 
 
 class FakeBroker:

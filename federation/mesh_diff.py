@@ -1,0 +1,84 @@
+"""What changes from one state of a mesh to another, in the words of its file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from federation.durations import show_duration
+from federation.mesh import Mesh
+
+_WORDS = {
+    "origins": "from",
+    "destinations": "to",
+    "outage_window_s": "outage_window",
+    "rule": "forwarding rule",
+}
+"""Names of fields that the file calls otherwise."""
+_NOTHING: dict[str, str] = {"origins": "all", "destinations": "all"}
+
+
+def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
+    """One line each: `+` for what is there now, `-` for what is not any more, `~` for what is
+    otherwise. Sites first, then links, exchanges, and the mesh as a whole.
+    """
+    lines = [
+        *_differences("site", former.sites, new.sites),
+        *_differences("link", _links(former), _links(new)),
+        *_differences("exchange", former.exchanges, new.exchanges),
+    ]
+    if former.outage_window_s != new.outage_window_s:
+        before, after = map(show_duration, (former.outage_window_s, new.outage_window_s))
+        lines.append(f"~ outage_window {before} -> {after}")
+    if former.rule != new.rule:
+        lines.append(f"~ {_WORDS['rule']} {former.rule.value} -> {new.rule.value}")
+    return lines
+
+
+def _links(mesh: Mesh) -> dict[str, object]:
+    return {link.name: link for link in mesh.links}
+
+
+def _differences(
+    kind: str, former: Mapping[str, object], new: Mapping[str, object]
+) -> Iterable[str]:
+    for name in new:
+        if name not in former:
+            yield f"+ {kind} {name}"
+    for name in former:
+        if name not in new:
+            yield f"- {kind} {name}"
+    for name, after in new.items():
+        before = former.get(name)
+        if before is not None and before != after:
+            yield f"~ {kind} {name}: {', '.join(_fields(before, after))}"
+
+
+def _fields(before: Any, after: Any) -> Iterable[str]:
+    for one in fields(before):
+        old, now = getattr(before, one.name), getattr(after, one.name)
+        if old == now:
+            continue
+        word = _WORDS.get(one.name, one.name)
+        if one.name == "password":
+            yield f"{word} changed"  # never shown, not even the former one
+        elif is_dataclass(old) and is_dataclass(now):
+            yield f"{word} ({', '.join(_fields(old, now))})"
+        else:
+            yield f"{word} {_shown(one.name, old)} -> {_shown(one.name, now)}"
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None or value == ():
+        return _NOTHING.get(name, "none")
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_shown(key, one)}" for key, one in value.items()) or "none"
+    if is_dataclass(value):
+        return "set"
+    return str(value)
