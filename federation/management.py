@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -68,6 +70,16 @@ class ManagementApi:
     async def put(self, *path: str, body: object) -> None:
         """Make it so. Raises ManagementError."""
         await self._ask("PUT", path, body=body)
+
+    async def date(self) -> datetime:
+        """What time it is there, to the second. Raises ManagementError."""
+        try:
+            async with self._session.get(f"{self.address.url}/api/whoami") as answer:
+                return parsedate_to_datetime(answer.headers.get("Date", ""))
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ManagementAway(self.address.url, str(error) or "no answer in time") from error
+        except ValueError as error:
+            raise ManagementAway(self.address.url, "it does not say what time it is") from error
 
     async def _ask(
         self,

@@ -7,6 +7,7 @@ import typer
 from isthmus.commands.apply import apply
 from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
+from isthmus.commands.doctor import doctor
 from isthmus.commands.down import down
 from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
@@ -24,7 +25,20 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (validate, apply, up, down, status, uri, publish, consume, relay, recover, demo):
+for command in (
+    validate,
+    apply,
+    up,
+    down,
+    status,
+    uri,
+    publish,
+    consume,
+    relay,
+    recover,
+    doctor,
+    demo,
+):
     app.command()(command)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")

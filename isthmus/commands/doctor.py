@@ -1,0 +1,68 @@
+"""`isthmus doctor FILE`: what keeps the mesh from working, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from isthmus.address_book import address_book_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    AsJson,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+
+_COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "red"}
+
+
+def doctor(
+    file: MeshFile,
+    site: Annotated[
+        list[str] | None,
+        typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
+    ] = None,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show what is well too.")] = False,
+) -> None:
+    """Examine brokers, links, nodes and this machine; say what is wrong and how to mend it.
+
+    Looks only: nothing is declared or changed. Exit status 0 if nothing is at fault, 1 if
+    something is, 2 if the file is wrong.
+
+    Example: isthmus doctor mesh.yaml --site paris
+    """
+    from isthmus.doctor.examination import examine
+    from isthmus.doctor.finding import Grade
+
+    mesh = mesh_or_exit(file)
+    chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
+    site_or_exit(file, mesh, *chosen)
+    book = address_book_or_exit(mesh, state)
+    findings = asyncio.run(examine(book, chosen, state))
+    counts = Counter(finding.grade for finding in findings)
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(one) for one in findings]}, indent=1))
+    else:
+        console = Console(highlight=False)
+        for one in findings:
+            if everything or one.grade is not Grade.OK:
+                grade = Text(f"{one.grade.value:<8}", style=_COLOURS[one.grade])
+                where = f"{one.site}: " if one.site else ""
+                console.print(grade, f"{where}{one.subject}: {one.said}", soft_wrap=True)
+                if one.mend:
+                    console.print(f"{'':<8} -> {one.mend}", soft_wrap=True, markup=False)
+        console.print(", ".join(f"{counts[grade]} {grade.value}" for grade in Grade))
+    if counts[Grade.FAULT]:
+        raise typer.Exit(EXIT_FAULT)

@@ -1,0 +1,223 @@
+"""The site's broker, as its management API tells: version, plugins, alarms, disk, clock, and what
+others have set up there that gets in the mesh's way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from federation.addresses import relay_user
+from federation.management import ManagementApi, ManagementError
+from federation.mesh import Mesh
+from federation.names import Names
+from isthmus.doctor.finding import Findings
+
+OLDEST = (3, 10)
+CLOCKS_MAY_DIFFER = timedelta(seconds=5)
+"""Small beside any outage window, large beside the second that the Date header counts in."""
+_HARMFUL = {
+    "message-ttl": "drops messages after a while",
+    "expires": "deletes the queue when nobody uses it",
+    "max-length": "drops or refuses messages beyond a number",
+    "max-length-bytes": "drops or refuses messages beyond a size",
+    "dead-letter-exchange": "leads messages elsewhere",
+    "delivery-limit": "drops messages that come back too often",
+}
+
+
+async def examine_broker(
+    api: ManagementApi, mesh: Mesh, found: Findings, now: Callable[[], datetime]
+) -> None:
+    """All of it. What the user may not see is unknown, with the tag that is needed."""
+    for examine in (_version, _nodes, _policies, _queues, _consumers):
+        try:
+            await examine(api, mesh, found)
+        except ManagementError as error:
+            found.unknown(
+                "broker",
+                f"the management API does not tell: {error}",
+                "give its user the tag `monitoring`, or correct `management:`",
+            )
+            return
+    try:
+        difference = await api.date() - now()
+    except ManagementError as error:
+        found.unknown("clock", str(error))
+        return
+    if abs(difference) > CLOCKS_MAY_DIFFER:
+        found.warn(
+            "clock",
+            f"the broker's differs from this machine's by {difference.total_seconds():+.0f} s",
+            "let both follow a time server: times in the ledger and the age of messages are told "
+            "by these clocks",
+        )
+    else:
+        found.ok("clock", "as this machine's")
+
+
+async def _version(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    overview = await api.get("overview") or {}
+    version = str(overview.get("rabbitmq_version", ""))
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if not numbers:
+        found.unknown("version", "the broker does not say its version")
+    elif numbers < OLDEST:
+        found.fault("version", f"RabbitMQ {version} is too old", "upgrade to 3.10 or later")
+    else:
+        found.ok("version", f"RabbitMQ {version}")
+
+
+async def _nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    nodes: list[dict[str, Any]] = await api.get("nodes") or []
+    for node in nodes:
+        name = node["name"]
+        if not node.get("running", False):
+            found.fault("broker", f"its node {name} does not run", f"start {name}")
+            continue
+        if node.get("mem_alarm"):
+            found.fault(
+                "memory",
+                f"{name} has a memory alarm: it takes no messages",
+                "give it more memory, or raise vm_memory_high_watermark; drain long queues",
+            )
+        free, limit = node.get("disk_free"), node.get("disk_free_limit")
+        if node.get("disk_free_alarm"):
+            found.fault(
+                "disk",
+                f"{name} has a disk alarm: it takes no messages",
+                "free disk there; `isthmus plan` says what the outage window needs",
+            )
+        elif isinstance(free, int) and isinstance(limit, int):
+            if free < 2 * limit:
+                found.warn(
+                    "disk",
+                    f"{name} has {_size(free)} free, and stops taking messages at {_size(limit)}",
+                    "free disk there, or shorten outage_window",
+                )
+            else:
+                found.ok("disk", f"{name} has {_size(free)} free")
+        if node.get("partitions"):
+            found.fault(
+                "cluster",
+                f"{name} is cut off from {', '.join(node['partitions'])}",
+                "mend the network, then restart the side that shall give way; "
+                "set cluster_partition_handling to pause_minority",
+            )
+        enabled = node.get("enabled_plugins")
+        if enabled is not None and "rabbitmq_stream" not in enabled:
+            found.fault(
+                "plugins",
+                f"{name} runs without rabbitmq_stream",
+                "rabbitmq-plugins enable rabbitmq_stream",
+            )
+
+
+async def _policies(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    """What policies do to our queues: RabbitMQ says it of each queue."""
+    names = Names(mesh.name)
+    queues: list[dict[str, Any]] = (
+        await api.get(
+            "queues",
+            api.vhost,
+            columns="name,policy,operator_policy,effective_policy_definition,arguments",
+        )
+        or []
+    )
+    for queue in queues:
+        if not queue["name"].startswith(names.prefix):
+            continue
+        effective = queue.get("effective_policy_definition") or {}
+        whose = queue.get("operator_policy") or queue.get("policy")
+        if queue["name"] == names.log:
+            _retention(effective, mesh, whose, found)
+            continue
+        for key, harm in _HARMFUL.items():
+            if key in effective:
+                found.fault(
+                    "policies",
+                    f"policy {whose!r} sets {key} for {queue['name']}, which {harm}",
+                    f"give {whose!r} a pattern that leaves out names that begin with isthmus.",
+                )
+
+
+def _retention(effective: dict[str, Any], mesh: Mesh, whose: str | None, found: Findings) -> None:
+    age = str(effective.get("max-age", ""))
+    kept_s = _seconds(age)
+    if not age:
+        found.fault(
+            "retention",
+            "no policy says how long the log is kept: it grows till the disk is full",
+            "run `isthmus apply`",
+        )
+    elif kept_s is None or kept_s < mesh.outage_window_s:
+        found.fault(
+            "retention",
+            f"policy {whose!r} keeps the log for {age}, less than the outage window of "
+            f"{mesh.outage_window_s:g} s",
+            "run `isthmus apply`; if another policy holds, lower its priority",
+        )
+    elif "max-length-bytes" in effective and mesh_limit(mesh) is None:
+        found.warn(
+            "retention",
+            f"policy {whose!r} limits the log to {_size(int(effective['max-length-bytes']))}",
+            "`isthmus plan` says what the outage window needs; what is cut off early is a gap",
+        )
+    else:
+        found.ok("retention", f"the log is kept for {age}")
+
+
+def mesh_limit(mesh: Mesh) -> int | None:
+    """The smallest limit of a log that the mesh itself sets; None if it sets none."""
+    limits = [site.log.max_bytes for site in mesh.sites.values() if site.log.max_bytes is not None]
+    return min(limits, default=None)
+
+
+async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    names = Names(mesh.name)
+    queues: list[dict[str, Any]] = (
+        await api.get("queues", api.vhost, columns="name,state,leader,messages,type") or []
+    )
+    for queue in queues:
+        if not queue["name"].startswith(names.prefix):
+            continue
+        if queue.get("state") in ("down", "minority"):
+            found.fault(
+                "queues",
+                f"{queue['name']} has no leader ({queue['state']})",
+                "start the cluster's other nodes: a majority of its members must run",
+            )
+        for what, name in (("dead-letters", names.dead_letters), ("quarantine", names.quarantine)):
+            if queue["name"] == name and queue.get("messages"):
+                found.warn(
+                    what, f"{queue['messages']} messages wait there", f"look: `isthmus {what} list`"
+                )
+
+
+async def _consumers(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    """Whoever else consumes egress takes messages away from the mesh."""
+    names, own = Names(mesh.name), relay_user(mesh, found.site)
+    consumers: list[dict[str, Any]] = await api.get("consumers", api.vhost) or []
+    for consumer in consumers:
+        queue = consumer["queue"]["name"]
+        channel = consumer.get("channel_details") or {}
+        if queue.startswith(names.egress_prefix) and channel.get("user", own) != own:
+            found.fault(
+                "egress",
+                f"user {channel['user']!r} ({channel.get('connection_name', '?')}) consumes "
+                f"{queue}: what it takes does not leave the site",
+                "end that consumer: applications bind queues of their own to the exchange",
+            )
+
+
+def _seconds(age: str) -> float | None:
+    """RabbitMQ's ages: a number and one of Y M D h m s."""
+    match = re.fullmatch(r"(\d+)([YMDhms])", age)
+    units = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+    return int(match[1]) * units[match[2]] if match else None
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

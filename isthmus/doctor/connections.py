@@ -1,0 +1,121 @@
+"""Can the site's node connect: to its own broker by AMQP and by the stream protocol, and, for each
+of its links, to the broker where the link's ends meet?
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from federation.addresses import AddressBook, AddressError, AmqpAddress
+from federation.mesh import Link
+from federation.mesh_file import PasswordMissing
+from federation.names import Names
+from isthmus.doctor.finding import Findings
+from relay.bulk_amqp import AuthenticationFailed, BulkAmqpError, ConnectionFailed, connect
+from relay.rabbit_log import open_rabbit_log
+from relay.site_log import LogMissing, SiteLogError
+from relay.stream_connection import StreamAddress as LogAddress
+
+WITHIN_S = 10.0
+
+
+async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
+    """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
+    own = book.node(site)
+    if not await _amqp(own, "broker", found):
+        return False
+    await _stream(book, site, found)
+    mesh = book.mesh
+    links = (*mesh.links_from(site), *mesh.links_to(site))
+    await asyncio.gather(
+        *(_link_end(book, link, site, found) for link in links if link.meeting != site)
+    )
+    return True
+
+
+async def _amqp(address: AmqpAddress, subject: str, found: Findings) -> bool:
+    where = f"{address.host}:{address.port}"
+    try:
+        connection = await connect(address.uri, name="isthmus doctor", timeout=WITHIN_S)
+    except AuthenticationFailed as error:
+        found.fault(
+            subject,
+            f"{where} refuses user {address.user!r} in virtual host {address.vhost!r}: {error}",
+            "set the right user and password, or let the broker's administrator make the virtual "
+            f"host and give the user rights in it: rabbitmqctl set_permissions -p {address.vhost} "
+            f"{address.user} '.*' '.*' '.*'",
+        )
+        return False
+    except ConnectionFailed as error:
+        found.fault(
+            subject,
+            f"no AMQP connection: {error}",
+            "start the broker, or correct host and port; look at firewalls in between"
+            + ("; at its certificate too" if address.tls else ""),
+        )
+        return False
+    blocked = connection.blocked
+    await connection.close()
+    found.ok(subject, f"{address.public_uri} answers")
+    if blocked:
+        found.warn(subject, f"it blocks publishers: {blocked}", "free memory or disk there")
+    return True
+
+
+async def _stream(book: AddressBook, site: str, found: Findings) -> None:
+    address, names = book.stream(site), Names(book.mesh.name)
+    where = f"{address.host}:{address.port}"
+    try:
+        log = await open_rabbit_log(
+            LogAddress(
+                address.host,
+                address.port,
+                address.vhost,
+                address.user,
+                address.password,
+                ssl.create_default_context() if address.tls else None,
+            ),
+            names.log,
+            mark_name=names.deliverer_mark,
+            name="isthmus doctor",
+            deadline_s=WITHIN_S,
+        )
+    except LogMissing:
+        found.fault("log", f"the stream {names.log} is not there", "run `isthmus apply`")
+    except SiteLogError as error:
+        found.fault(
+            "log",
+            f"the stream listener {where} cannot be used: {error}",
+            "rabbitmq-plugins enable rabbitmq_stream; or correct `stream:`, or what the broker "
+            "advertises as its stream host and port",
+        )
+    else:
+        await log.close()
+        found.ok("log", f"{where} answers, and the stream is there")
+
+
+async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -> None:
+    subject = f"link {link.name}"
+    try:
+        address = book.link_end(link, site)
+    except (AddressError, PasswordMissing) as error:
+        found.fault(subject, str(error), f"the link meets at {link.meeting}'s broker: mend that")
+        return
+    if not await _amqp(address, subject, found):
+        return
+    names = Names(book.mesh.name)
+    try:
+        connection = await connect(address.uri, name="isthmus doctor", timeout=WITHIN_S)
+        try:
+            channel = await connection.channel()
+            for exchange in (names.link_data(link), names.link_acks(link)):
+                await channel.declare_exchange(exchange, passive=True)
+        finally:
+            await connection.close()
+    except BulkAmqpError as error:
+        found.fault(
+            subject,
+            f"its exchanges at {link.meeting} cannot be used: {error}",
+            f"run `isthmus apply --site {link.meeting}`",
+        )

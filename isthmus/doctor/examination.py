@@ -1,0 +1,69 @@
+"""The whole examination: this machine, then every site, as far as each can be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from federation.addresses import AddressBook, AddressError
+from federation.management import ManagementApi
+from federation.mesh_file import PasswordMissing
+from isthmus.doctor.broker import examine_broker
+from isthmus.doctor.connections import examine_connections
+from isthmus.doctor.declared import examine_declared
+from isthmus.doctor.finding import Finding, Findings
+from isthmus.doctor.machine import examine_machine
+from isthmus.doctor.node import examine_links, examine_node
+from isthmus.status_report import status_of
+
+SITES_AT_ONCE = 8
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def examine(
+    book: AddressBook, sites: Sequence[str], state: Path, now: Callable[[], datetime] = utc_now
+) -> list[Finding]:
+    """Everything, this machine first, then site by site in the file's order."""
+    machine = Findings("")
+    examine_machine(state, len(sites), machine)
+    told = (await status_of(book.mesh, state)).told
+    turn = asyncio.Semaphore(SITES_AT_ONCE)
+
+    async def one(site: str) -> list[Finding]:
+        found = Findings(site)
+        async with turn:
+            await _broker_side(book, site, found, now)
+        examine_node(told["sites"][site], book.mesh, found)
+        if told["sites"][site]["state"] == "running":
+            examine_links([link for link in told["links"] if link["from"] == site], found)
+        return found.all
+
+    return machine.all + [
+        finding for of_site in await asyncio.gather(*map(one, sites)) for finding in of_site
+    ]
+
+
+async def _broker_side(
+    book: AddressBook, site: str, found: Findings, now: Callable[[], datetime]
+) -> None:
+    try:
+        reached = await examine_connections(book, site, found)
+        management = book.management(site)
+    except (AddressError, PasswordMissing) as error:
+        found.fault("broker", str(error), "then run this again: nothing else could be asked")
+        return
+    if management is None:
+        found.unknown(
+            "declared",
+            "the mesh file has no `management:` for this site, so much cannot be looked at",
+            "add it, with a user that has the tag `monitoring`",
+        )
+    elif reached:
+        async with ManagementApi(management) as api:
+            await examine_broker(api, book.mesh, found, now)
+            await examine_declared(api, book, site, found)

@@ -1,0 +1,54 @@
+"""The site's node, as `isthmus status` sees it, with what to do in each case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from federation.mesh import Mesh
+from isthmus.doctor.finding import Findings
+
+
+def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
+    """`told` is the site's part of a status report."""
+    state, reason = told["state"], told.get("reason", "")
+    start = f"isthmus relay FILE --site {found.site}, or `isthmus up`"
+    if state == "running":
+        found.ok("node", "runs")
+    elif state == "stopped":
+        found.fault("node", f"stopped: {reason}", "do what the reason says")
+    elif state == "down" and told.get("node_pid") is None:
+        found.fault("node", reason, f"start it: {start}")
+    elif state == "down":
+        found.fault("node", reason, "see what is said of its broker; its log file has more")
+    else:
+        found.warn("node", f"{state}: {reason}", "wait, and look again")
+    revision = told.get("revision")
+    if revision is not None and revision != mesh.revision:
+        found.fault(
+            "revision",
+            f"the node runs revision {revision}, the file is {mesh.revision}",
+            "give that machine the same file",
+        )
+    for flow, why in told.get("standing_flows", {}).items():
+        found.fault(
+            "delivery", f"{flow} stands: {why}", "see what is said of that queue or exchange"
+        )
+    for exchange, why in told.get("waiting_exchanges", {}).items():
+        found.fault("egress", f"{exchange} is not taken up: {why}", "run `isthmus apply`")
+    if told.get("ledger_failure"):
+        found.fault(
+            "ledger",
+            f"rows cannot be written as Parquet: {told['ledger_failure']}",
+            "free disk, or mend the rights of the state folder; nothing is lost meanwhile",
+        )
+
+
+def examine_links(links: list[dict[str, Any]], found: Findings) -> None:
+    """The links that begin at this site."""
+    for link in links:
+        if link["state"] != "running":
+            found.fault(
+                f"link {link['from']}-{link['to']}",
+                f"{link['state']}: {link.get('reason') or 'no session yet'}",
+                f"see what is said of {link['to']} and of the broker where they meet",
+            )
