@@ -48,7 +48,8 @@ class LogSpread:
     def logged(self, origin: str, spread: Sequence[frozenset[str]]) -> Mapping[str, int]:
         """By site: the shares whose messages from `origin` it logs, bit n for number n."""
         wanted = [self._mask(share) & ~self._bits[origin] for share in spread]
-        own = sum(1 << n for n, mask in enumerate(wanted) if mask)
+        # What nobody takes is in its origin's log all the same.
+        own = (1 << len(spread)) - 1
         if self._rule is ForwardingRule.COMPLETE:
             takes = {site: _hit(wanted, self._bits[site]) for site in self._ends[origin]}
             return {origin: own, **takes}

@@ -9,6 +9,7 @@ from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
 from isthmus.commands.down import down
+from isthmus.commands.plan import plan
 from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 for command in (
     validate,
+    plan,
     apply,
     up,
     down,

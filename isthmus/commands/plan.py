@@ -1,0 +1,112 @@
+"""`isthmus plan FILE`: what a mesh comes to, before it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from federation.mesh import Mesh
+from federation.sizes import BadSize, parse_size
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_USAGE,
+    AsJson,
+    MeshFile,
+    StateFolder,
+    mesh_or_exit,
+    site_or_exit,
+)
+
+if TYPE_CHECKING:
+    from isthmus.plan_report import Load
+
+PAGE_COLUMNS = 160
+"""Of tables that go to a file or a pipe."""
+
+
+def plan(
+    file: MeshFile,
+    site: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--site", metavar="SITE", help="Only what concerns this site; two: the pair, in full."
+        ),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="RATE",
+            help="Expected messages, for the disk: 200/s to each exchange at each site that "
+            "publishes to it; orders=50/s; orders@paris=1k/s. May be repeated.",
+        ),
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="Of a message's body, on average.")] = "1KiB",
+    compression: Annotated[
+        float, typer.Option(help="How many times smaller batches get.", min=1.0, max=1000.0)
+    ] = 1.0,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Each site by itself, however many there are.")
+    ] = False,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Print a drawing.")] = False,
+) -> None:
+    """Tell what a mesh file comes to: who dials whom and who gets what, how many ways there are
+    between sites, what may not fail, how much of the time they are joined, what disk the outage
+    window needs, and what `apply` would change. Touches no broker.
+
+    Sites that look alike share a line. Availability is worked out from `availability:` of links
+    (0.99 unless told) and sites; exactly up to 20 links that may fail, above that by sampling.
+
+    Exit status 0, or 2 if the file or the call is wrong.
+
+    Examples:
+
+    isthmus plan mesh.yaml --rate 200/s --size 2KiB
+
+    isthmus plan mesh.yaml --site paris --site tokyo
+
+    isthmus plan mesh.yaml --svg > mesh.svg
+    """
+    if as_json + dot + svg > 1:
+        _refuse("--json, --dot and --svg are three kinds of output: choose one")
+    mesh = mesh_or_exit(file)
+    chosen = list(dict.fromkeys(site or ()))
+    site_or_exit(file, mesh, *chosen)
+    # Here and not above: the graph library takes a quarter of a second that others need not wait.
+    from isthmus.plan_changes import changes_of
+    from isthmus.plan_report import plan_of
+    from isthmus.plan_tables import tables
+
+    load = _load(mesh, rate, size, compression) if rate else None
+    if (dot or svg) and (rate or chosen):
+        _refuse("a drawing shows the whole mesh: leave --site and --rate out")
+    told = plan_of(mesh, sites=chosen, each=everything, load=load)
+    told["apply"] = changes_of(mesh, state)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PAGE_COLUMNS)
+    console.print(tables(told, everything=everything))
+
+
+def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Load:
+    from isthmus.load_options import BadLoad, parse_rates
+    from isthmus.plan_report import Load
+
+    try:
+        return Load(parse_rates(rates, mesh), parse_size(size), compression)
+    except (BadLoad, BadSize) as error:
+        _refuse(str(error))
+
+
+def _refuse(why: str) -> NoReturn:
+    typer.echo(why, err=True)
+    raise typer.Exit(EXIT_USAGE)
