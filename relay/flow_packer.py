@@ -70,8 +70,8 @@ class FlowPacker:
     ) -> None:
         self.exchange = exchange
         self.acks = EgressAcks()
-        self.recognised = False
-        """Whether a message was acknowledged because the log had it."""
+        self.recognised = 0
+        """Messages that came back, and that the log has, or had perhaps."""
         self.in_hand_bytes = 0
         """Taken off egress, not yet confirmed by the log."""
         self.in_flight = 0
@@ -231,12 +231,12 @@ class FlowPacker:
             verdict = next(verdict_of, None)
             if verdict is None:
                 return
+            self.recognised += verdict in (Returned.LOGGED, Returned.MAYBE_LOGGED)
             entry, own = self._intake.entry(one.routing_key, one.cleaned, one.body, now)
             # A message that names itself may be dropped whenever its like is in the log: the
             # barriers would do just that with it.
             if verdict is Returned.LOGGED or (verdict is Returned.MAYBE_LOGGED and own):
                 self._pass_over(one)
-                self.recognised = True
                 self._metrics.returned += 1
                 continue
             if verdict is not Returned.NEW and not own:

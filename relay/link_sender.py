@@ -224,6 +224,10 @@ class LinkSender:
         """The window at present: halved after sessions that brought nothing."""
         return self._window_bytes
 
+    def receiver_has(self, name: BatchName) -> bool:
+        """Whether the receiver's log has the batch, as far as this session has told."""
+        return self._session is not None and name in self._session.logged
+
     def room(self) -> int:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None:
@@ -506,6 +510,8 @@ class LinkSender:
         counters.acked_messages += done.messages
         counters.acked_bytes += done.bytes
         self._progress.acknowledged(done.headers)
+        for header in done.headers:
+            session.logged.add(header.name)
         since = max(done.first_sent_at, session.acked_at)
         self._patience.measured_transfer(done.bytes, now - since)
         session.progress_at = session.acked_at = now

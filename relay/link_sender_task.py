@@ -58,8 +58,11 @@ class LinkSenderTask:
         random: Callable[[], float],
         is_undecided: Callable[[BatchHeader], bool],
         on_gap: Callable[[LogGap], None],
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        """`make_machine` is given the machine's `safe_place`. `on_gap` is called once."""
+        """`make_machine` is given the machine's `safe_place`. `on_gap` is called once, `on_news`
+        whenever it is known of more batches that the receiver has them.
+        """
         self.name = name
         self.machine = make_machine(self._safe_place)
         self._connection = LinkConnection(name, connector, writer, clock, random)
@@ -69,6 +72,7 @@ class LinkSenderTask:
         self._clock = clock
         self._is_undecided = is_undecided
         self._on_gap = on_gap
+        self._on_news = on_news
         self._closed: str | None = None
         self._reader: LogReader | None = None
         self._sent_back = 0
@@ -135,6 +139,7 @@ class LinkSenderTask:
     async def _turn(self, end: LinkEnd) -> None:
         """Hand the machine everything that has come, and let it look at the clock."""
         machine, clock = self.machine, self._clock
+        known = (machine.counters.acked, machine.counters.sessions)
         forwarding, self._forwarding = self._forwarding, None
         if forwarding is not None:
             await self._tell(partial(machine.change, forwarding, clock.now()))
@@ -146,6 +151,8 @@ class LinkSenderTask:
             await self._tell(partial(machine.nobody, head, clock.now()))
         await self._take_batches()
         await self._tell(lambda: machine.tick(clock.now(), clock.wall_ms(), end.line))
+        if (machine.counters.acked, machine.counters.sessions) != known:
+            self._on_news()
         self._read_on()
 
     async def _tell(self, event: Callable[[], Sequence[SenderAction]]) -> None:

@@ -70,9 +70,13 @@ class TailSearch:
 class _Logged:
     """One batch's messages, or the last piece of a message in pieces."""
 
-    incarnation: bytes
+    name: BatchName
     whole_sequence: int
     entries: tuple[TailEntry, ...]
+
+    @property
+    def incarnation(self) -> bytes:
+        return self.name.series.incarnation
 
 
 @dataclass(slots=True)
@@ -129,6 +133,18 @@ class LoggedTail:
             count += len(logged.entries)
         return count
 
+    def batches_of_last(self, flow: Flow, count: int) -> list[BatchName]:
+        """The batches in which the flow's last `count` messages stand, oldest first; of a message
+        in pieces the last.
+        """
+        names: list[BatchName] = []
+        for logged in reversed(self._flows.get(flow, ())):
+            if count <= 0:
+                break
+            names.append(logged.name)
+            count -= len(logged.entries)
+        return names[::-1]
+
     def _add_piece(self, header: BatchHeader, data: bytes) -> None:
         flow = header.name.series.flow
         first, pieces = message_of(header)
@@ -150,9 +166,8 @@ class LoggedTail:
             self._keep(header, (whole,))
 
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
-        series = header.name.series
-        flow = series.flow
-        logged = _Logged(series.incarnation, header.incarnation_sequence, entries)
+        flow = header.name.series.flow
+        logged = _Logged(header.name, header.incarnation_sequence, entries)
         tail = self._flows.setdefault(flow, deque())
         tail.append(logged)
         count = self._counts.get(flow, 0) + len(logged.entries)

@@ -37,6 +37,7 @@ from relay.log_reader import LogGap
 from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.mending import Mending
 from relay.mesh_change import why_over, why_refused
+from relay.neighbour_logs import NeighbourLogs
 from relay.node_bindings import StateLogMemory
 from relay.node_links import NodeLinks
 from relay.node_parts import NodeParts, now_ms, same_broker
@@ -256,7 +257,8 @@ class SiteNode:
             (void.origin, Predecessor(incarnation, void.end))
             for incarnation, void in loaded.voids.items()
         )
-        packer = self.packer = parts.packer(state, writer, voids)
+        neighbours = NeighbourLogs()
+        packer = self.packer = parts.packer(state, writer, voids, neighbours)
         tasks = [
             asyncio.create_task(packer.run(), name=f"{self.site}: packer"),
             logging_task,
@@ -273,6 +275,7 @@ class SiteNode:
             writer,
             voids,
             lambda data, reason: self._bad_records.put_nowait((-1, data, reason)),
+            neighbours,
         )
         housekeeping = self.housekeeping = Housekeeping(
             state=state,

@@ -30,6 +30,7 @@ from relay.link_settings import LinkSettings
 from relay.link_transport import LinkConnector, LinkEnd, LinkUnreachable
 from relay.log_reader import LogGap
 from relay.log_writer import LogWriter
+from relay.neighbour_logs import NeighbourLogs
 from relay.node_bindings import StateLinkMemory
 from relay.node_state import Commit, NodeState
 from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
@@ -71,6 +72,7 @@ class NodeLinks:
         writer: LogWriter,
         voids: VoidTable,
         quarantine: Callable[[bytes, str], None],
+        neighbours: NeighbourLogs,
         make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
     ) -> None:
         self._mesh = mesh
@@ -79,6 +81,7 @@ class NodeLinks:
         self._state = state
         self._voids = voids
         self._quarantine = quarantine
+        self._neighbours = neighbours
         self._make_connector = make_connector
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
@@ -190,7 +193,7 @@ class NodeLinks:
             commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
             state.write(commit)
 
-        return LinkSenderTask(
+        task = LinkSenderTask(
             link.name,
             make_machine,
             self._connector(link),
@@ -201,7 +204,10 @@ class NodeLinks:
             self._random.random,
             voids.is_undecided,
             on_gap,
+            self._neighbours.news,
         )
+        self._neighbours.link(link.name, task.machine.receiver_has)
+        return task
 
     def _make_receiver(self, link: Link) -> LinkReceiverTask:
         state = self._state
@@ -231,6 +237,7 @@ class NodeLinks:
         )
 
     def _forget_position(self, link: Link) -> None:
+        self._neighbours.unlink(link.name)
         # Should the link come back, its receiver's names tell what it has; a position from before
         # would have the link miss what retention has eaten meanwhile, and others have carried.
         StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).forget()

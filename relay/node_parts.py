@@ -25,6 +25,7 @@ from relay.delivery_context import (
 from relay.incarnation import VoidTable
 from relay.local_exchange import LocalExchange
 from relay.log_writer import LogWriter
+from relay.neighbour_logs import NeighbourLogs
 from relay.node_bindings import StatePackedLedger
 from relay.node_state import STATE, Loaded, NodeState
 from relay.packer_loop import PackerLoop
@@ -99,7 +100,13 @@ class NodeParts:
                 exchanges.setdefault(exchange.name, exchange)
         return replace(self.mesh, exchanges=exchanges)
 
-    def packer(self, state: NodeState, writer: LogWriter, voids: VoidTable) -> PackerLoop:
+    def packer(
+        self,
+        state: NodeState,
+        writer: LogWriter,
+        voids: VoidTable,
+        neighbours: NeighbourLogs,
+    ) -> PackerLoop:
         address = self.book.node(self.site)
 
         async def connect() -> RabbitEgress:
@@ -120,6 +127,7 @@ class NodeParts:
             os.urandom,
             former_gone,
             boot_id(),
+            neighbours,
         )
         return PackerLoop(self.packer_settings(), parts, self.random)
 

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from federation.mesh import AckRule
 from relay.batch import Predecessor
 from relay.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.flow_packer import FlowPacker
@@ -33,6 +34,7 @@ from relay.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packer_past import PackerPast, read_past
 from relay.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packer_settings import PackedExchange, PackerSettings
+from relay.remote_acks import WAITING, RemoteAcks
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ PASSED_S = 0.02
 PASSED_TAGS = 250
 """What only comes round is acknowledged after so long, or so many: an acknowledgement costs an
 egress queue as much as a message, and the prefetch leaves room for many more."""
+WAITS_S = 2.0
+"""What has waited for a neighbour's log for so long is told of: most lines are faster."""
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
 
@@ -83,6 +87,7 @@ class Packer:
         self._stopping = asyncio.Event()
         self._egress: Egress | None = None
         self._flows: dict[str, FlowPacker] = {}
+        self._remote: dict[str, RemoteAcks] = {}  # by exchange, where a neighbour has a say
         self._queues: dict[str, EgressQueue] = {}
         self._answered: set[str] = set()  # exchanges whose queue is there, or known to be missing
         self._run: LogRun | None = None
@@ -122,10 +127,12 @@ class Packer:
             await self._unless_ended(self._begin())
             for exchange in self._settings.exchanges:
                 tasks.append(self._loop.create_task(self._consume(exchange)))
+            self._parts.neighbours.on_news = self._on_neighbours_news
             self._status.state, self._status.reason = PackerState.RUNNING, ""
             await self._unless_ended(self._stopping.wait())
             await self._finish()
         finally:
+            self._parts.neighbours.on_news = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -221,6 +228,8 @@ class Packer:
             while True:
                 flow = self._flow_packer(exchange)
                 self._flows[exchange.name] = flow
+                if exchange.acks is AckRule.REMOTE:
+                    self._remote[exchange.name] = self._remote_acks(exchange)
                 try:
                     self._queues[exchange.name] = await self._egress.consume(
                         exchange.queue,
@@ -256,6 +265,18 @@ class Packer:
             self._parts.now_ms,
             self._metrics,
         )
+
+    def _remote_acks(self, exchange: PackedExchange) -> RemoteAcks:
+        flow = exchange.flow(self._settings.cluster_id)
+        return RemoteAcks(
+            self._parts.neighbours.has,
+            lambda count: self._past.sent_of_last(flow, count),
+            self._settings.patience_s,
+        )
+
+    def _on_neighbours_news(self) -> None:
+        if self._remote:
+            self._settle_soon()
 
     def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
         if self._ended.done() or self._stopping.is_set():
@@ -355,9 +376,14 @@ class Packer:
         self._metrics.bytes += header.byte_count
         if parcel is not None:
             self._metrics.messages += len(parcel.entries)
-            if parcel.flow.is_unwanted(parcel):
+            unwanted = parcel.flow.is_unwanted(parcel)
+            if unwanted:
                 self._metrics.unwanted += len(parcel.entries)
-            parcel.stretch.confirmed_at = self._loop.time()
+            remote = self._remote.get(parcel.flow.exchange.name)
+            if remote is None:
+                parcel.stretch.confirmed_at = self._loop.time()
+            else:
+                remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
             parcel.flow.in_hand_bytes -= parcel.size
             parcel.flow.confirmed()
         self._settle_soon()
@@ -398,6 +424,12 @@ class Packer:
         held: float | None = None
         for name, flow in self._flows.items():
             if name not in self._queues:
+                continue
+            remote = self._remote.get(name)
+            if remote is not None and not remote.look(now, flow.recognised, compared=flow.compared):
+                look_at = remote.look_again_at
+                if look_at is not None and (held is None or look_at < held):
+                    held = look_at
                 continue
             stretch = flow.acks.due(now, release=release)
             if stretch is not None:
@@ -463,11 +495,21 @@ class Packer:
             checked = self._parts.log.checked
             if checked is not None and len(self._answered) == len(self._settings.exchanges):
                 self._samples.append(_Sample(now, checked.offset, self._outbox.next_whole - 1))
+            self._tell_of_waiting(now)
             if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
                 blocked = egress.blocked
                 self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
                 self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
             await asyncio.sleep(TICK_S)
+
+    def _tell_of_waiting(self, now: float) -> None:
+        exchanges = self._status.exchanges
+        for name, remote in self._remote.items():
+            since = remote.waiting_since
+            if since is not None and now >= since + WAITS_S:
+                exchanges.setdefault(name, WAITING)
+            elif exchanges.get(name) == WAITING:
+                del exchanges[name]
 
     def _advance_read_from(self) -> bool:
         """Move the place from which a successor reads the log, if all before it is settled.
@@ -483,6 +525,8 @@ class Packer:
         settled = self._loop.time() - SETTLED_S
         if any(flow.undecided for flow in self._flows.values()):
             return False
+        if any(remote.holds_past for remote in self._remote.values()):
+            return False  # what was recognised would come back to a log that is not read so far
         while self._samples and self._samples[0].at <= settled:
             sample = self._samples[0]
             if sample.appended >= limit:

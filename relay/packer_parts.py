@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.batch import BatchHeader, LoggedBatch, Place, Predecessor
 from relay.egress import Egress
 from relay.incarnation import VoidTable
 from relay.log_writer import Appended, LogRun
+from relay.neighbour_logs import NeighbourLogs
 from relay.packer_record import PackedLedger, PackerRecord
 
 
@@ -69,3 +70,4 @@ class PackerParts:
     random_bytes: Callable[[int], bytes]
     former_gone: Callable[[], Awaitable[bool]]
     boot: str
+    neighbours: NeighbourLogs = field(default_factory=NeighbourLogs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from relay.batch import Flow, LoggedBatch, Predecessor
+from relay.batch import BatchName, Flow, LoggedBatch, Predecessor
 from relay.batch_format import BadBatch
 from relay.fragments import FragmentMismatch
 from relay.incarnation import OwnHistory, is_mark
@@ -54,6 +54,11 @@ class PackerPast:
 
         surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
         return ReturnedPrefix(self.tail.entries(flow), surely, log_lost_tail=self.lost_tail)
+
+    def sent_of_last(self, flow: Flow, count: int) -> list[BatchName]:
+        """The batches of the flow's last messages that other sites should have."""
+        names = self.tail.batches_of_last(flow, count)
+        return [name for name in names if name.series.destinations != (flow.origin,)]
 
 
 async def read_past(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federation.destinations import Addressing, addressing_of
-from federation.mesh import ExchangeMode, IdentityRule, Mesh
+from federation.mesh import AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
 from relay.batch import MAX_ENTRIES, Flow
 
@@ -25,6 +25,7 @@ class PackedExchange:
     """Whether the site's own deliveries come round through it: not in split mode."""
     addressing: Addressing | None = None
     """How destinations follow from keys; None where no site narrows it."""
+    acks: AckRule = AckRule.LOCAL
 
     def flow(self, origin: str) -> Flow:
         return Flow(origin, self.name, self.lane)
@@ -74,6 +75,7 @@ def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
             exchange.identity,
             exchange.mode is ExchangeMode.TRANSPARENT,
             addressing_of(mesh, exchange, site),
+            exchange.acks,
         )
         for exchange in mesh.exchanges.values()
         if exchange.leaves(site)

@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from federation.destinations import Addressing
-from federation.mesh import IdentityKind, IdentityRule
-from relay.batch import BatchHeader, BatchKind, Entry
+from federation.mesh import AckRule, IdentityKind, IdentityRule
+from relay.batch import BatchHeader, BatchKind, BatchName, Entry
 from relay.batch_format import decode_entries, read_header
 from relay.fragments import FragmentAssembly
 from relay.incarnation import VoidTable
 from relay.log_writer import LogEvents, LogWriter
 from relay.memory_egress import MemoryEgressBroker
 from relay.memory_log import MemoryStream
+from relay.neighbour_logs import NeighbourLogs
 from relay.packer_loop import PackerLoop
 from relay.packer_parts import PackerParts
 from relay.packer_record import MemoryPackedLedger, PackedBatch
@@ -50,6 +51,8 @@ class Process:
         self.world = world
         self.alive = True
         self.voids = VoidTable()
+        self.neighbours = NeighbourLogs()
+        self.neighbours.link("tokyo", lambda name: world.neighbour_has(name))
         self.superseded_by: list[BatchHeader] = []
         self.log = LogWriter(
             lambda: world.stream.open(),
@@ -68,6 +71,7 @@ class Process:
             world.chance.randbytes,
             world.former_gone,
             world.boot,
+            self.neighbours,
         )
         self.packer = PackerLoop(world.settings, parts, random.Random(world.chance.random()))
         self._tasks = [
@@ -144,6 +148,7 @@ class PackerWorld:
         self.ledger = MemoryPackedLedger()
         self.snapshot: bytes | None = None
         self.boot = "boot 1"
+        self.neighbour_has: Callable[[BatchName], bool] = lambda name: True
         self.published: dict[str, list[bytes]] = {name: [] for name in exchanges}
         self.settings = settings(
             PackerSettings(
@@ -186,6 +191,14 @@ class PackerWorld:
             revision=revision,
             exchanges=tuple(replace(e, addressing=addressing) for e in self.settings.exchanges),
         )
+
+    def ask_neighbours(self, exchange: str = "orders") -> None:
+        """From the next start on, egress may forget only what a neighbour's log has."""
+        exchanges = tuple(
+            replace(e, acks=AckRule.REMOTE) if e.name == exchange else e
+            for e in self.settings.exchanges
+        )
+        self.settings = replace(self.settings, exchanges=exchanges)
 
     async def drained(self, exchange: str = "orders", within_s: float = 120.0) -> None:
         """Until the queue is empty and everything is acknowledged."""
