@@ -61,8 +61,11 @@ async def test_what_a_log_lost_comes_again_there_and_behind_it(
         mesh.start(["tokyo"])
     mesh.start(["sydney"])
     await mesh.running()
-    told = (await mesh.status())["sites"]["tokyo"]
-    assert told["log"]["tails_lost"] == 1, told
+    if node_lives:
+        told = (await mesh.status())["sites"]["tokyo"]
+        assert told["log"]["tails_lost"] == 1, told
+    # A node killed within a second of its last append may not know that the log had it: it never
+    # read it back. Then nothing is missed, and neighbours bring it again all the same.
 
     await mesh.publish_everywhere(200)
     mesh.sinks["tokyo"].resume()
