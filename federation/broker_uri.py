@@ -82,6 +82,18 @@ def parse_management(text: str) -> HostPort:
     return HostPort(parts.hostname or "", _port(parts, 15671 if tls else 15672), tls)
 
 
+def parse_admin(text: str) -> HostPort:
+    """`http[s]://host:port` of a node. Raises BadUri."""
+    like = "write http://HOST:PORT, with a free port of the node's machine"
+    parts, tls = _split(text, {"http": False, "https": True}, like)
+    if parts.username or parts.path not in ("", "/"):
+        raise BadUri("the node's address has more than host and port", like)
+    port = _port(parts, 0)
+    if not port:
+        raise BadUri("the node's address has no port", like)
+    return HostPort(parts.hostname or "", port, tls)
+
+
 def parse_host_port(text: str) -> tuple[str, int]:
     """`host:port`; an IPv6 address in brackets. Raises BadUri."""
     like = "write HOST:PORT, such as hub.example:5671"

@@ -177,6 +177,8 @@ class Site:
     availability: float = 1.0
     """The part of the time that its broker and node work, 0 to 1."""
     log: LogLimit = LogLimit()
+    admin: str | None = None
+    """`http[s]://host:port` where its node tells its status; None: on loopback only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from federation.broker_uri import (
     BadUri,
+    parse_admin,
     parse_amqp,
     parse_host_port,
     parse_management,
@@ -193,6 +194,7 @@ Identity = Annotated[
 AmqpText = Annotated[str, _checked_by(parse_amqp)]
 StreamText = Annotated[str, _checked_by(parse_stream)]
 ManagementText = Annotated[str, _checked_by(parse_management)]
+AdminText = Annotated[str, _checked_by(parse_admin)]
 HostPortText = Annotated[str, _checked_by(parse_host_port)]
 OneOrMore = Annotated[
     list[str],

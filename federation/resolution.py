@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from federation.broker_uri import HostPort, parse_amqp, parse_management, parse_stream
+from federation.broker_uri import HostPort, parse_admin, parse_amqp, parse_management, parse_stream
 from federation.exchange_keys import ExchangeKeys
 from federation.log_rules import log_of_site
 from federation.mesh import (
@@ -57,6 +57,7 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         tags=tuple(keys.tags),
         wants={exchange: tuple(patterns) for exchange, patterns in keys.wants.items()},
         availability=keys.availability,
+        admin=parse_admin(keys.admin).as_uri("http", "https") if keys.admin else None,
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
     )
 

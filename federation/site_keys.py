@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 
 from federation.mesh_section import Section
 from federation.mesh_values import (
+    AdminText,
     AmqpText,
     Availability,
     ManagementText,
@@ -90,6 +91,12 @@ class SiteKeys(Section):
         "http[s]://HOST[:PORT]",
         trades="with it `isthmus apply` sets users and policies itself",
         without="`isthmus apply` prints what to run",
+    )
+    admin: AdminText | None = key(
+        None,
+        "http://HOST:PORT where its node tells its status",
+        trades="without a password: for a network that may know it, or behind a proxy with https",
+        without="on a free port of loopback: `isthmus status` elsewhere says `unknown`",
     )
     tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")
     parent: str | None = key(None, "in a tree: the site that it hangs on", without="it is the root")

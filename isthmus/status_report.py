@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from federation.addresses import AddressBook, AddressError
-from federation.mesh import Mesh
+from federation.mesh import Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book
 from isthmus.supervisor_record import SupervisorRecord, read_record
@@ -71,10 +72,10 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
     timeout = aiohttp.ClientTimeout(total=ASK_WITHIN_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         answers = await asyncio.gather(
-            *(_ask(session, state / "sites" / site / "node.json") for site in mesh.sites)
+            *(_ask(session, state, site) for site in mesh.sites.values())
         )
     by_site = dict(zip(mesh.sites, answers, strict=True))
-    sites = {site: _site(mesh, site, by_site[site], record, book, state) for site in mesh.sites}
+    sites = {site: _site(mesh, site, by_site, record, book) for site in mesh.sites}
     return StatusReport(
         {
             "mesh": mesh.name,
@@ -85,24 +86,44 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
     )
 
 
-async def _ask(session: aiohttp.ClientSession, file: Path) -> dict[str, Any] | None:
-    """A node's own report; None when it does not answer as the process that it says it is."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of asking for one site: a node's report, or why there is none."""
+
+    report: dict[str, Any] | None
+    said: str = ""
+    is_here: bool = True
+    """Its node is one of this machine; else nobody here can say more than that it is silent."""
+
+
+async def _ask(session: aiohttp.ClientSession, state: Path, site: Site) -> _Answer:
+    """A node of this state folder, where it says; any other where the mesh file says."""
+    file = state / "sites" / site.name / "node.json"
     try:
         where = json.loads(file.read_text())
-        async with session.get(f"http://127.0.0.1:{where['admin_port']}/status") as answer:
+        pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        if site.admin is None:
+            return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
+        pid, url = None, site.admin
+    try:
+        async with session.get(f"{url}/status") as answer:
             report: dict[str, Any] = await answer.json()
-    except (OSError, ValueError, KeyError, aiohttp.ClientError, TimeoutError):
-        return None
-    return report if report.get("pid") == where.get("pid") else None
+            mine = pid is None or report["pid"] == pid
+            return _Answer(report if mine else None, "the node does not answer", pid is not None)
+    except (OSError, ValueError, KeyError, TypeError, aiohttp.ClientError, TimeoutError) as error:
+        if pid is not None:
+            return _Answer(None, "the node does not answer")
+        why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+        return _Answer(None, f"nobody answers at {url}: {why}", False)
 
 
 def _site(
     mesh: Mesh,
     site: str,
-    answer: dict[str, Any] | None,
+    answers: Mapping[str, _Answer],
     record: SupervisorRecord | None,
     book: AddressBook | None,
-    state: Path,
 ) -> dict[str, Any]:
     told: dict[str, Any] = {"amqp": _amqp(book, site), "broker_pid": None, "node_pid": None}
     node = record.child("node", site) if record else None
@@ -113,19 +134,39 @@ def _site(
     if node is not None:
         told["node_pid"] = node.pid
         told["restarts"] = node.restarts
-    own = (answer or {}).get("sites", {}).get(site)
+    answer = answers[site]
+    own = (answer.report or {}).get("sites", {}).get(site)
     if own is not None:
-        told |= own
-    else:
-        told |= {"state": "down", "reason": "the node does not answer", "egress_messages": None}
-        told |= dict.fromkeys(_COUNTS, None)
-        if node is not None and node.state in ("starting", "waiting"):
-            told |= {"state": "starting", "reason": node.last_exit or ""}
-        elif node is not None and node.state == "stopped":
-            told |= {"state": "stopped", "reason": node.reason or node.last_exit or ""}
-        elif node is None and not (state / "sites" / site / "node.json").exists():
-            told |= {"state": "down", "reason": "never started: `isthmus up` or `isthmus relay`"}
-    return told
+        return {**told, **own}
+    told |= {"egress_messages": None, **dict.fromkeys(_COUNTS, None)}
+    if node is not None and node.state in ("starting", "waiting"):
+        return told | {"state": "starting", "reason": node.last_exit or ""}
+    if node is not None and node.state == "stopped":
+        return told | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
+    if answer.is_here or node is not None:
+        return told | {"state": "down", "reason": "the node does not answer"}
+    if mesh.sites[site].broker is None and mesh.sites[site].admin is None:
+        # A private broker is where its state is: on this machine.
+        reason = "never started: `isthmus up` or `isthmus relay`"
+        return told | {"state": "down", "reason": reason}
+    return told | {"state": "unknown", "reason": f"{answer.said}{_heard_by(site, answers)}"}
+
+
+def _heard_by(site: str, answers: Mapping[str, _Answer]) -> str:
+    """What others know of a node that cannot be asked: a link to it runs only if it lives."""
+    links = [
+        link
+        for answer in answers.values()
+        if answer.report is not None
+        for link in answer.report["links"]
+        if link["to"] == site
+    ]
+    if not links:
+        return ""
+    hearing = [link["from"] for link in links if link["state"] == "running"]
+    if hearing:
+        return f"; {', '.join(hearing)} has a link to it that runs"
+    return f"; the link from {links[0]['from']} to it says: {links[0]['reason']}"
 
 
 def _amqp(book: AddressBook | None, site: str) -> str | None:
@@ -137,26 +178,23 @@ def _amqp(book: AddressBook | None, site: str) -> str | None:
         return None
 
 
-def _links(mesh: Mesh, by_site: dict[str, dict[str, Any] | None]) -> list[dict[str, Any]]:
+def _links(mesh: Mesh, answers: Mapping[str, _Answer]) -> list[dict[str, Any]]:
     reported = {
         (link["from"], link["to"]): link
-        for answer in by_site.values()
-        if answer is not None
-        for link in answer["links"]
+        for answer in answers.values()
+        if answer.report is not None
+        for link in answer.report["links"]
     }
-    links = []
-    for link in mesh.links:
-        known = reported.get((link.sender, link.receiver))
-        links.append(
-            known
-            or {
-                "from": link.sender,
-                "to": link.receiver,
-                "state": "down",
-                "reason": f"the node of {link.sender} does not answer",
-                "lag_messages": None,
-                "lag_bytes": None,
-                "lag_seconds": None,
-            }
-        )
-    return links
+    return [
+        reported.get((link.sender, link.receiver))
+        or {
+            "from": link.sender,
+            "to": link.receiver,
+            "state": "down" if answers[link.sender].is_here else "unknown",
+            "reason": f"the node of {link.sender} does not answer",
+            "lag_messages": None,
+            "lag_bytes": None,
+            "lag_seconds": None,
+        }
+        for link in mesh.links
+    ]

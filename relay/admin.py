@@ -1,4 +1,4 @@
-"""A process's health, status and metrics over HTTP, on loopback.
+"""A process's health, status and metrics over HTTP: on loopback, and where it is told to besides.
 
 GET /health    200 while the event loop turns; what the supervisor watches
 GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[], dict[str, Any]]
 CLOSE_WITHIN_S = 0.5
+LOOPBACK = "127.0.0.1"
+
+
+class AdminUnavailable(Exception):
+    """The admin port cannot be opened; the text says what to do."""
 
 
 class Admin:
@@ -29,7 +34,7 @@ class Admin:
     def __init__(
         self,
         report: Report,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int = 0,
         extend: Callable[[web.Application], None] | None = None,
     ) -> None:
@@ -51,10 +56,22 @@ class Admin:
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
+        await web.TCPSite(self._runner, LOOPBACK, self._port).start()
         port: int = self._runner.addresses[0][1]
+        if self._host not in (LOOPBACK, "localhost"):
+            await self._listen_at(self._host, port)
         return port
+
+    async def _listen_at(self, host: str, port: int) -> None:
+        assert self._runner is not None
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise AdminUnavailable(
+                f"cannot listen at {host}:{port} for status: {error.strerror or error}; if this "
+                "machine has another address there, name it with --admin-host"
+            ) from error
 
     async def close(self) -> None:
         """Close; who asks just now, or keeps a connection, does not hold up the process's end."""

@@ -228,6 +228,11 @@ class LinkSender:
         """Whether the receiver's log has the batch, as far as this session has told."""
         return self._session is not None and name in self._session.logged
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the receiver was last heard; None without a session."""
+        return None if self._session is None else self._session.heard_at
+
     def room(self) -> int:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None:

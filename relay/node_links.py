@@ -35,6 +35,11 @@ from relay.node_bindings import StateLinkMemory
 from relay.node_state import Commit, NodeState
 from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 
+SILENT_IS_DOWN_S = 11.0
+"""Two of the neighbour's signs of life have not come: said before the link gives its session up,
+which a slow line must not suffer for.
+"""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -133,14 +138,19 @@ class NodeLinks:
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []
+        now = self._clock.now()
         for link, task in self._senders:
             machine, lag = task.machine, task.lag
+            state, reason = machine.state.value, machine.reason
+            silent_s = 0.0 if machine.heard_at is None else now - machine.heard_at
+            if silent_s > SILENT_IS_DOWN_S:
+                state, reason = "down", f"nothing heard of {link.receiver} for {silent_s:.0f} s"
             told.append(
                 {
                     "from": link.sender,
                     "to": link.receiver,
-                    "state": machine.state.value,
-                    "reason": machine.reason,
+                    "state": state,
+                    "reason": reason,
                     "lag_messages": lag.messages,
                     "lag_bytes": lag.bytes,
                     "lag_seconds": round(lag.seconds, 3),

@@ -16,7 +16,7 @@ from typing import Any
 
 from dedup.store import StoreError, StoreLocked
 from federation.addresses import AddressBook
-from relay.admin import Admin
+from relay.admin import LOOPBACK, Admin
 from relay.admin_mending import MendingRoutes, write_token
 from relay.mending import Mending
 from relay.mesh_watch import MeshFiles, MeshWatch
@@ -33,13 +33,19 @@ class RelayProcess:
     """
 
     def __init__(
-        self, nodes: Sequence[SiteNode], files: MeshFiles | None = None, admin_port: int = 0
+        self,
+        nodes: Sequence[SiteNode],
+        files: MeshFiles | None = None,
+        admin_port: int = 0,
+        admin_host: str = LOOPBACK,
     ) -> None:
-        """`files` are watched for a changed mesh, if there are any."""
+        """`files` are watched for a changed mesh, if there are any. The admin port (0: a free one)
+        is open on loopback, and at `admin_host`.
+        """
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
-        self._admin = Admin(self.report, port=admin_port, extend=self._mending.add_to)
+        self._admin = Admin(self.report, admin_host, admin_port, self._mending.add_to)
         self._stopped: dict[str, str] = {}
 
     async def run(self) -> dict[str, str]:

@@ -14,17 +14,22 @@ import typer
 import uvloop
 
 from federation.addresses import AddressError
+from federation.broker_uri import parse_admin
+from federation.mesh import Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import MeshOnDisk, address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
     EXIT_STOPPED,
+    EXIT_USAGE,
     MeshFile,
     StateFolder,
     mesh_or_exit,
     site_or_exit,
 )
+
+_LOOPBACK = "127.0.0.1"
 
 
 def relay(
@@ -34,17 +39,28 @@ def relay(
     ],
     state: StateFolder = DEFAULT_STATE,
     admin_port: Annotated[
-        int, typer.Option("--admin-port", help="Loopback port of health and status; 0: any.")
-    ] = 0,
+        int | None,
+        typer.Option("--admin-port", help="Port of health and status; 0: any.", show_default=False),
+    ] = None,
+    admin_host: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-host",
+            help="Besides loopback, listen there: an address of this machine.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve one or more sites until SIGTERM.
 
     A changed mesh file is taken up within seconds, or at once at SIGHUP; a file that is wrong is
-    not, and `isthmus status` says why.
+    not, and `isthmus status` says why. Health, status and metrics are told on loopback, and where
+    `admin:` of the site says so, or --admin-host and --admin-port.
 
     Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
     (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
     """
+    from relay.admin import AdminUnavailable
     from relay.memory_blocks import give_back_big_blocks
     from relay.node import SiteNode
     from relay.process import RelayProcess
@@ -53,23 +69,39 @@ def relay(
     sites = list(dict.fromkeys(site))
     site_or_exit(file, mesh, *sites)
     book = address_book_or_exit(mesh, state)
+    host, port = _admin_address(mesh, sites)
+    host = admin_host if admin_host is not None else host
+    port = admin_port if admin_port is not None else port
     _log_to_stderr()
     give_back_big_blocks()
     _collect_seldom()
 
     async def run() -> dict[str, str]:
         nodes = [SiteNode(name, book, site_folder(state, name)) for name in sites]
-        return await RelayProcess(nodes, MeshOnDisk(file, state), admin_port).run()
+        return await RelayProcess(nodes, MeshOnDisk(file, state), port, host).run()
 
     try:
         stopped = uvloop.run(run())
-    except (AddressError, PasswordMissing) as error:
+    except (AddressError, PasswordMissing, AdminUnavailable) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
     if stopped:
         for name, reason in stopped.items():
             typer.echo(f"{name}: {reason}", err=True)
         raise typer.Exit(EXIT_STOPPED)
+
+
+def _admin_address(mesh: Mesh, sites: list[str]) -> tuple[str, int]:
+    """Where these sites' process tells its status; one place for all of them."""
+    addresses = {mesh.sites[site].admin for site in sites} - {None}
+    if len(addresses) > 1:
+        typer.echo(f"sites of one process have one `admin:`, not {len(addresses)}", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    for address in addresses:
+        told = parse_admin(str(address))
+        # With https a proxy stands there, which finds the node on loopback.
+        return (_LOOPBACK if told.tls else told.host), (0 if told.tls else told.port)
+    return _LOOPBACK, 0
 
 
 def site_folder(state: Path, site: str) -> Path:

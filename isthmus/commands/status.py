@@ -16,7 +16,7 @@ from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFo
 from isthmus.status_report import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
-_COLOURS = {"running": "green", "starting": "yellow", "blocked": "yellow"}
+_COLOURS = {"running": "green", "starting": "yellow", "blocked": "yellow", "unknown": "yellow"}
 _SELDOM = (
     "duplicates",
     "identity_conflicts",
