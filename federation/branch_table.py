@@ -12,24 +12,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from federation.nearest import nearest
+from federation.placeholders import SITE, Cell
 from federation.yaml_tree import BadYaml, Position, TreeProblem, decoded
 
-SITE_COLUMN = "site"
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 Say = Callable[[TreeProblem], None]
 
 
-class Cell(NamedTuple):
-    text: str
-    position: Position
-
-
 class Branch(NamedTuple):
-    """A site of the table, and its other columns."""
+    """A line of the table, by column: its site's name and whatever else is said of it."""
 
     site: Cell
-    values: dict[str, str]
+    values: dict[str, Cell]
 
 
 def parse_table(data: bytes, file: str, say: Say) -> list[Branch]:
@@ -82,12 +77,12 @@ def parse_table(data: bytes, file: str, say: Say) -> list[Branch]:
 
 def _header(cells: list[Cell], say: Say) -> list[str] | None:
     names = [cell.text for cell in cells]
-    if SITE_COLUMN not in names:
-        meant = nearest(SITE_COLUMN, names)
+    if SITE not in names:
+        meant = nearest(SITE, names)
         mend = f"rename the column `{meant}`" if meant else "name the column of the sites' names so"
         if len(names) == 1 and re.search(r"[;\t]", names[0]):
             mend = "separate columns with commas"
-        _tell(say, cells[0].position, f"there is no column `{SITE_COLUMN}`", mend)
+        _tell(say, cells[0].position, f"there is no column `{SITE}`", mend)
         return None
     for n, cell in enumerate(cells):
         if not _COLUMN.fullmatch(cell.text):
@@ -114,8 +109,8 @@ def _branch(cells: list[Cell], columns: list[str], say: Say) -> Branch | None:
             else "write a comma for each column, also before an empty cell",
         )
         return None
-    values = {column: cell.text for column, cell in zip(columns, cells, strict=True)}
-    site = cells[columns.index(SITE_COLUMN)]
+    values = dict(zip(columns, cells, strict=True))
+    site = values[SITE]
     if not site.text:
         _tell(say, site.position, "this line names no site", "write its name, or take it out")
         return None

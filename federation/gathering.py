@@ -12,13 +12,14 @@ import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 
-from federation.branch_table import SITE_COLUMN, Branch, Cell, parse_table
+from federation.branch_table import Branch, parse_table
 from federation.mesh_document import SiteListKeys
 from federation.mesh_section import keys_of
 from federation.nearest import nearest
-from federation.placeholders import filled, unknown
+from federation.placeholders import SITE, Cell, filled, unknown
+from federation.site_keys import BranchesKeys
 from federation.sources import Source, Unreadable
-from federation.yaml_tree import BadYaml, Position, Row, Tree, TreeProblem, parse_tree
+from federation.yaml_tree import BadYaml, Position, Tree, TreeProblem, parse_tree
 
 MAX_FILES = 200
 MAX_MADE_VALUES = 500_000
@@ -69,10 +70,10 @@ class _Gathering:
         sites, branches = tree.value.get("sites"), tree.value.get("branches")
         if sites is not None and isinstance(sites.value, dict):
             for name, site in sites.value.items():
-                for problem in unknown(site, {SITE_COLUMN: ""}):
+                at = sites.key_positions[name]
+                for problem in unknown(site, (SITE,)):
                     self._say(problem)
-                made = filled(site, {SITE_COLUMN: name})
-                self._add(name, sites.key_positions[name], made, source)
+                self._add(name, at, filled(site, {SITE: Cell(name, at)}), source)
         for group in _items(branches):
             self._branches.append(group)
             self._take_branches(group, source)
@@ -87,7 +88,7 @@ class _Gathering:
             where = f"line {first.line}" + (
                 f" of {first.file or self._main.shown}" if first.file != at.file else ""
             )
-            self._tell(at, f"`{name}` is here twice, first in {where}", "keep one of them")
+            self._lack(at, f"`{name}` is here twice, first in {where}", "keep one of them")
             return
         self._sites[name] = _rebased(site, self._folder_of(source))
         self._named_at[name] = at
@@ -115,11 +116,14 @@ class _Gathering:
             )
             return
         if names is None and file is None:
-            self._lack(
-                group.position,
-                "this names no branches",
-                "add names: [A, B], or file: branches.csv with a column `site`",
-            )
+            self.is_complete = False
+            # Who wrote `name` is told of that.
+            if set(group.value) <= set(keys_of(BranchesKeys)):
+                self._tell(
+                    group.position,
+                    "this names no branches",
+                    "add names: [A, B], or file: branches.csv with a column `site`",
+                )
             return
         if file is not None:
             branches = self._table(file, source)
@@ -138,9 +142,8 @@ class _Gathering:
             )
             return
         for branch in branches:
-            at = branch.site.position
-            row = Row(at.line, at.column, at.file, len(branches))
-            self._add(branch.site.text, at, filled(template, branch.values, row), source)
+            site = filled(template, branch.values, len(branches))
+            self._add(branch.site.text, branch.site.position, site, source)
 
     def _table(self, file: Tree, source: Source) -> list[Branch]:
         if not isinstance(file.value, str) or not file.value:
@@ -163,7 +166,7 @@ class _Gathering:
         included = source.beside(name)
         path = included.path.resolve()
         if path in within:
-            self._tell(at, f"`{name}` leads back to itself", "take one of the includes out")
+            self._lack(at, f"`{name}` leads back to itself", "take one of the includes out")
             return
         if path in self._seen:
             self._tell(at, f"`{name}` is included twice", "keep one of them")
@@ -233,7 +236,8 @@ def _items(tree: Tree | None) -> list[Tree]:
 def _named(names: Tree | None) -> Iterator[Branch]:
     for item in _items(names):
         if isinstance(item.value, str):
-            yield Branch(Cell(item.value, item.position), {SITE_COLUMN: item.value})
+            cell = Cell(item.value, item.position)
+            yield Branch(cell, {SITE: cell})
 
 
 def _size(tree: Tree) -> int:

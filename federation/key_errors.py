@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pydantic_core import ErrorDetails
 
+from federation.key_hints import bounds_mend, how_to_write, meant_word, owner_of
 from federation.mesh_document import MeshKeys, section_at
 from federation.mesh_section import keys_of
 from federation.mesh_values import MESH_ERROR
@@ -70,31 +71,43 @@ def _wrong_value(detail: ErrorDetails, value: Tree) -> tuple[str, str]:
         return _none_of(value.value, re.findall(r"'([^']*)'", str(context["expected"])))
     if kind in _FORMS:
         form, mend = _FORMS[kind]
-        return f"{key} must be {form}, not {_shown(value)}", mend
+        better = how_to_write(whole, value, a_list=kind == "list_type")
+        if kind == "string_type" and not isinstance(value.value, list | dict):
+            better = ""
+        return f"{key} must be {form}, not {_shown(value)}", better or mend
     if kind in _BOUNDS:
         said, bound = _BOUNDS[kind]
-        mend = "mend it, or leave it out for the default"
-        return f"{key} must {said.format(context[bound])}", mend
+        return f"{key} must {said.format(context[bound])}", bounds_mend(whole)
     return f"{key}: {detail['msg'].lower()}", "mend the value"
 
 
 def _unknown_key(location: Location) -> tuple[str, str]:
     known = keys_of(section_at(location[:-1]) or MeshKeys)
-    meant = meant_key(location)
-    mend = f"did you mean `{meant}`?" if meant else f"the keys here are {', '.join(known)}"
-    return f"unknown key `{location[-1]}`", mend
+    key = str(location[-1])
+    meant, owner = meant_key(location), owner_of(key, known)
+    if owner and not nearest(key, known):
+        mend = f"it is a key of {owner}"
+        if "template" in known:
+            mend += ": put it into `template`"
+    elif meant:
+        mend = f"did you mean `{meant}`?"
+    else:
+        mend = f"the keys here are {', '.join(known)}"
+    return f"unknown key `{key}`", mend
 
 
 def meant_key(location: Location) -> str:
     """The key that an unknown one was probably meant for, or nothing."""
     known = keys_of(section_at(location[:-1]) or MeshKeys)
-    return nearest(str(location[-1]), known) or ""
+    return meant_word(str(location[-1]), known)
 
 
 def _none_of(value: object, known: Iterable[str]) -> tuple[str, str]:
     known = list(known)
-    meant = nearest(value, known) if isinstance(value, str) else None
+    meant = meant_word(value, known) if isinstance(value, str) else ""
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this"
+    if isinstance(value, bool):
+        shown = f"`{str(value).lower()}`"
     mend = f"did you mean `{meant}`?" if meant else f"write one of {', '.join(known)}"
     return f"{shown} is not known here", mend
 

@@ -20,6 +20,7 @@ from federation.yaml_tree import Location
 
 MIN_LOG_BYTES = 4 * LOG_SEGMENT_BYTES
 """A broker frees whole segments only, and never the one that is being written."""
+MAX_LOG_BYTES = 10**15
 
 
 def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:
@@ -47,6 +48,12 @@ def _limit(at: Location, said: LogKeys, whole: LogKeys) -> Iterator[Violation]:
             (*at, "max_bytes"),
             f"a log of {show_size(said.max_bytes)} is not possible: it goes by segments of 64MiB",
             "write 256MiB or more",
+        )
+    if said.max_bytes is not None and said.max_bytes > MAX_LOG_BYTES:
+        yield Violation(
+            (*at, "max_bytes"),
+            f"a log of {show_size(said.max_bytes)} is not possible: no disk has that",
+            "write what this site's disk can spare, or leave it out",
         )
     if whole.max_bytes is None:
         for key in ("on_full", "rate"):

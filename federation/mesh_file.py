@@ -154,7 +154,7 @@ def _say_what_else(
     sites_are_known = sites_are_known and not any(_takes_sites(cut) for cut in lacking)
     graph_is_known = is_whole and not any(
         cut[:1] in (("topology",), ("both",), ("links",))
-        or (cut[:1] == ("sites",) and cut[2:3] in (("parent",), ("hub",), ("tags",)))
+        or (cut[:1] == ("sites",) and cut[2:3] in (("parent",), ("hub",)))
         for cut in lacking
     )
     of_items = {(tree.find(cut[:2]).position, cut[2]) for cut in lacking if len(cut) > 2}
@@ -173,8 +173,10 @@ def _meant(detail: ErrorDetails) -> Location:
 
 
 def _takes_sites(cut: Location) -> bool:
-    """Whether sites may be missing that something else names."""
-    return (cut[:1] == ("sites",) and len(cut) <= 2) or cut[:1] in (("branches",), ("include",))
+    """Whether sites or tags may be missing that something else names."""
+    if cut[:1] == ("sites",):
+        return len(cut) <= 2 or cut[2] == "tags"
+    return cut[:1] in (("branches",), ("include",))
 
 
 def _in_tree(tree: Tree, location: Location) -> Location:

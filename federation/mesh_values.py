@@ -132,7 +132,7 @@ def _availability(value: object) -> object:
         raise refuse(
             "this is no availability", "write the part of the time that it works, such as 0.99"
         )
-    if 1 < number <= 100:
+    if 50 <= number <= 100:
         raise refuse("an availability is above 0 and at most 1", _part(number))
     if not 0 < number <= 1:
         raise refuse(

@@ -41,7 +41,7 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
             continue
         origin, destination = first
         others = sum(1 for _ in missing)
-        more = f" (and {others} more such pairs)" if others else ""
+        more = f" (and {others} more such {'pair' if others == 1 else 'pairs'})" if others else ""
         at: Location = ("exchanges", n, "name")
         for key, said, site in (
             ("from", exchange.origins, origin),
@@ -58,7 +58,8 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
             f"no links lead from `{origin}` to `{destination}`"
             f"{' round the sites of `never_via`' if avoided else ''}, so `{exchange.name}` "
             f"cannot get there{more}",
-            "add a link, or name in `from` and `to` the sites it is for",
+            "add a link, or name in `from` and `to` the sites it is for"
+            + (", or let more sites hold it" if avoided else ""),
             depends_on=("from", "to", "never_via"),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os.path import normpath
 from pathlib import Path
 
 from federation.yaml_tree import MAX_BYTES
@@ -27,7 +28,7 @@ class Source:
 
     def beside(self, name: str) -> Source:
         """Another file, named relative to this one."""
-        shown = str(Path(self.shown).parent / name)
+        shown = normpath(Path(self.shown).parent / name)
         return Source(self.path.parent / name, shown, self.wanted)
 
     def read(self) -> bytes:

@@ -139,11 +139,11 @@ def _root(keys: MeshKeys, tree: TreeKeys, above: dict[str, str]) -> Iterator[Vio
                     True,
                     depends_on=("parent",),
                 )
-    yield from _circles(parents_of(keys))
+    yield from _circles(parents_of(keys), root)
 
 
-def _circles(parents: dict[str, str]) -> Iterator[Violation]:
-    """One violation a circle; each site is walked once."""
+def _circles(parents: dict[str, str], root: str | None) -> Iterator[Violation]:
+    """One violation a circle; each site is walked once. A root in a circle is another mistake."""
     done: set[str] = set()
     for start in parents:
         way: list[str] = []
@@ -154,6 +154,8 @@ def _circles(parents: dict[str, str]) -> Iterator[Violation]:
             site = parents.get(site)
         if site is not None and site in way and parents[site] != site:
             circle = [*way[way.index(site) :], site]
+            if root in circle:
+                continue
             yield Violation(
                 ("sites", site, "parent"),
                 f"{' hangs on '.join(f'`{one}`' for one in circle)}: no tree",

@@ -10,6 +10,9 @@ from federation.nearest import nearest
 from federation.problems import Severity
 from federation.yaml_tree import Location
 
+EVERY_SITE = ("all", "any", "every", "*")
+"""What people write for all sites, which is said by leaving the key out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -36,6 +39,8 @@ def unknown_word(
     at: Location, word: str, sites: Collection[str], tags: Collection[str]
 ) -> Violation:
     """Where a site's name or a tag may stand."""
+    if word in EVERY_SITE:
+        return Violation(at, f"there is no site `{word}`", f"leave `{at[-2]}` out for all sites")
     if not tags:
         return unknown_site(at, word, sites)
     return Violation(

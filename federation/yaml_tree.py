@@ -306,6 +306,9 @@ def decoded(data: bytes) -> str:
 
 def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
     mark = error.problem_mark or error.context_mark
+    if "could not find expected ':'" in str(error.problem) and error.context_mark is not None:
+        # Noticed where the next key begins; it is lacking behind the one before.
+        mark = error.context_mark
     position = _at(mark) if mark is not None else Position(1, 1)
     wrong = f"this is not YAML: {error.problem}"
     if (
@@ -324,6 +327,10 @@ def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
         mend = 'an unquoted # begins a comment: write "#"'
     elif "alias" in said:
         mend = "an unquoted * begins an alias: put the text in quotes"
+    elif "could not find expected ':'" in said:
+        mend = "write KEY: VALUE, with a colon and a blank after it"
+    elif "expected <block end>, but found '<block mapping start>'" in said:
+        mend = "indent it as its neighbours are"
     elif "mapping values are not allowed" in said:
         mend = "indent it as its neighbours are, or put text with `: ` in quotes"
     return TreeProblem(position, wrong, mend)

@@ -16,10 +16,19 @@ def test_a_number_and_a_unit_are_a_duration(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "h", "72", "72 h", "-3s", "1h30m", "3 days", "1e3s", "inf", "٣s", "9" * 10 + "s"]
+    "text", ["", "h", "72", "-3s", "1h30m", "1e3s", "inf", "٣s", "9" * 10 + "s", "3 moons"]
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadDuration, match="write a number and one unit"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("72 h", "72h"), ("3 days", "3d"), ("1w", "7d"), ("2 weeks", "14d"), ("90 Seconds", "90s")],
+)
+def test_what_was_probably_meant_is_said(text: str, meant: str) -> None:
+    with pytest.raises(BadDuration, match=f"did you mean `{meant}`"):
         parse_duration(text)
 
 
