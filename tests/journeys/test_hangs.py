@@ -89,7 +89,8 @@ async def test_a_node_stopped_until_its_connections_are_gone_recovers_alone(
         links=[{"from": "paris", "to": "tokyo", "both": True, **MEETINGS[meeting]}],
     )
     await traffic.more(500)
-    assert await connections(mesh, "tokyo")
+    # The management API tells of a connection some seconds after it was made.
+    await until(lambda: connections(mesh, "tokyo"), "tokyo's connections listed", 60, every_s=0.5)
     mesh.kill("tokyo", signal.SIGSTOP)
 
     async def forgotten() -> bool:
