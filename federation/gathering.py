@@ -184,7 +184,7 @@ class _Gathering:
             self._lack(*error.problem)
             return
         for problem in problems:
-            self._say(problem)
+            self._lack(*problem)
         if self._is_site_list(tree):
             self._take(tree, included, (*within, path))
 

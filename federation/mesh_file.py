@@ -88,8 +88,7 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
         return Reading(None, told.problems())
 
     def of_gathering(problem: TreeProblem) -> None:
-        broken.append(problem)
-        told.say(*problem)
+        told.settle(*problem)
 
     source = Source(folder / Path(file).name, file)
     tree, sites_are_known = gathered(tree, source, of_gathering)

@@ -15,19 +15,24 @@ class Told:
 
     file: str
     _found: dict[tuple[Position, str], Problem] = field(default_factory=dict)
-    _files: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _settled: set[Position] = field(default_factory=set)
 
     def say(self, at: Position, wrong: str, mend: str, severity: Severity = Severity.ERROR) -> None:
         """The same thing at the same place counts once."""
+        if at._replace(row=None) in self._settled:
+            return
         problem = Problem(at.file or self.file, at.line, at.column, wrong, mend, severity)
-        self._files.setdefault(at.file, len(self._files))
         self._found.setdefault((at, wrong), problem)
 
+    def settle(self, at: Position, wrong: str, mend: str) -> None:
+        """The same, and whatever is said of that place later only follows from it."""
+        self.say(at, wrong, mend)
+        self._settled.add(at)
+
     def problems(self) -> tuple[Problem, ...]:
-        """In the order of the mesh file, then of each other file in the order in which it came."""
+        """In the order of the mesh file; after it those of other files, file by file."""
         told = dict.fromkeys(self._without_copies())
-        order = {name or self.file: rank for name, rank in self._files.items()}
-        return tuple(sorted(told, key=lambda p: (order.get(p.file, len(order)), p.line, p.column)))
+        return tuple(sorted(told, key=lambda p: (p.file != self.file, p.file, p.line, p.column)))
 
     def _without_copies(self) -> Iterable[Problem]:
         """What a template is wrong about is told once, at the template; what only some of its
