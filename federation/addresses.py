@@ -9,6 +9,7 @@ ends use the one user of its `broker:` address.
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from federation.broker_uri import (
     parse_stream,
 )
 from federation.credentials import Credentials
-from federation.mesh import BrokerAddress, Link, Mesh
+from federation.mesh import SYSTEM_TRUST, BrokerAddress, Link, Mesh, TlsFiles
 from federation.names import Names
 from federation.passwords import resolve_password
+from federation.tls import TlsFilesBroken, client_context
 
 BROKERS_FILE = "brokers.json"
 _FORMAT = 1
@@ -36,6 +38,7 @@ class AddressError(Exception):
     AddressError
     +- BrokerNotKnown      a private broker of which nobody wrote down where it is
     +- BrokersFileBroken   STATE/brokers.json cannot be read
+    +- TlsUnusable         a file of the site's `tls:` cannot be used
     """
 
 
@@ -50,6 +53,10 @@ class BrokerNotKnown(AddressError):
             f"where the private broker of {site!r} listens is not known: run `isthmus up` first, "
             "with the same --state, or give the site a `broker:` in the mesh file"
         )
+
+
+class TlsUnusable(AddressError):
+    """Correct the file, or what `tls:` says."""
 
 
 class BrokersFileBroken(AddressError):
@@ -82,6 +89,12 @@ class AmqpAddress:
     user: str
     password: str = field(repr=False)
     tls: bool = False
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.tls else None
 
     @property
     def uri(self) -> str:
@@ -109,6 +122,12 @@ class StreamAddress:
     user: str
     password: str = field(repr=False)
     tls: bool = False
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.tls else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,12 @@ class ManagementAddress:
     vhost: str
     user: str
     password: str = field(repr=False)
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.url.startswith("https:") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +184,7 @@ class AddressBook:
         else:
             listener = parse_stream(broker.stream)
             host, port, tls = listener.host, listener.port, listener.tls
-        return StreamAddress(host, port, amqp.vhost, amqp.user, amqp.password, tls)
+        return StreamAddress(host, port, amqp.vhost, amqp.user, amqp.password, tls, amqp.files)
 
     def application(self, site: str) -> AmqpAddress:
         """A site's own broker, for its applications. At a broker of one's own, applications
@@ -197,7 +222,7 @@ class AddressBook:
         listener = parse_management(broker.management)
         amqp = self.node(site)
         return ManagementAddress(
-            listener.as_uri("http", "https"), amqp.vhost, amqp.user, amqp.password
+            listener.as_uri("http", "https"), amqp.vhost, amqp.user, amqp.password, amqp.files
         )
 
     def _private_or_own(
@@ -213,12 +238,19 @@ class AddressBook:
     def _own(self, broker: BrokerAddress) -> AmqpAddress:
         uri = parse_amqp(broker.amqp)
         password = resolve_password(broker.password, self.environ)
-        return AmqpAddress(uri.host, uri.port, uri.vhost, uri.user, password, uri.tls)
+        return AmqpAddress(uri.host, uri.port, uri.vhost, uri.user, password, uri.tls, broker.tls)
 
     def _private(self, site: str) -> PrivateBroker:
         if site not in self.private:
             raise BrokerNotKnown(site)
         return self.private[site]
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    try:
+        return client_context(files)
+    except TlsFilesBroken as error:
+        raise TlsUnusable(str(error)) from error
 
 
 def relay_user(mesh: Mesh, site: str) -> str:

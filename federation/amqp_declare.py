@@ -7,7 +7,6 @@ one. A broken connection raises out of here: AMQPException or OSError.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -46,8 +45,7 @@ _MEND_LOG = (
 
 @asynccontextmanager
 async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
-    """A connection for declaring. Raises AMQPException, OSError, TimeoutError."""
-    context = ssl.create_default_context() if address.tls else None
+    """A connection for declaring. Raises AMQPException, OSError, TimeoutError, TlsUnusable."""
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         connection = await aio_pika.connect(
             host=address.host,
@@ -56,7 +54,7 @@ async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
             password=address.password,
             virtualhost=address.vhost,
             ssl=address.tls,
-            ssl_context=context,
+            ssl_context=address.ssl_context,
             client_properties={"connection_name": "isthmus apply"},
         )
     async with connection:

@@ -41,7 +41,9 @@ class ManagementRefused(ManagementError):
 
 
 class ManagementApi:
-    """One broker's API, as an asynchronous context. Paths are given in parts, names unquoted."""
+    """One broker's API, as an asynchronous context. Paths are given in parts, names unquoted.
+    Making it may raise TlsUnusable.
+    """
 
     def __init__(self, address: ManagementAddress, *, timeout_s: float = 15.0) -> None:
         self.address = address
@@ -50,6 +52,7 @@ class ManagementApi:
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Basic {login}"},
             timeout=aiohttp.ClientTimeout(total=timeout_s),
+            connector=aiohttp.TCPConnector(ssl=address.ssl_context or True),
         )
 
     async def __aenter__(self) -> ManagementApi:

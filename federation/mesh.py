@@ -139,6 +139,10 @@ class TlsFiles:
     key: str = ""
 
 
+SYSTEM_TRUST = TlsFiles()
+"""Nothing of our own."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogLimit:
     """How much of a site's disk its log may take. `max_bytes` None: whatever the window needs."""
@@ -159,7 +163,7 @@ class BrokerAddress:
     """`env:NAME`, `file:PATH`, or the password itself (warned of)."""
     management: str | None = None
     """`http[s]://host:port`, for what AMQP cannot declare (users, policies); None: not told."""
-    tls: TlsFiles = TlsFiles()
+    tls: TlsFiles = SYSTEM_TRUST
 
 
 @dataclass(frozen=True, slots=True)

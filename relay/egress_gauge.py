@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-from relay.bulk_amqp import BulkAmqpError, ChannelClosed, Connection, connect
+from relay.bulk_amqp import BulkAmqpError, ChannelClosed, Connection
 from relay.retry import reconnect_delay_s
 
 ASK_EVERY_S = 2.0
 
 
 async def watch_egress(
-    uri: str,
+    connect: Callable[[], Awaitable[Connection]],
     queues: Callable[[], Iterable[str]],
-    name: str,
     tell: Callable[[int], None],
     random: Callable[[], float],
 ) -> None:
@@ -22,7 +21,7 @@ async def watch_egress(
     failures = 0
     while True:
         try:
-            connection = await connect(uri, name=name)
+            connection = await connect()
             try:
                 failures = 0
                 await _ask(connection, queues, tell)

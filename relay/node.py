@@ -405,7 +405,10 @@ class SiteNode:
             stopping.cancel()
 
     async def _connect_to_mend(self) -> BulkConnection:
-        return await connect(self.book.node(self.site).uri, name=f"isthmus {self.site} mending")
+        address = self.book.node(self.site)
+        return await connect(
+            address.uri, name=f"isthmus {self.site} mending", ssl_context=address.ssl_context
+        )
 
     # -- what the log tells ------------------------------------------------------------------
 
@@ -427,10 +430,15 @@ class SiteNode:
         def tell(waiting: int) -> None:
             self.egress_messages = waiting
 
+        address = self.book.node(self.site)
         await watch_egress(
-            self.book.node(self.site).uri,
+            partial(
+                connect,
+                address.uri,
+                name=f"isthmus {self.site} gauge",
+                ssl_context=address.ssl_context,
+            ),
             lambda: [e.queue for e in self._parts().packer_settings().exchanges],
-            f"isthmus {self.site} gauge",
             tell,
             self._random.random,
         )

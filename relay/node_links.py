@@ -266,6 +266,7 @@ class NodeLinks:
             is_receiver=receives,
             queue_bytes=2 * self._settings.window_bytes,
             name=f"isthmus link {link.name} at {self._site}",
+            ssl_context=amqp.ssl_context,
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -111,7 +110,10 @@ class NodeParts:
 
         async def connect() -> RabbitEgress:
             return await connect_egress(
-                address.uri, self.names.packer_lock, name=f"isthmus {self.site} packer"
+                address.uri,
+                self.names.packer_lock,
+                name=f"isthmus {self.site} packer",
+                ssl_context=address.ssl_context,
             )
 
         async def former_gone() -> bool:
@@ -140,7 +142,10 @@ class NodeParts:
 
         async def connect() -> LocalExchange:
             return await open_exchange(
-                address.uri, lock=names.deliverer_lock, name=f"isthmus {self.site} deliverer"
+                address.uri,
+                lock=names.deliverer_lock,
+                name=f"isthmus {self.site} deliverer",
+                ssl_context=address.ssl_context,
             )
 
         connection = Connection(connect, stopping, self.random.random, SETTLE_S)
@@ -180,8 +185,7 @@ class NodeParts:
                 address.vhost,
                 address.user,
                 address.password,
-                # The system's authorities, and what SSL_CERT_FILE names; as for AMQP.
-                ssl.create_default_context() if address.tls else None,
+                address.ssl_context,
             ),
             self.names.log,
             mark_name=self.names.deliverer_mark,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dedup.store import StoreError, StoreLocked
-from federation.addresses import AddressBook
+from federation.addresses import AddressBook, AddressError
 from relay.admin import LOOPBACK, Admin
 from relay.admin_mending import MendingRoutes, write_token
 from relay.mending import Mending
@@ -115,7 +115,7 @@ class RelayProcess:
             await node.run()
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
-        except (NodeStopped, StateError, StoreError) as error:
+        except (NodeStopped, StateError, StoreError, AddressError) as error:
             log.error("%s: stopped: %s", node.site, error)
             self._stopped[node.site] = str(error)
 

@@ -1,4 +1,4 @@
-"""A server's certificate for 127.0.0.1, made by the Erlang that RabbitMQ runs on."""
+"""Certificates of a server at 127.0.0.1 and of a client, made by RabbitMQ's Erlang."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ _MAKE_CERTIFICATES = """
     {Type, Der} = proplists:get_value(key, S),
     Pem("FOLDER/server.pem", [{'Certificate', proplists:get_value(cert, S)}, {Type, Der}]),
     Pem("FOLDER/roots.pem", [{'Certificate', D} || D <- proplists:get_value(cacerts, C)]),
+    {ClientType, ClientDer} = proplists:get_value(key, C),
+    Pem("FOLDER/client.pem", [{'Certificate', proplists:get_value(cert, C)}]),
+    Pem("FOLDER/client-key.pem", [{ClientType, ClientDer}]),
+    Pem("FOLDER/client-roots.pem", [{'Certificate', D} || D <- proplists:get_value(cacerts, S)]),
     halt().
 """
 
 
 def make_certificates(rabbitmq: RabbitMQInstallation, folder: Path) -> tuple[Path, Path]:
-    """(the server's certificate and key in one PEM file, the authority's certificate)."""
+    """(the server's certificate and key in one PEM file, the authority's certificate). In the same
+    folder `client.pem` and `client-key.pem`, and `client-roots.pem` for the server to trust it.
+    """
     code = _MAKE_CERTIFICATES.replace("FOLDER", str(rabbitmq.path_inside(folder)))
     made = subprocess.run(
         rabbitmq.command(folder, "erl", "-noshell", "-eval", code),

@@ -12,6 +12,7 @@ import typer
 from aio_pika.abc import AbstractIncomingMessage
 from aio_pika.exceptions import AMQPError
 
+from federation.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -44,16 +45,18 @@ def consume(
     declared = mesh.exchanges.get(exchange)
     name = declared.delivers_to if declared else exchange
     try:
-        asyncio.run(_consume(book.application(site).uri, name, key, count, as_json))
+        asyncio.run(_consume(book.application(site), name, key, count, as_json))
     except KeyboardInterrupt:
         return
-    except (AMQPError, ConnectionError, OSError) as error:
+    except (AMQPError, ConnectionError, OSError, AddressError) as error:
         typer.echo(f"cannot consume: {str(error) or type(error).__name__}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
 
 
-async def _consume(uri: str, exchange: str, key: str, count: int, as_json: bool) -> None:
-    connection = await aio_pika.connect(uri, timeout=10)
+async def _consume(
+    address: AmqpAddress, exchange: str, key: str, count: int, as_json: bool
+) -> None:
+    connection = await aio_pika.connect(address.uri, ssl_context=address.ssl_context, timeout=10)
     async with connection:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=100)

@@ -11,6 +11,7 @@ import aio_pika
 import typer
 from aio_pika.exceptions import AMQPError, DeliveryError
 
+from federation.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -43,15 +44,15 @@ def publish(
     book = address_book_or_exit(mesh, state)
     content = sys.stdin.buffer.read() if body == "-" else body.encode()
     try:
-        asyncio.run(_publish(book.application(site).uri, exchange, key, content, count))
-    except (AMQPError, DeliveryError, ConnectionError, OSError) as error:
+        asyncio.run(_publish(book.application(site), exchange, key, content, count))
+    except (AMQPError, DeliveryError, ConnectionError, OSError, AddressError) as error:
         typer.echo(f"not published: {str(error) or type(error).__name__}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(f"{count} confirmed by the broker of {site}")
 
 
-async def _publish(uri: str, exchange: str, key: str, body: bytes, count: int) -> None:
-    connection = await aio_pika.connect(uri, timeout=10)
+async def _publish(address: AmqpAddress, exchange: str, key: str, body: bytes, count: int) -> None:
+    connection = await aio_pika.connect(address.uri, ssl_context=address.ssl_context, timeout=10)
     async with connection:
         channel = await connection.channel(publisher_confirms=True)
         target = await channel.get_exchange(exchange, ensure=True)

@@ -5,7 +5,6 @@ of its links, to the broker where the link's ends meet?
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 from federation.addresses import AddressBook, AddressError, AmqpAddress
 from federation.mesh import Link
@@ -37,7 +36,12 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
 async def _amqp(address: AmqpAddress, subject: str, found: Findings) -> bool:
     where = f"{address.host}:{address.port}"
     try:
-        connection = await connect(address.uri, name="isthmus doctor", timeout=WITHIN_S)
+        connection = await connect(
+            address.uri,
+            name="isthmus doctor",
+            ssl_context=address.ssl_context,
+            timeout=WITHIN_S,
+        )
     except AuthenticationFailed as error:
         found.fault(
             subject,
@@ -74,7 +78,7 @@ async def _stream(book: AddressBook, site: str, found: Findings) -> None:
                 address.vhost,
                 address.user,
                 address.password,
-                ssl.create_default_context() if address.tls else None,
+                address.ssl_context,
             ),
             names.log,
             mark_name=names.deliverer_mark,
@@ -106,7 +110,12 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
         return
     names = Names(book.mesh.name)
     try:
-        connection = await connect(address.uri, name="isthmus doctor", timeout=WITHIN_S)
+        connection = await connect(
+            address.uri,
+            name="isthmus doctor",
+            ssl_context=address.ssl_context,
+            timeout=WITHIN_S,
+        )
         try:
             channel = await connection.channel()
             for exchange in (names.link_data(link), names.link_acks(link)):

@@ -247,12 +247,15 @@ class LiveMesh:
         for site in sites or self.mesh.sites:
             declared = self.mesh.exchanges[exchange]
             sink = TrafficSink(self.uri(site), self.cluster(site), declared.delivers_to)
+            sink.ssl_context = self.book.application(site).ssl_context
             await (sink.start() if at_once else sink.declare())
             self.sinks[site] = sink
 
     def source(self, site: str, exchange: str = "orders") -> TrafficSource:
         if site not in self.sources:
-            self.sources[site] = TrafficSource(self.uri(site), self.cluster(site), exchange)
+            source = TrafficSource(self.uri(site), self.cluster(site), exchange)
+            source.ssl_context = self.book.application(site).ssl_context
+            self.sources[site] = source
         return self.sources[site]
 
     def cluster(self, site: str) -> str:

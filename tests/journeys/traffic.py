@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
@@ -69,6 +70,7 @@ class TrafficSource:
         self.indeterminate: dict[int, bytes] = {}
         """Sent, and never answered: may arrive or not."""
         self._uri = uri
+        self.ssl_context: ssl.SSLContext | None = None
         self._exchange = exchange
         self._key = key
         self._next = 0
@@ -114,7 +116,7 @@ class TrafficSource:
                 raise ConnectionError(f"publishing at {self.origin} was cut short")
 
     async def _connect(self) -> Connection:
-        return await connect(self._uri, name=f"source {self.origin}")
+        return await connect(self._uri, name=f"source {self.origin}", ssl_context=self.ssl_context)
 
     async def _reconnect(self) -> Connection:
         failed: list[Exception] = []
@@ -165,13 +167,16 @@ class TrafficSink:
         self.keep_raw = False
         self.queue = queue or f"sink.{exchange}"
         self._uri = uri
+        self.ssl_context: ssl.SSLContext | None = None
         self._exchange = exchange
         self._key = key
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def declare(self, **arguments: object) -> None:
-        connection = await connect(self._uri, name=f"sink {self.site}")
+        connection = await connect(
+            self._uri, name=f"sink {self.site}", ssl_context=self.ssl_context
+        )
         channel = await connection.channel()
         await channel.declare_queue(self.queue, durable=True, arguments=dict(arguments))
         await channel.bind_queue(self.queue, self._exchange, self._key)
@@ -213,7 +218,9 @@ class TrafficSink:
 
         async def consuming() -> Connection | None:
             try:
-                self._connection = await connect(self._uri, name=f"sink {self.site}")
+                self._connection = await connect(
+                    self._uri, name=f"sink {self.site}", ssl_context=self.ssl_context
+                )
                 taker = _Taker(self)
                 taker.consumer = Consumer(await self._connection.channel(), self.queue, taker.take)
                 await taker.consumer.start(prefetch=2000)
