@@ -18,6 +18,7 @@ from federation.addresses import AddressBook, AddressError
 from federation.mesh import Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book
+from isthmus.revisions_told import revisions_told
 from isthmus.supervisor_record import SupervisorRecord, read_record
 
 ASK_WITHIN_S = 3.0
@@ -80,6 +81,7 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
         {
             "mesh": mesh.name,
             "revision": mesh.revision,
+            "notes": revisions_told(mesh.revision, sites),
             "sites": sites,
             "links": _links(mesh, by_site),
         }

@@ -110,7 +110,7 @@ def _troubles(told: dict[str, Any]) -> list[str]:
         for link in told["links"]
         if link.get("reason") and link["state"] != "running"
     ]
-    return said
+    return [*said, *told.get("notes", ())]
 
 
 def _words(name: str) -> str:
