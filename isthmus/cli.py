@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from isthmus.commands.apply import apply
@@ -9,6 +11,8 @@ from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
 from isthmus.commands.down import down
+from isthmus.commands.drain import drain
+from isthmus.commands.pause import pause, resume
 from isthmus.commands.plan import plan
 from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
@@ -26,21 +30,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (
-    validate,
-    plan,
-    apply,
-    up,
-    down,
-    status,
-    uri,
-    publish,
-    consume,
-    relay,
-    recover,
-    doctor,
-    demo,
-):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(validate, plan, apply, up, down, status, uri, publish, consume),
+    *(pause, resume, drain, relay, recover, doctor, demo),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")

@@ -79,6 +79,10 @@ class DeliveryContext:
     window_ms: int
     position: Place | None = None
     """What was stored last."""
+    held: str = ""
+    """Why nothing is delivered at present; empty while it is."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `held` becomes empty."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured it."""
 
@@ -98,6 +102,14 @@ class DeliveryContext:
             exchange = self.mesh.exchanges.get(series.exchange)
             return exchange is None or exchange.reaches(self.settings.site)
         return not series.destinations or own in series.destinations
+
+    def hold(self, why: str) -> None:
+        """Deliver nothing from now on; with an empty reason, go on."""
+        self.held = why
+        if why:
+            self.released.clear()
+        else:
+            self.released.set()
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """What the reader has next; None when the node is stopping."""

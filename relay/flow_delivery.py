@@ -105,6 +105,12 @@ class FlowDelivery:
             return False
         announced = False
         while pending := chunk.pending():
+            if (
+                self._context.held
+            ):  # before anything is announced: what was not sent is not in doubt
+                if not await self._released():
+                    break
+                continue
             chunk.expire(pending, self._context.now_ms())
             ready = self._judge(chunk, chunk.pending())
             if ready is None:
@@ -240,6 +246,8 @@ class FlowDelivery:
                 due = chunk.refused_at[todo[0]] + delay_s
                 if not await self._context.sleep(max(0.0, due - _now())):
                     return False
+                if self._context.held and not await self._released():
+                    return False
                 todo = todo[:1]
             elif attempts:
                 todo = list(takewhile(lambda n: n not in attempts, todo))
@@ -247,6 +255,14 @@ class FlowDelivery:
                 return False
         self._stand("")
         return True
+
+    async def _released(self) -> bool:
+        """Wait while an operator holds the site; False when the node stops before that."""
+        self._stand(self._context.held)
+        try:
+            return await self._context.unless_stopping(self._context.released)
+        finally:
+            self._stand("")
 
     async def _attempt(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
         """Publish these once and note what came of it; False when the node stops before that."""

@@ -8,7 +8,7 @@ touched by a change does not notice it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -62,8 +62,16 @@ class LinkEnds(Generic[End]):
         """All that are wanted, in order."""
         return [life.link for life in self._lives.values()]
 
-    def want(self, wanted: Mapping[Link, Hashable]) -> None:
-        """From now on these: each link with what its end is made of."""
+    @property
+    def is_busy(self) -> bool:
+        """An end is wanted, or has not ended yet."""
+        return bool(self._lives) or any(self._leaving.values())
+
+    def want(self, wanted: Mapping[Link, Hashable], resting: Collection[Link] = ()) -> None:
+        """From now on these: each link with what its end is made of. Those that are `resting` do
+        not run, and are not forgotten.
+        """
+        spared = {link.name for link in resting}
         by_name = {link.name: link for link in wanted}
         lives: dict[str, _Life[End]] = {}
         for name, former in self._lives.items():
@@ -72,7 +80,7 @@ class LinkEnds(Generic[End]):
                 former.link = link
                 lives[name] = former
                 continue
-            former.is_over = link is None
+            former.is_over = link is None and name not in spared
             self._end(former)
         for link, made_of in wanted.items():
             if link.name not in lives:

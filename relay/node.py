@@ -29,8 +29,10 @@ from relay.deliverer import Deliverer
 from relay.delivery_context import POSITION, DeliveryContext, DeliveryCounters
 from relay.egress_gauge import watch_egress
 from relay.gap import gap_reason, gap_row
+from relay.hold_watch import HoldWatch
 from relay.housekeeping import Housekeeping
 from relay.incarnation import VoidTable
+from relay.leave import Leave, Leaving
 from relay.ledger_export import LedgerExport
 from relay.ledger_rows import Stage
 from relay.log_reader import LogGap
@@ -99,6 +101,10 @@ class SiteNode:
         self.egress_messages = -1
         """Messages waiting in the egress queues; -1 while nobody has looked."""
         self._names = Names(mesh.name)
+        self.holds = HoldWatch(folder)
+        """What an operator holds back here."""
+        self.leave = Leave()
+        """How far the site is with leaving the mesh."""
         self._revisions = KeptRevisions(folder / "ledger" / "revisions")
         self._stopping = asyncio.Event()
         self._is_to_end = False
@@ -151,16 +157,18 @@ class SiteNode:
             context.mesh = parts.delivered_mesh()
             context.barrier.set_window(parts.window_ms)
             context.window_ms = context.barrier.memory_ms
+            context.hold(parts.held)
         if self.housekeeping is not None:
             self.housekeeping.window_ms = parts.window_ms
         if self.links is not None:
-            self.links.change(self.mesh, self.book)
+            self.links.change(self.mesh, self.book, parts.holds, receives=not self.leave.is_closed)
 
     async def run(self) -> None:
         """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._revisions.keep(self.mesh, now_ms())
         try:
+            self.holds.look()
             while not self._is_to_end:
                 self._stopping.clear()
                 self.stage = "starting"
@@ -172,6 +180,7 @@ class SiteNode:
 
     async def _run_once(self) -> None:
         """All stages, until they are to end for good or to begin again at another broker."""
+        self.leave = Leave()
         store = RocksdbStore(self.folder / "state", TABLES, point_tables=POINT_TABLES)
         try:
             await self._run_with(NodeState(store))
@@ -243,7 +252,8 @@ class SiteNode:
     def _parts(self) -> NodeParts:
         """Makes the stages of the mesh as it is now."""
         retired = self._revisions.retired(self.mesh)
-        return NodeParts(self.site, self.book, retired, self.counters, self._random)
+        holds = self.holds.present
+        return NodeParts(self.site, self.book, retired, holds, self.counters, self._random)
 
     async def _run_stages(
         self,
@@ -276,6 +286,7 @@ class SiteNode:
             voids,
             lambda data, reason: self._bad_records.put_nowait((-1, data, reason)),
             neighbours,
+            parts.holds,
         )
         housekeeping = self.housekeeping = Housekeeping(
             state=state,
@@ -302,6 +313,10 @@ class SiteNode:
                         self._quarantine_records(context), name=f"{self.site}: quarantine"
                     ),
                     asyncio.create_task(self._watch_egress(), name=f"{self.site}: egress"),
+                    asyncio.create_task(
+                        self.holds.run(self._change_stages), name=f"{self.site}: holds"
+                    ),
+                    asyncio.create_task(self._watch_leave(), name=f"{self.site}: leave"),
                 ]
                 self.stage = "running"
                 await self._until(self._stopping.wait(), *tasks)
@@ -443,6 +458,28 @@ class SiteNode:
             self._random.random,
         )
 
+    async def _watch_leave(self) -> None:
+        """While the site drains: whether it may stop receiving, and what is still in the way."""
+        while True:
+            before = self.leave.is_closed
+            self.leave = self.leave.after(self._leaving())
+            if self.leave.is_closed != before:
+                self._change_stages()
+            await asyncio.sleep(LEAVE_LOOK_S)
+
+    def _leaving(self) -> Leaving | None:
+        """What is still here, if the site is to leave."""
+        writer, links, context = self.writer, self.links, self._context
+        if not self.holds.present.draining or writer is None or links is None or context is None:
+            return None
+        return Leaving(
+            egress=self.egress_messages,
+            in_hand=self.packer.metrics.in_hand_messages if self.packer is not None else 0,
+            undelivered=writer.lag(context.settlement.position(writer.safe_position)).messages,
+            unsent={link["to"]: link["lag_messages"] for link in links.reports()},
+            appending=links.is_receiving,
+        )
+
     async def _quarantine_records(self, context: DeliveryContext) -> None:
         """Records of the log that are no batches go to the quarantine queue."""
         while True:
@@ -458,6 +495,7 @@ class SiteNode:
                 await asyncio.sleep(1.0)
 
 
+LEAVE_LOOK_S = 1.0
 STAGES_WITHIN_S = 6.0
 """What is in flight is answered within this time of a stop, or stays in doubt."""
 LINKS_WITHIN_S = 1.0

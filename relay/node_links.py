@@ -18,6 +18,7 @@ from relay.batch import BatchHeader, Place
 from relay.batch_rows import linked_row
 from relay.forwarding import forwarding_for
 from relay.gap import gap_row
+from relay.holds import Holds
 from relay.incarnation import VoidTable
 from relay.ledger_rows import Stage
 from relay.link_ends import LinkEnds
@@ -39,6 +40,8 @@ SILENT_IS_DOWN_S = 11.0
 """Two of the neighbour's signs of life have not come: said before the link gives its session up,
 which a slow line must not suffer for.
 """
+
+NOTHING_HELD = Holds()
 
 
 class SystemClock:
@@ -78,6 +81,7 @@ class NodeLinks:
         voids: VoidTable,
         quarantine: Callable[[bytes, str], None],
         neighbours: NeighbourLogs,
+        holds: Holds = NOTHING_HELD,
         make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
     ) -> None:
         self._mesh = mesh
@@ -96,18 +100,23 @@ class NodeLinks:
         self._random = random.Random()
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
-        self.change(mesh, book)
+        self._resting: list[Link] = []
+        self.change(mesh, book, holds)
 
-    def change(self, mesh: Mesh, book: AddressBook) -> None:
-        """Run the links of this mesh from now on, at these addresses.
+    def change(self, mesh: Mesh, book: AddressBook, holds: Holds, *, receives: bool = True) -> None:
+        """Run the links of this mesh from now on, at these addresses, but for those that are held;
+        none into this site unless it `receives`.
 
         A link that stays as it is does not notice; one that only carries something else now goes
         on over its connection; any other change of a link is its end and a new beginning.
         """
         self._mesh, self._book = mesh, book
-        into, out = mesh.links_to(self._site), mesh.links_from(self._site)
+        into = mesh.links_to(self._site) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
-        self._senders.want({link: self._made_of(link, link.receiver) for link in out})
+        every = mesh.links_from(self._site)
+        self._resting = [link for link in every if link.name in holds.links]
+        out = [link for link in every if link.name not in holds.links]
+        self._senders.want({link: self._made_of(link, link.receiver) for link in out}, every)
         for link, task in self._senders:
             task.change(forwarding_for(mesh, link))
 
@@ -135,6 +144,11 @@ class NodeLinks:
         ]
         return any(link.meeting == self._site and task.blocked for link, task in ends)
 
+    @property
+    def is_receiving(self) -> bool:
+        """A link into this site runs, or has not ended yet."""
+        return self._receivers.is_busy
+
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []
@@ -160,7 +174,20 @@ class NodeLinks:
                     },
                 }
             )
-        return told
+        return [*told, *map(self._resting_report, self._resting)]
+
+    def _resting_report(self, link: Link) -> dict[str, Any]:
+        kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).load()
+        messages, nbytes = self._writer.lag(kept.place if kept else None)
+        return {
+            "from": link.sender,
+            "to": link.receiver,
+            "state": "paused",
+            "reason": f"`isthmus resume FILE --link {link.name}` lets it go on",
+            "lag_messages": messages,
+            "lag_bytes": nbytes,
+            "lag_seconds": None,
+        }
 
     async def _note_times(self) -> None:
         """When the log had how much: what the links' lag in seconds is told from."""

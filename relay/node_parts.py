@@ -21,6 +21,7 @@ from relay.delivery_context import (
     DeliveryCounters,
     DeliverySettings,
 )
+from relay.holds import Holds
 from relay.incarnation import VoidTable
 from relay.local_exchange import LocalExchange
 from relay.log_writer import LogWriter
@@ -36,6 +37,7 @@ from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.settlement import Settlement
 from relay.stream_connection import StreamAddress as LogAddress
 
+PAUSED = "the site is paused: `isthmus resume` lets it go on"
 SETTLE_S = 1.0
 """How long the deliverer's lock is held before it is used."""
 
@@ -59,6 +61,7 @@ class NodeParts:
     site: str
     book: AddressBook
     retired: Sequence[Mesh]
+    holds: Holds
     counters: DeliveryCounters
     random: random.Random
 
@@ -89,6 +92,7 @@ class NodeParts:
             revision=self.mesh.revision,
             relay_user=self.book.node(self.site).user,
             exchanges=tuple(packed.values()),
+            paused=self.holds.paused,
         )
 
     def delivered_mesh(self) -> Mesh:
@@ -98,6 +102,11 @@ class NodeParts:
             for exchange in mesh.exchanges.values():
                 exchanges.setdefault(exchange.name, exchange)
         return replace(self.mesh, exchanges=exchanges)
+
+    @property
+    def held(self) -> str:
+        """Why nothing is delivered; empty while it is."""
+        return PAUSED if self.holds.paused else ""
 
     def packer(
         self,
@@ -174,6 +183,7 @@ class NodeParts:
             window_ms=barrier.memory_ms,
             position=position,
         )
+        context.hold(self.held)
         return context, connection
 
     async def open_log(self) -> RabbitLog:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from relay.log_writer import LogState
+from relay.node_parts import PAUSED
 from relay.packer_metrics import PackerState
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "state": state,
         "reason": reason,
         "revision": node.mesh.revision,
-        "file_problem": node.file_problem,
+        "file_problem": node.file_problem or node.holds.problem,
         "egress_messages": node.egress_messages,
         **asdict(node.counters),
     }
@@ -72,6 +73,17 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
         return "starting", node.reason
     if node.deliverer is not None and node.deliverer.away:
         return "down", node.deliverer.away
+    return _held(node)
+
+
+def _held(node: SiteNode) -> tuple[str, str]:
+    """What an operator said, of a node that runs."""
+    if node.holds.present.draining:
+        if node.leave.is_drained:
+            return "drained", "it may be taken out of the mesh file"
+        return "draining", "; ".join(node.leave.waiting)
+    if node.holds.present.paused:
+        return "paused", PAUSED
     return "running", ""
 
 

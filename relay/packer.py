@@ -125,7 +125,8 @@ class Packer:
             self._egress.closed.add_done_callback(self._on_egress_closed)
             tasks.append(self._loop.create_task(self._tick()))
             await self._unless_ended(self._begin())
-            for exchange in self._settings.exchanges:
+            # Paused, no queue ever answers: so what may come back is remembered for as long.
+            for exchange in () if self._settings.paused else self._settings.exchanges:
                 tasks.append(self._loop.create_task(self._consume(exchange)))
             self._parts.neighbours.on_news = self._on_neighbours_news
             self._status.state, self._status.reason = PackerState.RUNNING, ""

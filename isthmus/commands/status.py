@@ -16,7 +16,10 @@ from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFo
 from isthmus.status_report import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
-_COLOURS = {"running": "green", "starting": "yellow", "blocked": "yellow", "unknown": "yellow"}
+_COLOURS = {
+    "running": "green",
+    **dict.fromkeys(("starting", "blocked", "unknown", "paused", "draining", "drained"), "yellow"),
+}
 _SELDOM = (
     "duplicates",
     "identity_conflicts",

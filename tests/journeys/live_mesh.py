@@ -56,7 +56,7 @@ class LiveMesh:
     # -- set-up ------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Write the file, make users, apply."""
+        """Write the file, make users, apply; again after sites were added."""
         self.write()
         self.state.mkdir(parents=True, exist_ok=True)
         mesh = self.mesh
@@ -71,10 +71,12 @@ class LiveMesh:
                     vhost=vhost.name,
                 )
                 for site, vhost in self.vhosts.items()
+                if site in mesh.sites
             },
         )
         names = Names(mesh.name)
-        for site, vhost in self.vhosts.items():
+        for site in mesh.sites:
+            vhost = self.vhosts[site]
             await vhost.add_user(
                 BrokerUser(names.admin_user(site), credentials.of(site).admin, ("administrator",))
             )

@@ -44,7 +44,8 @@ class Load:
     size: int = 200
     streams: list[Stream] = field(default_factory=list)
     sinks: dict[tuple[str, str], TrafficSink] = field(default_factory=dict)
-    _publishing: list[asyncio.Task[None]] = field(default_factory=list)
+    _publishing: list[tuple[Stream, asyncio.Task[None]]] = field(default_factory=list)
+    _left: list[int] = field(default_factory=list)
     _over: bool = False
 
     async def declare(self) -> None:
@@ -53,6 +54,8 @@ class Load:
         mesh = self.mesh
         for site in mesh.mesh.sites:
             for name, exchange in mesh.mesh.exchanges.items():
+                if (site, name) in self.sinks:
+                    continue
                 sink = TrafficSink(mesh.uri(site), mesh.cluster(site), exchange.delivers_to)
                 sink.queue = f"sink.{name}"
                 await sink.declare()
@@ -60,14 +63,35 @@ class Load:
 
     def begin(self, sites: Iterable[str] = ()) -> None:
         """Publish at these sites (default: all), until `end`."""
+        self._add_streams(sites or self.mesh.mesh.sites)
+        self.go_on()
+
+    def _add_streams(self, sites: Iterable[str], exchanges: Iterable[str] = ()) -> None:
         mesh = self.mesh
-        for site in sites or mesh.mesh.sites:
-            for name in mesh.mesh.exchanges:
+        for site in sites:
+            for name in exchanges or mesh.mesh.exchanges:
                 for suffix in ("", ANONYMOUS):
                     origin = mesh.cluster(site) + suffix
                     source = TrafficSource(mesh.uri(site), origin, name)
                     self.streams.append(Stream(name, source, not suffix))
-        self.go_on()
+
+    async def take_part(self, *sites: str, exchange: str = "") -> None:
+        """The mesh has these sites too, or this exchange: listen, and publish there or to it."""
+        before = set(self.sinks)
+        await self.declare()
+        for key in set(self.sinks) - before:
+            self.sinks[key].resume()
+        former = len(self.streams)
+        self._add_streams(sites or self.mesh.mesh.sites, [exchange] if exchange else ())
+        self._publish_more(self.streams[former:])
+
+    async def leave(self, site: str) -> None:
+        """End the publishers at a site; all that they sent is answered."""
+        leaving = [s for s in self.streams if home(s.source.origin) == self.mesh.cluster(site)]
+        self._left += [id(stream) for stream in leaving]
+        await asyncio.gather(
+            *(task for stream, task in self._publishing if id(stream) in self._left)
+        )
 
     async def start(self, sites: Iterable[str] = ()) -> None:
         """Declare, consume and begin, for a mesh whose brokers live through it."""
@@ -78,13 +102,16 @@ class Load:
     def go_on(self) -> None:
         """Publish again after an `end`."""
         self._over = False
-        self._publishing = [
-            asyncio.create_task(self._publish(stream), name=f"load {stream.source.origin}")
-            for stream in self.streams
-        ]
+        self._publishing = []
+        self._publish_more(self.streams)
+
+    def _publish_more(self, streams: Sequence[Stream]) -> None:
+        for stream in streams:
+            name = f"load {stream.source.origin}"
+            self._publishing.append((stream, asyncio.create_task(self._publish(stream), name=name)))
 
     async def _publish(self, stream: Stream) -> None:
-        while not self._over:
+        while not self._over and id(stream) not in self._left:
             await stream.source.publish(
                 max(1, int(self.per_second / 4)),
                 size=self.size,
@@ -109,7 +136,7 @@ class Load:
     async def end(self) -> None:
         """Stop publishing; everything sent so far is answered."""
         self._over = True
-        await asyncio.gather(*self._publishing)
+        await asyncio.gather(*(task for _, task in self._publishing))
 
     def consume(self) -> None:
         """Begin to take what has arrived, and what still will."""
@@ -189,8 +216,9 @@ class Load:
 
     async def close(self) -> None:
         self._over = True
-        for task in self._publishing:
+        tasks = [task for _, task in self._publishing]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._publishing, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for sink in self.sinks.values():
             await sink.close()

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
+from federation.management import ManagementApi
+from federation.names import Names
+from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory
 from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.load import Load
+from tests.journeys.supervised_mesh import isthmus
+from tests.journeys.traffic import TrafficSource
+from tests.waiting import until
 
 SITES = ("paris", "tokyo", "lima")
 
@@ -18,32 +26,175 @@ def pids(told: dict[str, Any]) -> dict[str, int]:
     return {name: site["node_pid"] for name, site in told["sites"].items()}
 
 
-async def change(mesh: LiveMesh, **document: Any) -> None:
-    """The file says so from now on: applied, and taken up by every node; links run again."""
+async def change(mesh: LiveMesh, **document: Any) -> str:
+    """The file says so from now on: applied, and taken up by every node; all links run again. What
+    `apply` said.
+    """
     mesh.document |= document
     mesh.write()
-    await mesh.apply()
+    code, said = await isthmus(mesh, "apply")
+    assert code == 0, said
     revision = mesh.mesh.revision
     await mesh.until_told(
         lambda told: all(site.get("revision") == revision for site in told["sites"].values()),
         f"all nodes have revision {revision}",
     )
     await mesh.running()
+    return said
 
 
-async def test_links_come_and_go_under_load(loaded_mesh: LoadedMeshFactory) -> None:
-    mesh, load = await loaded_mesh(
-        *SITES, topology="custom", links=[pair("paris", "tokyo"), pair("tokyo", "lima")]
+async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFactory) -> None:
+    mesh, load = await loaded_mesh(*SITES, topology={"ring": {"both": True}})
+    before = pids(await mesh.status())
+    incarnations = {n: s["incarnations"] for n, s in (await mesh.status())["sites"].items()}
+    await load.more(300)
+
+    said = await change(
+        mesh,
+        topology="custom",
+        links=[pair("tokyo", "lima"), pair("lima", "paris")],
     )
+    assert "- link paris-tokyo" in said
+    assert "- link tokyo-paris" in said
+    await load.more(300)
+    said = await change(mesh, links=[*mesh.document["links"], pair("paris", "tokyo")])
+    assert "+ link paris-tokyo" in said
+    await load.more(300)
+    said = await change(mesh, topology="complete", links=[])
+    assert "~ forwarding rule ring -> complete" in said
+    await load.more(300)
+
+    # None of this was the packers' business, nor is how long things are kept.
+    assert "~ outage_window 3d -> 1d" in await change(mesh, outage_window="24h")
+    assert await max_age(mesh, "tokyo") == f"{round(mesh.mesh.retention_s)}s"
+    said = await change(mesh, exchanges=[{"name": "orders", "keys": ["order.*"]}])
+    assert "~ exchange orders: keys # -> order.*" in said
+    told = (await mesh.status())["sites"]
+    assert {name: site["incarnations"] for name, site in told.items()} == incarnations
+    unmatched = TrafficSource(mesh.uri("paris"), "elsewhere", key=b"other")
+    await unmatched.publish(10)
+    await load.more(300)
+
+    said = await change(mesh, exchanges=[*mesh.document["exchanges"], {"name": "stock"}])
+    assert "+ exchange stock" in said
+    await load.take_part(exchange="stock")
+    await load.more(300)
+
+    await breaks_off_and_is_mended(mesh, load)
+
+    await load.end()
+    await load.arrived()
+    at_home = load.sinks["paris", "orders"].seen["elsewhere"]
+    assert len(at_home) == 10
+    for sink in load.sinks.values():
+        sink.arrived = [one for one in sink.arrived if one.origin != "elsewhere"]
+        assert sink.site == "paris" or not sink.seen["elsewhere"]
+    load.check()
+    assert pids(await mesh.status()) == before
+
+
+async def breaks_off_and_is_mended(mesh: LiveMesh, load: Load) -> None:
+    """A broken file is said with its place, and changes nothing."""
+    revision, good = mesh.mesh.revision, mesh.file.read_text()
+    mesh.file.write_text(good + "sitse: {}\n")
+    mesh.kill("tokyo", signal.SIGHUP)
+    line = len(good.splitlines()) + 1
+
+    async def said() -> bool:
+        mesh.file.write_text(good)  # for `status` to read
+        told = await mesh.status()
+        mesh.file.write_text(good + "sitse: {}\n")
+        sites = told["sites"].values()
+        return all(
+            f"mesh.yaml:{line}:1: " in site["file_problem"] and site["revision"] == revision
+            for site in sites
+        )
+
+    await until(said, lambda: f"said everywhere\n{mesh.logs()}", 30, every_s=3.0)
+    await load.more(100)
+    mesh.file.write_text(good)
+    await mesh.until_told(
+        lambda told: not any(site["file_problem"] for site in told["sites"].values()), "mended"
+    )
+
+
+async def max_age(mesh: LiveMesh, site: str) -> str:
+    """What the broker's policy says of the site's log."""
+    address = mesh.book.management(site)
+    assert address is not None
+    async with ManagementApi(address) as api:
+        (queue,) = [
+            one
+            for one in await api.get("policies", api.vhost)
+            if one["name"] == Names(mesh.mesh.name).log_policy
+        ]
+    return str(queue["definition"]["max-age"])
+
+
+async def test_a_site_joins_is_held_drained_and_removed_under_load(
+    loaded_mesh: LoadedMeshFactory,
+) -> None:
+    without: dict[str, Any] = {site: {} for site in SITES}
+    mesh, load = await loaded_mesh(*SITES, "oslo", topology="ring", both=True, sites=dict(without))
     before = pids(await mesh.status())
     await load.more(300)
-    await change(mesh, links=[pair("paris", "tokyo"), pair("tokyo", "lima"), pair("lima", "paris")])
+
+    # From the start: it gets what was published before it was there.
+    mesh.document["sites"] = {**without, "oslo": {}}
+    await mesh.prepare()
+    await load.take_part("oslo")
+    mesh.start(["oslo"])
+    await mesh.running()
     await load.more(300)
-    await change(mesh, links=[pair("tokyo", "lima"), pair("lima", "paris")])
+
+    for held in (["--site", "oslo"], ["--link", "tokyo-lima"]):
+        code, said = await isthmus(mesh, "pause", *held)
+        assert code == 0, said
+    sink = load.sinks["oslo", "orders"]
+    told = await mesh.until_told(lambda told: told if is_held(told) else None, "held")
+    assert told["sites"]["oslo"]["state"] == "paused"
+    delivered = told["sites"]["oslo"]["delivered"]
+    packed = told["sites"]["oslo"]["packed"]
     await load.more(300)
-    await change(mesh, topology="complete", links=[])
+    told = (await mesh.status())["sites"]["oslo"]
+    assert (told["delivered"], told["packed"]) == (delivered, packed)
+    mesh.kill("oslo")  # held over a restart, too
+    mesh.start(["oslo"])
+    await mesh.until_told(lambda told: told["sites"]["oslo"]["state"] == "paused", "held again")
+    for held in (["--site", "oslo"], ["--link", "tokyo-lima"]):
+        code, said = await isthmus(mesh, "resume", *held)
+        assert code == 0, said
+    await mesh.running()
+
+    await load.leave("oslo")
+    code, said = await isthmus(mesh, "drain", "oslo")
+    assert code == 0, said
+    assert "oslo is drained" in said
+    there = [one for one in sink.arrived if one.origin.split("/")[0] != "oslo"]
+    del load.sinks["oslo", "orders"]
+    gone = mesh.processes.pop("oslo")
+    await change(mesh, sites=without)
+    assert gone.wait(15) == 3
     await load.more(300)
+
     await load.end()
     await load.arrived()
     load.check()
+    await sink.close()
+    known = {stream.source.origin: stream.source.confirmed for stream in load.streams}
+    arrived = {(one.origin, one.number) for one in there}
+    check_site(
+        "oslo",
+        there,
+        {
+            origin: {n: body for n, body in bodies.items() if (origin, n) in arrived}
+            for origin, bodies in known.items()
+        },
+        most_flags=0,
+    )
     assert pids(await mesh.status()) == before
+
+
+def is_held(told: dict[str, Any]) -> bool:
+    links = {f"{link['from']}-{link['to']}": link["state"] for link in told["links"]}
+    return told["sites"]["oslo"]["state"] == links["tokyo-lima"] == "paused"
