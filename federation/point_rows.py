@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from federation.mesh import Exchange
 from federation.pair_rows import Track, Wanted, class_pairs, classes_for
 from federation.routes import Routes
-from federation.single_points import SinglePointFinder
-from federation.site_classes import class_of, shape_only
+from federation.single_points import SinglePointFinder, SinglePoints
+from federation.site_classes import class_of, line, shape_only
 from federation.site_groups import SiteGroups
 
 Classes = Sequence[tuple[str, ...]]
@@ -45,11 +45,41 @@ def point_rows(
     track: Track = iter,
 ) -> list[PointRow]:
     """All sites and lines that separate a wanted pair, those that separate most pairs first."""
+    met, classes = _met(routes, exchanges, groups, wanted, track)
+    return sorted(_rows(met, classes, groups), key=lambda row: (-row.pairs, row.groups))
+
+
+def all_points(
+    routes: Routes, exchanges: Sequence[Exchange], groups: SiteGroups, wanted: Wanted
+) -> SinglePoints:
+    """The same sites and lines, each by itself."""
+    met, classes = _met(routes, exchanges, groups, wanted, iter)
+    sites = [site for element in met if len(element) == 1 for site in classes[element[0]]]
+    lines = {
+        line((one, other))
+        for element in met
+        if len(element) == 2
+        for one in classes[element[0]]
+        for other in classes[element[1]]
+        if one != other
+    }
+    return SinglePoints(tuple(sites), tuple(sorted(lines)))
+
+
+def _met(
+    routes: Routes,
+    exchanges: Sequence[Exchange],
+    groups: SiteGroups,
+    wanted: Wanted,
+    track: Track,
+) -> tuple[dict[Element, dict[GroupPair, int]], Classes]:
+    """The classes of what stands between wanted pairs, with the pairs: what is found for one pair
+    of two classes holds for all pairs of theirs, each time with another member of the same class
+    between, so that together every member is met equally often.
+    """
     finder = SinglePointFinder(routes)
     classes = classes_for(routes, exchanges, groups, shape_only)
     number = class_of(classes)
-    # What is found for one pair of two classes holds for all pairs of theirs, each time with
-    # another member of the same class between: together every member is met equally often.
     met: dict[Element, dict[GroupPair, int]] = {}
     for origins in track(classes):
         origin = origins[0]
@@ -63,7 +93,7 @@ def point_rows(
             for element in elements:
                 between = met.setdefault(element, {})
                 between[ends] = between.get(ends, 0) + pairs
-    return sorted(_rows(met, classes, groups), key=lambda row: (-row.pairs, row.groups))
+    return met, classes
 
 
 def _rows(

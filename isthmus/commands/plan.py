@@ -56,9 +56,11 @@ def plan(
     dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print a drawing.")] = False,
 ) -> None:
-    """Tell what a mesh file comes to: who dials whom and who gets what, how many ways there are
-    between sites, what may not fail, how much of the time they are joined, what disk the outage
-    window needs, and what `apply` would change. Touches no broker.
+    """Tell what a mesh file comes to, before it runs.
+
+    Who dials whom and who gets what, how many ways there are between sites, what may not fail, how
+    much of the time sites are joined, what disk the outage window needs, what `apply` would change.
+    Touches no broker.
 
     Sites that look alike share a line. Availability is worked out from `availability:` of links
     (0.99 unless told) and sites; exactly up to 20 links that may fail, above that by sampling.
@@ -78,14 +80,17 @@ def plan(
     mesh = mesh_or_exit(file)
     chosen = list(dict.fromkeys(site or ()))
     site_or_exit(file, mesh, *chosen)
+    if dot or svg:
+        if rate or chosen:
+            _refuse("a drawing shows the whole mesh: leave --site and --rate out")
+        typer.echo(_drawing(mesh, each=everything, svg=svg))
+        return
     # Here and not above: the graph library takes a quarter of a second that others need not wait.
     from isthmus.plan_changes import changes_of
     from isthmus.plan_report import plan_of
     from isthmus.plan_tables import tables
 
     load = _load(mesh, rate, size, compression) if rate else None
-    if (dot or svg) and (rate or chosen):
-        _refuse("a drawing shows the whole mesh: leave --site and --rate out")
     told = plan_of(mesh, sites=chosen, each=everything, load=load)
     told["apply"] = changes_of(mesh, state)
     if as_json:
@@ -95,6 +100,14 @@ def plan(
     if not console.is_terminal:
         console = Console(width=PAGE_COLUMNS)
     console.print(tables(told, everything=everything))
+
+
+def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:
+    from isthmus.plan_drawing import as_dot, as_svg
+    from isthmus.plan_picture import picture_of
+
+    picture = picture_of(mesh, each=each)
+    return as_svg(picture) if svg else as_dot(picture)
 
 
 def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Load:

@@ -1,0 +1,142 @@
+"""What a drawing of a mesh shows: its sites, those in crowds as one, and the lines between. Pure.
+
+Branches that hang on the same sites in the same way are one crowd where there are many of them, so
+that a hub with 500 branches is a drawing of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from federation.availability import show_part
+from federation.mesh import Link, Mesh
+from federation.pair_rows import wanted_by
+from federation.point_rows import all_points
+from federation.routes import Pair, by_routes, routes_of
+from federation.site_classes import line, shape_only, twin_classes
+from federation.site_groups import SiteGroups, site_groups
+
+CROWD = 6
+"""So many sites or fewer are drawn one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A site, or a crowd of them by the name of its first."""
+
+    name: str
+    label: str
+    sites: int
+    is_single_point: bool
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A line between two spots. `meeting` is the spot whose broker both ends of both ways connect
+    to; empty if that is another or differs by way.
+    """
+
+    sender: str
+    receiver: str
+    both_ways: bool
+    meeting: str
+    is_single_point: bool
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """In the order of the file."""
+
+    title: str
+    spots: tuple[Spot, ...]
+    strokes: tuple[Stroke, ...]
+
+
+def picture_of(mesh: Mesh, *, each: bool = False) -> Picture:
+    """What to draw; `each`: no crowds."""
+    groups = site_groups(mesh, each=each)
+    stands_for = _crowds(mesh, groups, each=each)
+    sites, lines = _single_points(mesh)
+    members: dict[str, list[str]] = {}
+    for site, spot in stands_for.items():
+        members.setdefault(spot, []).append(site)
+    return Picture(
+        f"mesh {mesh.name}, revision {mesh.revision}",
+        tuple(_spot(mesh, groups, spot, inside, sites) for spot, inside in members.items()),
+        tuple(_strokes(mesh, stands_for, lines)),
+    )
+
+
+def _crowds(mesh: Mesh, groups: SiteGroups, *, each: bool) -> dict[str, str]:
+    """By site: who stands for it in the drawing."""
+    if each:
+        return {site: site for site in mesh.sites}
+    routes = routes_of(mesh)
+    linked = set(routes.hops)
+    found: dict[str, str] = {}
+    for twins in twin_classes(routes, lambda site: groups.number[site], shape_only):
+        # Twins that are linked to each other are no crowd: the links between them matter.
+        together = len(twins) > CROWD and (twins[0], twins[1]) not in linked
+        found.update((site, twins[0] if together else site) for site in twins)
+    return {site: found[site] for site in mesh.sites}
+
+
+def _single_points(mesh: Mesh) -> tuple[set[str], set[Pair]]:
+    """Of every exchange together."""
+    sites, lines = set[str](), set[Pair]()
+    for kept_from, exchanges in by_routes(mesh).items():
+        routes = routes_of(mesh, kept_from)
+        wanted = wanted_by(exchanges, mesh.sites, every=not mesh.exchanges)
+        found = all_points(routes, exchanges, site_groups(mesh), wanted)
+        sites.update(found.sites)
+        lines.update(found.lines)
+    return sites, lines
+
+
+def _spot(mesh: Mesh, groups: SiteGroups, name: str, inside: list[str], single: set[str]) -> Spot:
+    part = min(mesh.sites[site].availability for site in inside)
+    about = f"works {show_part(part)}"
+    if len(inside) == 1:
+        return Spot(name, name, 1, name in single, f"{name}: {about}")
+    whole = groups.groups[groups.number[name]]
+    label = whole.label if len(whole.sites) == len(inside) else f"{name} … ({len(inside)})"
+    return Spot(
+        name, label, len(inside), any(site in single for site in inside), f"{label}: {about}"
+    )
+
+
+def _strokes(mesh: Mesh, stands_for: dict[str, str], single: set[Pair]) -> Iterator[Stroke]:
+    between: dict[Pair, list[Link]] = {}
+    for link in mesh.links:
+        ends = stands_for[link.sender], stands_for[link.receiver]
+        between.setdefault(ends, []).append(link)
+    done: set[Pair] = set()
+    for (sender, receiver), links in between.items():
+        if (sender, receiver) in done:
+            continue
+        back = between.get((receiver, sender), [])
+        done.add((receiver, sender))
+        meetings = {stands_for[link.meeting] for link in (*links, *back)}
+        yield Stroke(
+            sender,
+            receiver,
+            bool(back),
+            meetings.pop() if len(meetings) == 1 else "",
+            any(line((link.sender, link.receiver)) in single for link in links),
+            _about(links, back),
+        )
+
+
+def _about(links: list[Link], back: Iterable[Link]) -> str:
+    first = links[0]
+    arrow = "↔" if back else "→"
+    count = f" and {len(links) - 1} more" if len(links) > 1 else ""
+    part = min(link.availability for link in links)
+    meets = {link.meeting for link in (first, *(b for b in back if b.receiver == first.sender))}
+    where = first.meeting if len(meets) == 1 else "each way's receiver"
+    return (
+        f"{first.sender} {arrow} {first.receiver}{count}: meet at {where}, works {show_part(part)}"
+    )
