@@ -13,13 +13,23 @@ from pydantic import BeforeValidator
 
 from federation.exchange_keys import ExchangeKeys
 from federation.mesh_section import Section
-from federation.mesh_values import Duration, empty_for_nothing, key, listed, none_for_nothing
+from federation.mesh_values import (
+    PLAIN_NAME,
+    Duration,
+    empty_for_nothing,
+    key,
+    listed,
+    none_for_nothing,
+)
 from federation.site_keys import BranchesKeys, LogKeys, SiteKeys
 from federation.topology_keys import LinkKeys, ShortTopology, TopologyKeys, whole_topology
 
 DEFAULT_OUTAGE_WINDOW = "72h"
 
-_Sites = dict[str, Annotated[SiteKeys, BeforeValidator(empty_for_nothing)]]
+_Sites = dict[
+    str,
+    Annotated[SiteKeys, BeforeValidator(empty_for_nothing, json_schema_input_type=SiteKeys | None)],
+]
 _Includes = Annotated[
     list[str], BeforeValidator(listed, json_schema_input_type=str | list[str] | None)
 ]
@@ -40,7 +50,11 @@ class SiteListKeys(Section):
 class MeshKeys(Section):
     """The whole file. `sites`, `branches` and `include` together name the sites."""
 
-    mesh: str = key(..., "name of the mesh, part of every name on the brokers")
+    mesh: str = key(
+        ...,
+        "name of the mesh, part of every name on the brokers",
+        schema={"pattern": f"^{PLAIN_NAME}$"},
+    )
     outage_window: Duration = key(
         DEFAULT_OUTAGE_WINDOW,
         "the longest outage to recover from without help",
@@ -65,7 +79,11 @@ class MeshKeys(Section):
         list[ExchangeKeys],
         BeforeValidator(none_for_nothing, json_schema_input_type=list[ExchangeKeys] | None),
     ] = key([], "what the mesh spans")
-    sites: _Sites = key({}, "by name; nothing after the name: all defaults, a private broker")
+    sites: _Sites = key(
+        {},
+        "by name; nothing after the name: all defaults, a private broker",
+        schema={"propertyNames": {"pattern": f"^{PLAIN_NAME}$"}},
+    )
     branches: _Branches = key([], "sites that are alike, one such group or a list of them")
     include: _Includes = key([], "files of more sites, relative to this one")
     log: LogKeys = key({}, "the disk that a site's log may take, where the site says nothing")

@@ -13,6 +13,7 @@ from federation.exchange_rules import exchange_violations
 from federation.link_rules import link_violations
 from federation.log_rules import log_violations
 from federation.mesh_document import MeshKeys
+from federation.mesh_values import PLAIN_NAME
 from federation.reach_rules import reach_violations
 from federation.site_rules import site_violations
 from federation.topology_rules import topology_violations
@@ -22,7 +23,7 @@ from federation.wants_rules import wants_violations
 MAX_WINDOW_S = 366 * 86_400.0
 MIN_WINDOW_S = 1.0
 RESERVED_SITES = ("from", "to", "all")
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_PLAIN = re.compile(PLAIN_NAME)
 _PLAIN_SAID = "write 1 to 63 letters, digits, - and _, beginning with a letter or digit"
 
 

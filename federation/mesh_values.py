@@ -5,7 +5,7 @@ What a check raises carries what is wrong and how to mend it, for key_errors to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -40,18 +40,20 @@ def key(
     trades: str = "",
     unit: str = "",
     without: str = "",
+    schema: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Any:
     """A key of a section: pydantic's field with what the operator's page says of it.
 
     `trades` is what a bigger, smaller or other value costs and buys; `without` what leaving the key
-    out comes to, where no value says that. A default is written as in a file, and checked.
+    out comes to, where no value says that; `schema` is what the JSON Schema says besides. A default
+    is written as in a file, and checked.
     """
-    said = {"x-unit": unit, "x-trades": trades, "x-without": without}
+    said = {"x-unit": unit, "x-trades": trades, "x-without": without, **(schema or {})}
     return Field(
         default,
         description=description,
-        json_schema_extra={name: text for name, text in said.items() if text},
+        json_schema_extra={name: value for name, value in said.items() if value},
         validate_default=default is not ... and default is not None,
         **more,
     )
@@ -146,6 +148,14 @@ def _part(percent: float) -> str:
     return f"did you mean {percent / 100:.6g}, for {percent:g} %?"
 
 
+def _address(scheme: str) -> WithJsonSchema:
+    """Also where a template has a placeholder for all of it."""
+    return WithJsonSchema({"type": "string", "pattern": rf"^({scheme}|\{{)", "x-type": "address"})
+
+
+PLAIN_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+"""A pattern of what can name a mesh, a site or a tag."""
+
 Duration = Annotated[
     float,
     _parsed(parse_duration),
@@ -191,11 +201,15 @@ Identity = Annotated[
         }
     ),
 ]
-AmqpText = Annotated[str, _checked_by(parse_amqp)]
-StreamText = Annotated[str, _checked_by(parse_stream)]
-ManagementText = Annotated[str, _checked_by(parse_management)]
-AdminText = Annotated[str, _checked_by(parse_admin)]
-HostPortText = Annotated[str, _checked_by(parse_host_port)]
+AmqpText = Annotated[str, _checked_by(parse_amqp), _address("amqps?://")]
+StreamText = Annotated[str, _checked_by(parse_stream), _address(r"rabbitmq-stream(\+tls)?://")]
+ManagementText = Annotated[str, _checked_by(parse_management), _address("https?://")]
+AdminText = Annotated[str, _checked_by(parse_admin), _address("http://")]
+HostPortText = Annotated[
+    str,
+    _checked_by(parse_host_port),
+    WithJsonSchema({"type": "string", "pattern": ":[0-9]+$", "x-type": "HOST:PORT"}),
+]
 OneOrMore = Annotated[
     list[str],
     Field(min_length=1),

@@ -31,7 +31,11 @@ class TlsKeys(Section):
         None, "what the node shows to the broker", without="none is shown", min_length=1
     )
     private_key: str | None = key(
-        None, "the certificate's private key", without="none", alias="key", min_length=1
+        None,
+        "the certificate's private key",
+        without="needed with a certificate",
+        alias="key",
+        min_length=1,
     )
 
 

@@ -18,6 +18,7 @@ from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
+from isthmus.commands.schema import schema
 from isthmus.commands.status import status
 from isthmus.commands.up import up
 from isthmus.commands.uri import uri
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(validate, plan, apply, up, down, status, uri, publish, consume),
+    *(validate, schema, plan, apply, up, down, status, uri, publish, consume),
     *(pause, resume, drain, relay, recover, doctor, demo),
 )
 for command in COMMANDS:

@@ -1,0 +1,101 @@
+"""The prose of docs/mesh-file.md, and the order of its sections."""
+
+BEFORE = """
+# The mesh file
+
+<!-- Made by `isthmus schema --page`; a test says when it is out of date. -->
+
+One YAML file declares the whole mesh. `isthmus validate FILE` tells all that is wrong with it at
+once, each mistake as `FILE:LINE:COLUMN: what is wrong; how to mend it`; warnings do not prevent its
+use. `isthmus schema` prints its JSON Schema: with it (and, for many editors, the first line
+`# yaml-language-server: $schema=mesh.schema.json`) an editor completes keys and marks mistakes.
+
+```yaml
+mesh: acme
+outage_window: 72h
+topology: {hub: head}
+exchanges:
+  - {name: sales, from: [shops], to: [head]}
+  - {name: store, from: [head], to: [shops], keys: ["store.#"]}
+sites:
+  head: {}
+branches:
+  names: [oslo, rome, bari]
+  template:
+    tags: [shops]
+    wants: {store: ["store.{site}.#"]}
+```
+
+Meshes to start from are in [topology_configs](../topology_configs). In the tables below a default
+in _slanted letters_ is what leaving the key out comes to.
+
+## How values are written
+
+- A **duration** is a number and one unit: `250ms`, `90s`, `30m`, `72h`, `7d`.
+- A **size** is a number and one unit: `B`, `KB`, `MB`, `GB`, `TB` (powers of 1000), `KiB`, `MiB`,
+  `GiB`, `TiB` (powers of 1024). A rate is a size and `/s`: `200KB/s`.
+- **Sites and tags**: `from`, `to`, `never_via` and `hub` take names of sites, and tags, which
+  stand for all sites that bear them. A word is a site if there is one of that name, else a tag; no
+  tag may have the name of a site. A tag matters by the sites that it stands for, and by nothing
+  else.
+- **Names** of a mesh, of sites and of tags are 1 to 63 letters, digits, `-` and `_`, and begin with
+  a letter or digit. `from`, `to` and `all` are reserved.
+- `{site}` in a text of a site stands for the site's name; `{{` and `}}` are braces.
+- **Paths** are relative to the file in which they stand.
+- The YAML is plain: `true`, `false`, `null`, decimal numbers and text; no tags (`!x`), no merge
+  keys (`<<`). Keys that are there twice are refused. A file has at most 1 MiB.
+
+What the file comes to has a **revision**, a hash that every batch carries. Comments, the order of
+keys, the spreading over files, tags and templates leave it as it is; so does a key with its default
+written out.
+"""
+
+SECTIONS = (
+    ("MeshKeys", "## The mesh", ""),
+    (
+        "TopologyKeys",
+        "## Topology",
+        "The order of a ring is that of `sites`, then of `branches`, then of included files. In "
+        "any topology `links` says what is special about links that the topology makes; with "
+        "`custom`, or without `topology`, it makes the links itself.",
+    ),
+    ("RingKeys", "### Ring", ""),
+    ("TreeKeys", "### Tree", ""),
+    ("HubKeys", "### Hub", ""),
+    ("LinkKeys", "## Links", ""),
+    ("ExchangeKeys", "## Exchanges", ""),
+    ("RetryKeys", "### Retry", ""),
+    ("SiteKeys", "## Sites", ""),
+    ("TlsKeys", "### TLS", ""),
+    (
+        "LogKeys",
+        "### Log",
+        "Keys that a site leaves out are those of the mesh. The broker frees whole segments of "
+        "64 MiB, so that 256 MiB is the least.",
+    ),
+    (
+        "BranchesKeys",
+        "## Branches",
+        "A mistake that the template makes for most of its branches is told once, at the template; "
+        "one of some branches at their names, or at their cells of the table. The table is CSV as "
+        "spreadsheets write it: commas, double quotes round what has a comma in it, UTF-8. Blank "
+        "lines and lines that begin with `#` are passed over.",
+    ),
+    (
+        "SiteListKeys",
+        "## Included files",
+        "A file may be included once. Its sites stand in the mesh as if they were written there.",
+    ),
+)
+"""Section of the schema, heading, and what is to be said besides."""
+
+AFTER = """
+## What is refused
+
+Besides keys and values that are not as above: sites that are not there; two sites with one cluster
+ID, or with one broker and virtual host; a ring of fewer than three, a tree with a circle or two
+roots; a link of a site with itself; an exchange that cannot get from its `from` to its `to`, with
+the sites of `never_via` left out; direct exchanges without keys; `wants` of what has no keys; an
+outage window that `max_bytes` cannot hold at the `rate` that is given. Without a `rate` nothing
+here can tell how much a log takes: `isthmus plan FILE --rate` does.
+"""

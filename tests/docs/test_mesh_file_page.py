@@ -1,0 +1,113 @@
+"""docs/mesh-file.md and the JSON Schema are those of the keys that the reader takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from federation.mesh_file import parse_mesh
+from federation.mesh_reference import mesh_reference, sections_of_page
+from federation.mesh_schema import mesh_schema, site_list_schema
+from isthmus.cli import app
+
+TOP = Path(__file__).parents[2]
+PAGE = TOP / "docs" / "mesh-file.md"
+MESHES = sorted((TOP / "topology_configs").glob("*.yaml"))
+SCHEMA = mesh_schema()
+
+
+def problems(document: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
+    validator = jsonschema.Draft202012Validator(schema)
+    return [f"{list(error.path)}: {error.message}" for error in validator.iter_errors(document)]
+
+
+def test_the_page_is_current() -> None:
+    made = mesh_reference()
+    assert PAGE.read_text() == made, "run: isthmus schema --page > docs/mesh-file.md"
+
+
+def test_the_page_has_every_section_and_every_key_says_what_it_is() -> None:
+    sections = {"MeshKeys": SCHEMA, "SiteListKeys": site_list_schema(), **SCHEMA["$defs"]}
+    assert set(sections) - {"NoKeys"} == sections_of_page()
+    for name, section in sections.items():
+        assert section["description"], name
+        for key, value in section.get("properties", {}).items():
+            assert value.get("description"), f"{name}: {key}"
+
+
+def test_the_example_of_the_page_is_good() -> None:
+    [text] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert parse_mesh(text.encode(), "mesh-file.md").problems == ()
+
+
+def test_the_anchors_and_files_that_the_page_leads_to_are_there() -> None:
+    page = PAGE.read_text()
+    headings = {line.lstrip("# ").lower() for line in page.splitlines() if line.startswith("#")}
+    assert set(re.findall(r"\]\(#([a-z-]+)\)", page)) <= headings
+    for path in re.findall(r"\]\((?!#)([^)]+)\)", page):
+        assert (PAGE.parent / path).exists()
+
+
+def test_the_schema_is_one() -> None:
+    for schema in (SCHEMA, site_list_schema()):
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("path", MESHES, ids=lambda path: path.name)
+def test_every_mesh_to_start_from_fits_the_schema(path: Path) -> None:
+    assert problems(yaml.safe_load(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{mesh: m, topology: {hub: [a, b]}, sites: {a: , b: {}}}",
+        "{mesh: m, topology: {tree: a}, sites: {a: , b: {parent: a, hub: x, availability: '0.9'}}}",
+        "{mesh: m, topology: multicast, include: more.yaml, branches: [{file: x.csv}]}",
+        "{mesh: m, branches: {names: [x], template: {availability: '{up}', broker: '{url}'}}}",
+        "{mesh: m, log: {max_bytes: 20GB, on_full: gap, rate: 1.5MB/s}, outage_window: 250ms}",
+        "{mesh: m, exchanges: [{name: o, identity: 'header:x', retry: {backoff: [1s, 2m]}}]}",
+    ],
+)
+def test_what_the_reader_takes_fits_the_schema(text: str) -> None:
+    assert problems(yaml.safe_load(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{topology: ring}",
+        "{mesh: m, outage_windw: 72h}",
+        "{mesh: m, outage_window: 72}",
+        "{mesh: m, outage_window: 3 days}",
+        "{mesh: m, topology: star}",
+        "{mesh: m, topology: hub}",
+        "{mesh: m, sites: {'a b': {}}}",
+        "{mesh: m, sites: {a: {brokr: x}}}",
+        "{mesh: m, sites: {a: {broker: 'http://x'}}}",
+        "{mesh: m, sites: {a: {availability: 2}}}",
+        "{mesh: m, sites: {a: {log: {max_bytes: 20}}}}",
+        "{mesh: m, branches: {names: [x], template: {tag: [y]}}}",
+        "{mesh: m, exchanges: [{name: o, acks: both}]}",
+        "{mesh: m, exchanges: [{name: o, identity: id}]}",
+        "{mesh: m, exchanges: [{name: o, retry: {max_attempts: 0}}]}",
+    ],
+)
+def test_what_the_reader_refuses_of_single_keys_the_schema_refuses_too(text: str) -> None:
+    document = yaml.safe_load(text)
+    assert problems(document) != []
+    assert parse_mesh(json.dumps(document).encode()).mesh is None
+
+
+def test_the_command_prints_schema_and_page() -> None:
+    run = CliRunner().invoke
+    assert json.loads(run(app, ["schema"]).stdout) == SCHEMA
+    assert json.loads(run(app, ["schema", "--included"]).stdout) == site_list_schema()
+    assert run(app, ["schema", "--page"]).stdout == PAGE.read_text()
