@@ -23,6 +23,7 @@ from relay.mesh_watch import MeshFiles, MeshWatch
 from relay.node import NodeStopped, SiteNode
 from relay.node_report import link_reports, site_report
 from relay.node_state import StateError
+from relay.service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class RelayProcess:
         self._mending = MendingRoutes(self._mending_of)
         self._admin = Admin(self.report, admin_host, admin_port, self._mending.add_to)
         self._stopped: dict[str, str] = {}
+        self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
     async def run(self) -> dict[str, str]:
         """Site -> why it stopped, for those that did so by themselves; empty after a clean end."""
@@ -61,6 +63,7 @@ class RelayProcess:
         for node in self._nodes:
             _announce(node.folder, port)
             write_token(node.folder, self._mending.token)
+        telling = asyncio.create_task(self._manager.run(), name="service manager")
         try:
             async with asyncio.TaskGroup() as group:
                 for node in self._nodes:
@@ -68,11 +71,14 @@ class RelayProcess:
         finally:
             if watching is not None:
                 watching.cancel()
+            telling.cancel()
+            self._manager.close()
             await self._admin.close()
         return self._stopped
 
     def stop(self) -> None:
         """End every node in order."""
+        self._manager.stopping()
         for node in self._nodes:
             node.stop()
 
@@ -88,6 +94,13 @@ class RelayProcess:
             },
             "links": [link for node in self._nodes for link in link_reports(node)],
         }
+
+    def _summary(self) -> str:
+        sites = self.report()["sites"]
+        return "; ".join(
+            f"{name} {site['state']}" + (f": {site['reason']}" if site["reason"] else "")
+            for name, site in sites.items()
+        )
 
     def _mending_of(self, site: str) -> Mending | None:
         return {node.site: node for node in self._nodes}[site].mending
