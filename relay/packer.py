@@ -210,7 +210,7 @@ class Packer:
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
         self._parts.voids.decided(past.predecessors)
-        self._write_record(())
+        self._write_record(past.unrecorded)
         self._on_decided()
 
     async def _append_mark(self) -> None:

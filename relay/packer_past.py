@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from relay.batch import BatchName, Flow, LoggedBatch, Predecessor
-from relay.batch_format import BadBatch
+from relay.batch import BatchHeader, BatchName, Flow, LoggedBatch, Predecessor
+from relay.batch_format import BadBatch, decode_entries
 from relay.fragments import FragmentMismatch
 from relay.incarnation import OwnHistory, is_mark
 from relay.logged_tail import LoggedTail, TailSearch
 from relay.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
-from relay.packer_record import Acked, PackerRecord
+from relay.packer_record import Acked, PackedBatch, PackerRecord
 from relay.returned_prefix import ReturnedPrefix
 
 
@@ -36,6 +36,10 @@ class PackerPast:
     """The log does not have all that it once confirmed."""
     read_from: tuple[int, int] = (0, -1)
     """From which offset it was read, and behind which batch of the incarnation."""
+    unrecorded: list[PackedBatch] = field(default_factory=list)
+    """What the log has and the record did not mention yet, so that the ledger does not know of it.
+    Without bodies.
+    """
     unreadable: dict[str, str] = field(default_factory=dict)
     """By exchange, a batch that could not be read. Its messages, should they come back, are taken
     for new; whoever delivers it quarantines it.
@@ -94,7 +98,7 @@ async def read_past(
             if batch.place.offset >= needed.get(series.flow, batch.place.offset + 1) and (
                 history.counts(series.incarnation, header.incarnation_sequence)
             ):
-                _remember(past, batch)
+                _remember(past, batch, is_recorded=_is_recorded(record, header))
     past.predecessors = history.predecessors()
     past.order = {one: number for number, one in enumerate(history.order)}
     past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
@@ -117,9 +121,23 @@ async def _own_batches(
     raise IncarnationEnded("the log was read to its end and does not show the mark")
 
 
-def _remember(past: PackerPast, batch: LoggedBatch) -> None:
+def _is_recorded(record: PackerRecord | None, header: BatchHeader) -> bool:
+    """Whether the write that told of this batch was done: it had the batch's row for the ledger.
+
+    Each run writes a record before it packs anything. A run that did not write this one wrote
+    another, into another state folder, and rows of its own.
+    """
+    if record is None or header.name.series.incarnation != record.incarnation:
+        return True
+    return header.incarnation_sequence <= record.end
+
+
+def _remember(past: PackerPast, batch: LoggedBatch, *, is_recorded: bool) -> None:
     try:
         past.tail.add(batch.header, batch.data)
+        if not is_recorded:
+            entries = [entry._replace(body=b"") for entry in decode_entries(batch.data)]
+            past.unrecorded.append(PackedBatch(batch.header, entries))
     except (BadBatch, FragmentMismatch) as error:
         past.unreadable[batch.header.name.series.exchange] = f"{batch.header.name}: {error}"
 

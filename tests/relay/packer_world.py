@@ -147,6 +147,8 @@ class PackerWorld:
         self.broker = MemoryEgressBroker(ack_s=0.001)
         self.ledger = MemoryPackedLedger()
         self.snapshot: bytes | None = None
+        self.ledger_is_shared = False
+        """By two nodes at once, which a state folder's lock prevents."""
         self.boot = "boot 1"
         self.neighbour_has: Callable[[BatchName], bool] = lambda name: True
         self.published: dict[str, list[bytes]] = {name: [] for name in exchanges}
@@ -260,6 +262,11 @@ class PackerWorld:
         assert not lost, f"lost: {lost}"
         repeated = {body: n for body, n in certain.items() if n > published[body]}
         assert not repeated, f"repeated and not flagged: {repeated}"
+        if not self.ledger_is_shared:
+            told = Counter(packed.header.name for packed in self.ledger.packed)
+            counted = {h.name for h in seen.headers if h.kind is not BatchKind.MARK}
+            assert counted <= told.keys(), f"not in the ledger: {counted - told.keys()}"
+            assert set(told.values()) <= {1}, f"twice in the ledger: {told.most_common(3)}"
         return seen
 
     def assert_exactly_once_in_order(self, exchange: str = "orders") -> Logged:

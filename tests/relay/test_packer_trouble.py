@@ -44,6 +44,7 @@ async def test_a_deleted_queue_is_said_and_the_others_go_on() -> None:
 @in_virtual_time
 async def test_a_second_node_waits_for_the_lock_and_says_whose_it_is() -> None:
     world = PackerWorld()
+    world.ledger_is_shared = True
     first = await world.start().ready()
     second = world.start()
     await until(lambda: second.packer.status.state is PackerState.DOWN, "the second is told", 60)
