@@ -7,7 +7,7 @@ import random
 import ssl
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from relay.bulk_amqp import (
     BulkAmqpError,
@@ -60,10 +60,16 @@ def _body(origin: str, number: int, size: int) -> bytes:
 
 
 class TrafficSource:
-    """Publishes numbered messages at one site; `confirmed` has the bodies the broker took."""
+    """Publishes numbered messages at one site; `confirmed` has the bodies the broker took. `key` is
+    that of all, or tells each one's by its number.
+    """
 
     def __init__(
-        self, uri: str, origin: str, exchange: str = "orders", key: bytes = b"order.new"
+        self,
+        uri: str,
+        origin: str,
+        exchange: str = "orders",
+        key: bytes | Callable[[int], bytes] = b"order.new",
     ) -> None:
         self.origin = origin
         self.confirmed: dict[int, bytes] = {}
@@ -72,7 +78,7 @@ class TrafficSource:
         self._uri = uri
         self.ssl_context: ssl.SSLContext | None = None
         self._exchange = exchange
-        self._key = key
+        self._key_of = key if callable(key) else lambda number: key
         self._next = 0
 
     async def publish(
@@ -140,7 +146,12 @@ class TrafficSource:
         numbers = range(self._next, self._next + count)
         bodies = [_body(self.origin, n, size) for n in numbers]
         messages: Sequence[Message] = [
-            (self._exchange, self._key, properties(self.origin, n, with_id=with_id), body)
+            (
+                self._exchange,
+                self._key_of(n),
+                properties(self.origin, n, with_id=with_id),
+                body,
+            )
             for n, body in zip(numbers, bodies, strict=True)
         ]
         publication = publisher.publish_many(messages)
