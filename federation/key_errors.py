@@ -12,7 +12,6 @@ from federation.key_hints import bounds_mend, how_to_write, meant_word, owner_of
 from federation.mesh_document import MeshKeys, section_at
 from federation.mesh_section import keys_of
 from federation.mesh_values import MESH_ERROR
-from federation.nearest import nearest
 from federation.yaml_tree import Location, Position, Tree
 
 _EXAMPLES = {
@@ -85,12 +84,12 @@ def _unknown_key(location: Location) -> tuple[str, str]:
     known = keys_of(section_at(location[:-1]) or MeshKeys)
     key = str(location[-1])
     meant, owner = meant_key(location), owner_of(key, known)
-    if owner and not nearest(key, known):
+    if meant:
+        mend = f"did you mean `{meant}`?"
+    elif owner:
         mend = f"it is a key of {owner}"
         if "template" in known:
             mend += ": put it into `template`"
-    elif meant:
-        mend = f"did you mean `{meant}`?"
     else:
         mend = f"the keys here are {', '.join(known)}"
     return f"unknown key `{key}`", mend

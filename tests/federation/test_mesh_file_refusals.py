@@ -79,6 +79,16 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (with_exchange("{name: o, identity: ^'header:'}"), "`header:` is no kind of identity"),
         (with_exchange("{name: o, scope: ^site}"), "`site` is not known here; write one of mesh"),
         (with_exchange("{name: o, order: ^loose}"), "`loose` is not known here; write one of str"),
+        # What newcomers write first of the whole
+        (
+            "^name: acme\n" + TRIANGLE.replace("mesh: acme\n", ""),
+            "unknown key `name`; did you mean",
+        ),
+        ("^tags: {x: [paris]}\n" + TRIANGLE, "unknown key `tags`; it is a key of a site"),
+        ("^version: 1\n" + TRIANGLE, "unknown key `version`; the keys here are mesh, outage_wind"),
+        ("^nodes: {}\n" + TRIANGLE, "unknown key `nodes`; did you mean `sites`?"),
+        (TRIANGLE + "log: ^gap\n", "write {max_bytes: 20GB, on_full: block}"),
+        (TRIANGLE.replace("orders, keys", "orders, to: ^tokyo, keys"), "not text; write [tokyo]"),
         # Durations
         ("outage_window: ^72\n" + TRIANGLE, "the duration 72 has no unit; write 72s, 72m or 72h"),
         ("outage_window: ^3 days\n" + TRIANGLE, "`3 days` is no duration; did you mean `3d`?"),
@@ -250,6 +260,8 @@ def test_what_works_but_should_not_be_is_a_warning(marked: str, said: str) -> No
         (b"mesh: a\nx: {keys: [*]}\n", (2, 13), "put the text in quotes"),
         (b"mesh: a\nx: *nowhere\n", (2, 4), "put the text in quotes"),
         (b"mesh: a\n  topology: ring\n", (2, 11), "indent it as its neighbours are"),
+        (b"sites:\n  a: {}\n   b: {}\n", (3, 4), "indent it as its neighbours are"),
+        (b"mesh: a\ntopology ring\nsites: {}\n", (2, 1), "write KEY: VALUE, with a colon and a"),
         (b"mesh: acm\xe9\n", (1, 10), "byte 0xe9 is not UTF-8; save the file as UTF-8"),
         (b"mesh: a\nx: \xc3\xa9\xff", (2, 5), "byte 0xff is not UTF-8"),
         (b"\xff\xfem\x00e\x00", (1, 1), "byte 0xff is not UTF-8"),
@@ -274,6 +286,8 @@ def test_an_alias_bomb_is_refused_before_it_goes_off() -> None:
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     problem = errors_of("\n".join(levels).encode())[0]
     assert "with its aliases written out, this is more than 100000 values" in problem.wrong
+    # a4 has 11,111 values, and ten times that is too many.
+    assert (problem.line, problem.column) == (5, 5)
 
 
 def test_an_alias_is_taken_where_it_stands_for_little() -> None:
