@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from federation.credentials import Credentials
-from federation.mesh import Exchange, ExchangeMode, Link, Mesh
+from federation.mesh import Exchange, ExchangeMode, Link, Mesh, Site
 from federation.names import Names, matching
 
 NEVER_DROP = 2_147_483_647
@@ -119,7 +119,7 @@ def declarations(mesh: Mesh, site: str, credentials: Credentials) -> Declaration
             for key in exchange.keys or ("",)
         ),
         users=tuple(site_users(mesh, site, credentials)) if here.broker is None else (),
-        policies=(_log_policy(mesh, names),),
+        policies=(_log_policy(mesh, here, names),),
     )
 
 
@@ -228,10 +228,12 @@ def _log(names: Names) -> QueueDeclaration:
     )
 
 
-def _log_policy(mesh: Mesh, names: Names) -> PolicyDeclaration:
-    return PolicyDeclaration(
-        names.log_policy, matching([names.log]), {"max-age": f"{math.ceil(mesh.retention_s)}s"}
-    )
+def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
+    definition: dict[str, str | int] = {"max-age": f"{math.ceil(mesh.retention_s)}s"}
+    if site.log.max_bytes is not None:
+        # Also with `on_full: block`: the disk is the limit, whatever neighbours bring.
+        definition["max-length-bytes"] = site.log.max_bytes
+    return PolicyDeclaration(names.log_policy, matching([names.log]), definition)
 
 
 def _link_user(names: Names, neighbour: str, links: list[Link], password: str) -> UserDeclaration:

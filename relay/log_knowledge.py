@@ -39,6 +39,9 @@ class LogCounts:
     appended_batches: int = 0
     appended_messages: int = 0
     appended_bytes: int = 0
+    """Before compression."""
+    stored_bytes: int = 0
+    """The same as they lie in the log."""
     already_logged: int = 0
     aliens: int = 0
     copies: int = 0

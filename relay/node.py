@@ -36,6 +36,7 @@ from relay.leave import Leave, Leaving
 from relay.ledger_export import LedgerExport
 from relay.ledger_rows import Stage
 from relay.log_reader import LogGap
+from relay.log_room import LogRoom
 from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.mending import Mending
 from relay.mesh_change import why_over, why_refused
@@ -101,6 +102,8 @@ class SiteNode:
         self.egress_messages = -1
         """Messages waiting in the egress queues; -1 while nobody has looked."""
         self._names = Names(mesh.name)
+        self.log_room = LogRoom()
+        self.log_room_said = ""
         self.holds = HoldWatch(folder)
         """What an operator holds back here."""
         self.leave = Leave()
@@ -253,7 +256,8 @@ class SiteNode:
         """Makes the stages of the mesh as it is now."""
         retired = self._revisions.retired(self.mesh)
         holds = self.holds.present
-        return NodeParts(self.site, self.book, retired, holds, self.counters, self._random)
+        full = self.log_room.blocks
+        return NodeParts(self.site, self.book, retired, holds, full, self.counters, self._random)
 
     async def _run_stages(
         self,
@@ -317,6 +321,7 @@ class SiteNode:
                         self.holds.run(self._change_stages), name=f"{self.site}: holds"
                     ),
                     asyncio.create_task(self._watch_leave(), name=f"{self.site}: leave"),
+                    asyncio.create_task(self._watch_room(), name=f"{self.site}: room"),
                 ]
                 self.stage = "running"
                 await self._until(self._stopping.wait(), *tasks)
@@ -467,6 +472,26 @@ class SiteNode:
                 self._change_stages()
             await asyncio.sleep(LEAVE_LOOK_S)
 
+    async def _watch_room(self) -> None:
+        """How full the log is of what is still needed, and whether more may go into it."""
+        while True:
+            await asyncio.sleep(ROOM_LOOK_S)
+            writer, links, context = self.writer, self.links, self._context
+            if writer is None or links is None or context is None:
+                continue
+            whose, needed = links.most_lagging()
+            undelivered = writer.lag(context.settlement.position(writer.safe_position)).bytes
+            if undelivered > needed:
+                whose, needed = "delivery here", undelivered
+            counts = writer.counts
+            # As it lies on the disk: lags are told in bytes before compression.
+            shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
+            limit = self.mesh.sites[self.site].log
+            if self.log_room.look(limit, needed * min(1.0, shrunk)):
+                log.warning("%s: %s", self.site, self.log_room.said(whose) or "the log has room")
+                self._change_stages()
+            self.log_room_said = self.log_room.said(whose)
+
     def _leaving(self) -> Leaving | None:
         """What is still here, if the site is to leave."""
         writer, links, context = self.writer, self.links, self._context
@@ -496,6 +521,7 @@ class SiteNode:
 
 
 LEAVE_LOOK_S = 1.0
+ROOM_LOOK_S = 1.0
 STAGES_WITHIN_S = 6.0
 """What is in flight is answered within this time of a stop, or stays in doubt."""
 LINKS_WITHIN_S = 1.0

@@ -149,6 +149,12 @@ class NodeLinks:
         """A link into this site runs, or has not ended yet."""
         return self._receivers.is_busy
 
+    def most_lagging(self) -> tuple[str, int]:
+        """The neighbour whose log lacks the most, and how many bytes; ("", 0) without links."""
+        lags = [(link.receiver, task.lag.bytes) for link, task in self._senders]
+        lags += [(link.receiver, self._resting_lag(link)[1]) for link in self._resting]
+        return max(lags, key=lambda lag: lag[1], default=("", 0))
+
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []
@@ -176,9 +182,13 @@ class NodeLinks:
             )
         return [*told, *map(self._resting_report, self._resting)]
 
-    def _resting_report(self, link: Link) -> dict[str, Any]:
+    def _resting_lag(self, link: Link) -> tuple[int, int]:
         kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).load()
         messages, nbytes = self._writer.lag(kept.place if kept else None)
+        return messages, nbytes
+
+    def _resting_report(self, link: Link) -> dict[str, Any]:
+        messages, nbytes = self._resting_lag(link)
         return {
             "from": link.sender,
             "to": link.receiver,

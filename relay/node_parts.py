@@ -62,6 +62,8 @@ class NodeParts:
     book: AddressBook
     retired: Sequence[Mesh]
     holds: Holds
+    log_is_full: bool
+    """No more of the site's own goes into it for now."""
     counters: DeliveryCounters
     random: random.Random
 
@@ -92,7 +94,7 @@ class NodeParts:
             revision=self.mesh.revision,
             relay_user=self.book.node(self.site).user,
             exchanges=tuple(packed.values()),
-            paused=self.holds.paused,
+            paused=self.holds.paused or self.log_is_full,
         )
 
     def delivered_mesh(self) -> Mesh:

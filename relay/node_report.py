@@ -44,7 +44,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
     if node.deliverer is not None:
         report["standing_flows"] = node.deliverer.standing
     if node.writer is not None:
-        report["log"] = asdict(node.writer.counts)
+        report["log"] = asdict(node.writer.counts) | {"fill": round(node.log_room.fill, 3)}
     if node.housekeeping is not None and node.housekeeping.export_failure:
         report["ledger_failure"] = node.housekeeping.export_failure
     return report
@@ -84,7 +84,9 @@ def _held(node: SiteNode) -> tuple[str, str]:
         return "draining", "; ".join(node.leave.waiting)
     if node.holds.present.paused:
         return "paused", PAUSED
-    return "running", ""
+    if node.log_room.blocks:
+        return "blocked", f"nothing is taken from egress: {node.log_room_said}"
+    return "running", node.log_room_said
 
 
 def _is_blocked(node: SiteNode) -> bool:

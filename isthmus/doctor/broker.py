@@ -159,7 +159,7 @@ def _retention(effective: dict[str, Any], mesh: Mesh, whose: str | None, found: 
             f"{mesh.outage_window_s:g} s",
             "run `isthmus apply`; if another policy holds, lower its priority",
         )
-    elif "max-length-bytes" in effective and mesh_limit(mesh) is None:
+    elif "max-length-bytes" in effective and mesh.sites[found.site].log.max_bytes is None:
         found.warn(
             "retention",
             f"policy {whose!r} limits the log to {_size(int(effective['max-length-bytes']))}",
@@ -167,12 +167,6 @@ def _retention(effective: dict[str, Any], mesh: Mesh, whose: str | None, found: 
         )
     else:
         found.ok("retention", f"the log is kept for {age}")
-
-
-def mesh_limit(mesh: Mesh) -> int | None:
-    """The smallest limit of a log that the mesh itself sets; None if it sets none."""
-    limits = [site.log.max_bytes for site in mesh.sites.values() if site.log.max_bytes is not None]
-    return min(limits, default=None)
 
 
 async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:

@@ -199,3 +199,11 @@ def test_definitions_have_users_rights_and_policies_and_no_password() -> None:
     assert users[0]["password_hash"] == password_hash(credentials.of("paris").relay, b"salt")
     assert credentials.of("paris").relay not in str(made)
     assert made["policies"]
+
+
+def test_a_limit_of_the_log_is_in_its_policy_and_none_otherwise() -> None:
+    text = "mesh: m\ntopology: complete\nsites: {a: {log: {max_bytes: 1GiB}}, b: {}}\n"
+    mesh = mesh_of(text)
+    kept = {site: declared(mesh, site).policies[0].definition for site in mesh.sites}
+    assert kept["a"] == {**kept["b"], "max-length-bytes": 2**30}
+    assert set(kept["b"]) == {"max-age"}
