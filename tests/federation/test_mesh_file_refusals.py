@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from federation.mesh_file import parse_mesh
 from federation.problems import Severity
 from federation.yaml_tree import MAX_BYTES
 from tests.federation.marked import (
@@ -356,31 +353,3 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 )
 def test_a_mistake_is_not_told_twice_by_what_follows_from_it(text: str) -> None:
     assert len(errors_of(text)) == 1, errors_of(text)
-
-
-PIECES = [
-    *(bytes([byte]) for byte in b"[]{}:,#&*!|>'\"%@`-? \n\t\r\x00\xff0a"),
-    *(b": ", b"- ", b"&a ", b"*a", b"!!str ", b"<<: ", b"\xc2\x85", b"\xe2\x80\xa8", b"\n\n"),
-    *(b"null", b"true", b"[]", b"{}", b"7", b"'x'", b"from", b"both: true", b"name: o"),
-]
-
-
-@settings(derandomize=True, max_examples=400, deadline=None)
-@given(
-    edits=st.lists(
-        st.tuples(st.integers(0, len(TRIANGLE) - 1), st.integers(0, 12), st.sampled_from(PIECES)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_no_text_makes_the_reader_fall_over(edits: list[tuple[int, int, bytes]]) -> None:
-    data = TRIANGLE.encode()
-    for start, length, piece in edits:
-        data = data[:start] + piece + data[start + length :]
-    reading = parse_mesh(data)
-    assert (reading.mesh is None) == any(p.severity is Severity.ERROR for p in reading.problems)
-    for problem in reading.problems:
-        assert problem.wrong
-        assert problem.mend
-        assert problem.line >= 1
-        assert problem.column >= 1
