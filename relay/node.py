@@ -164,7 +164,10 @@ class SiteNode:
         if self.housekeeping is not None:
             self.housekeeping.window_ms = parts.window_ms
         if self.links is not None:
-            self.links.change(self.mesh, self.book, parts.holds, receives=not self.leave.is_closed)
+            # Of what is retired too: it may still not cross the sites of its never_via.
+            self.links.change(
+                parts.delivered_mesh(), self.book, parts.holds, receives=not self.leave.is_closed
+            )
 
     async def run(self) -> None:
         """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
@@ -282,7 +285,7 @@ class SiteNode:
         deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
         self.mending = Mending(context, self._connect_to_mend)
         links = self.links = NodeLinks(
-            self.mesh,
+            parts.delivered_mesh(),
             self.site,
             self.book,
             state,

@@ -276,6 +276,37 @@ def test_killed_between_emptying_and_naming_a_generation_nothing_young_is_lost(
     assert site.judge("g", "a", batch="2").verdicts == [DUPLICATE]
 
 
+def test_a_window_that_grows_is_remembered_only_as_time_goes_by(site: Site) -> None:
+    now = 0
+    site.barrier.rotate_if_due(now)
+    assert site.barrier.memory_ms == WINDOW_MS
+    site.barrier.set_window(2 * WINDOW_MS)
+    assert site.barrier.memory_ms == WINDOW_MS, "what is older was forgotten"
+    for hours in range(1, 4):
+        now += MAX_AGEING_MS
+        site.barrier.rotate_if_due(now)
+        assert site.barrier.memory_ms == WINDOW_MS + hours * MAX_AGEING_MS
+    site.barrier = Barrier(site.store, 3 * WINDOW_MS, meta_table="meta")
+    assert site.barrier.memory_ms == WINDOW_MS + 3 * MAX_AGEING_MS, "grown again at a restart"
+    site.barrier.set_window(WINDOW_MS // 2)
+    assert site.barrier.memory_ms == WINDOW_MS // 2
+    for _ in range(3):
+        now += 10 * MAX_AGEING_MS
+        site.barrier.rotate_if_due(now)
+        assert site.barrier.memory_ms == WINDOW_MS // 2, "never more than the window"
+
+
+def test_a_window_that_shrinks_lets_the_old_generation_go_sooner(site: Site) -> None:
+    site.barrier.rotate_if_due(0)
+    site.barrier.set_window(WINDOW_MS // 10)
+    site.deliver("f", "a")
+    rotated = [site.barrier.rotate_if_due(hour * MAX_AGEING_MS) for hour in range(1, 4)]
+    assert rotated == [False, True, False]
+    assert site.judge("g", "a").verdicts == [DUPLICATE]
+    assert site.barrier.rotate_if_due(4 * MAX_AGEING_MS)
+    assert site.judge("g", "a").verdicts == [NEW]
+
+
 def test_older_than_the_window_is_told_by_the_receivers_clock() -> None:
     assert not is_beyond_window(1_000, 1_500, 500)
     assert is_beyond_window(1_000, 1_501, 500)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.mesh import ForwardingRule
 from relay.batch import Place
-from relay.forwarding import FilterSeen
+from relay.forwarding import FilterSeen, Forwarding, seen_with
 from relay.link_position import LinkPosition, Sample
 from relay.link_progress import LinkProgress, ToKeep
 from relay.link_settings import LinkSettings
@@ -114,3 +114,30 @@ def test_a_link_whose_place_is_lost_begins_at_the_log_s_start() -> None:
     link.progress.back_to_start(20.0)
     assert link.progress.place is None
     assert link.progress.position == position(None, Sample(20.0, None))
+
+
+def test_a_filter_that_may_want_what_was_passed_over_ends_what_the_position_says() -> None:
+    link = Link()
+    link.certain = place(9)
+    link.reach(1, 0.0)
+    mesh = frozenset({"paris", "tokyo", "lima"})
+    grown = Forwarding(ForwardingRule.RING, "paris", "tokyo", frozenset({"tokyo", "lima"}), mesh)
+    assert link.progress.goes_on_with(grown)  # lima was in no batch so far
+    kept = link.progress.to_keep(1.0, at_once=True)
+    assert kept is not None
+    assert kept.position.seen == seen_with(grown)
+
+
+def test_a_batch_passed_over_for_a_site_that_comes_later_makes_the_link_look_again() -> None:
+    # Its origin knew the new file before this node did.
+    link = Link()
+    link.certain = place(9)
+    link.progress.passed_over_for({"lima"})
+    link.reach(1, 0.0)
+    grown = Forwarding(
+        ForwardingRule.RING, "paris", "tokyo", frozenset({"tokyo", "lima"}), frozenset({"lima"})
+    )
+    assert not link.progress.goes_on_with(grown)
+    kept = link.progress.to_keep(1.0, at_once=True)
+    assert kept is not None
+    assert kept.position.seen.stranded_by(grown)

@@ -49,6 +49,44 @@ async def test_messages_refused_together_wait_together_and_not_in_turns() -> Non
     assert world.delivered() == [f"body {n}" for n in range(100)]
 
 
+async def test_a_held_site_delivers_nothing_announces_nothing_and_then_goes_on() -> None:
+    world = World()
+    life = Life(world)
+    await life.start()
+    life.context.hold("the site is paused")
+    await life.log(world.batch([entry(n) for n in range(4)]))
+    await life.until(lambda: life.deliverer.standing == {"paris/orders": "the site is paused"})
+    assert not world.delivered()
+    await life.kill()
+    async with world.running() as life:
+        await life.until(lambda: len(world.delivered()) == 4)
+    assert not any(world.flags()), "what was never sent is not in doubt"
+
+
+async def test_a_held_site_stops_at_once_and_goes_on_when_it_is_released() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+    assert not world.delivered()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        last = await life.log(world.batch([entry(2)]))
+        await life.until(lambda: bool(life.deliverer.standing) or bool(world.delivered()))
+        life.context.hold("")
+        await life.settled(last)
+    assert world.delivered() == ["body 1", "body 2"]
+
+
+async def test_a_batch_for_every_site_is_delivered_though_our_file_says_otherwise_by_now() -> None:
+    # Its origin did not know that this site was taken out of the exchange's `to`.
+    world = World(mesh(Exchange("orders", destinations=("lima",))))
+    async with world.running() as life:
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: world.delivered() == ["body 1"])
+
+
 async def test_repeats_to_the_healthy_queue_are_all_flagged() -> None:
     world = World()
     world.broker.declare("orders", "full")
