@@ -136,7 +136,12 @@ def _say_what_else(
     that may only follow from the cut.
     """
     cuts = [_cut(_in_tree(tree, detail["loc"])) for detail in details]
-    rest = tree.without(cuts).with_default("mesh", "unnamed")
+    # Of a site that cannot be read it is still known that there is one.
+    sites = [cut for cut in cuts if cut[:1] == ("sites",) and len(cut) == 2]
+    rest = tree.without([cut for cut in cuts if cut not in sites])
+    for site in dict.fromkeys(sites):
+        rest = rest.with_empty(site)
+    rest = rest.with_default("mesh", "unnamed")
     try:
         keys = MeshKeys.model_validate(rest.plain())
     except ValidationError:
@@ -150,11 +155,16 @@ def _say_what_else(
         ),
         *(_meant(detail) for detail in details if detail["type"] == "extra_forbidden"),
     ]
-    sites_are_known = sites_are_known and not any(_takes_sites(cut) for cut in lacking)
-    graph_is_known = is_whole and not any(
-        cut[:1] in (("topology",), ("both",), ("links",))
-        or (cut[:1] == ("sites",) and cut[2:3] in (("parent",), ("hub",)))
-        for cut in lacking
+    sites_are_known = sites_are_known and not any(
+        cut == ("sites",) or cut[:1] in (("branches",), ("include",)) for cut in lacking
+    )
+    of_sites = {cut[2] if len(cut) > 2 else "" for cut in lacking if cut[:1] == ("sites",)}
+    tags_are_known = not of_sites & {"", "tags"}
+    graph_is_known = (
+        is_whole
+        and tags_are_known
+        and not of_sites & {"parent", "hub"}
+        and not any(cut[:1] in (("topology",), ("both",), ("links",)) for cut in lacking)
     )
     of_items = {(tree.find(cut[:2]).position, cut[2]) for cut in lacking if len(cut) > 2}
 
@@ -162,20 +172,18 @@ def _say_what_else(
         item = rest.find(violation.location[:2]).position
         return any((item, key) in of_items for key in violation.depends_on)
 
-    found = violations(keys, graph_is_known=graph_is_known, sites_are_known=sites_are_known)
+    found = violations(
+        keys,
+        graph_is_known=graph_is_known,
+        sites_are_known=sites_are_known,
+        tags_are_known=tags_are_known,
+    )
     _say_violations((v for v in found if not follows(v)), rest, say)
 
 
 def _meant(detail: ErrorDetails) -> Location:
     """Where an unknown key's value was probably meant to stand."""
     return (*detail["loc"][:-1], meant_key(detail["loc"]))
-
-
-def _takes_sites(cut: Location) -> bool:
-    """Whether sites or tags may be missing that something else names."""
-    if cut[:1] == ("sites",):
-        return len(cut) <= 2 or cut[2] == "tags"
-    return cut[:1] in (("branches",), ("include",))
 
 
 def _in_tree(tree: Tree, location: Location) -> Location:

@@ -28,10 +28,14 @@ _PLAIN_SAID = "write 1 to 63 letters, digits, - and _, beginning with a letter o
 
 
 def violations(
-    keys: MeshKeys, *, graph_is_known: bool = True, sites_are_known: bool = True
+    keys: MeshKeys,
+    *,
+    graph_is_known: bool = True,
+    sites_are_known: bool = True,
+    tags_are_known: bool = True,
 ) -> Iterator[Violation]:
-    """All that is wrong. Without `graph_is_known` (a part of it could not be read) nothing is
-    said that would only follow from that, nor without `sites_are_known`.
+    """All that is wrong. Where links, sites or tags may lack some that could not be read, nothing
+    is said that would only follow from that.
     """
     yield from _names(keys)
     yield from _window(keys)
@@ -47,8 +51,8 @@ def violations(
         yield from exchange_violations(keys, sites_are_known=False)
         yield from link_violations(keys, sites_are_known=False)
         return
-    yield from exchange_violations(keys)
-    yield from wants_violations(keys)
+    yield from exchange_violations(keys, sites_are_known=tags_are_known)
+    yield from wants_violations(keys, tags_are_known=tags_are_known)
     shape = list(topology_violations(keys)) if graph_is_known else []
     yield from shape
     yield from link_violations(keys, graph_is_known=graph_is_known)

@@ -17,7 +17,7 @@ from federation.yaml_tree import Location
 MAX_KEY_BYTES = 255
 
 
-def wants_violations(keys: MeshKeys) -> Iterator[Violation]:
+def wants_violations(keys: MeshKeys, *, tags_are_known: bool = True) -> Iterator[Violation]:
     """All that is wrong with `wants`."""
     words = SiteWords(keys.sites)
     exchanges = {exchange.name: exchange for exchange in keys.exchanges}
@@ -33,7 +33,7 @@ def wants_violations(keys: MeshKeys) -> Iterator[Violation]:
             if name not in exchanges:
                 yield _unknown_exchange(at, name, list(exchanges))
                 continue
-            if site not in goes_to[name]:
+            if tags_are_known and site not in goes_to[name]:
                 yield Violation(
                     at,
                     f"`{name}` does not come to `{site}` at all",

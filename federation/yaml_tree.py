@@ -8,7 +8,7 @@ objects, are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -107,7 +107,17 @@ class Tree:
         children = {**self.value, key: Tree(self.position, value)}
         return Tree(self.position, children, self.key_positions)
 
-    def without(self, locations: Iterable[Location]) -> Tree:
+    def with_empty(self, location: Location) -> Tree:
+        """The same tree with an empty mapping there, where something stands."""
+        if not location:
+            return Tree(self.position, {})
+        child = self.child(location[0])
+        if child is None or not isinstance(self.value, dict):
+            return self
+        children = {**self.value, str(location[0]): child.with_empty(location[1:])}
+        return Tree(self.position, children, self.key_positions)
+
+    def without(self, locations: Collection[Location]) -> Tree:
         """The same tree less what stands there. List items go too: later ones move up."""
         here = {location[0] for location in locations if len(location) == 1}
         below: dict[str | int, list[Location]] = {}

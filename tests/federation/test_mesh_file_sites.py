@@ -368,3 +368,28 @@ def test_a_certificate_takes_its_key_and_tls_an_amqps_address(tmp_path: Path) ->
 def test_a_window_that_is_not_said_to_be_too_long_for_the_log_is_left_to_plan() -> None:
     assert problems_of(TRIANGLE + "log: {max_bytes: 1GB}\n") == []
     assert problems_of(TRIANGLE + "log: {max_bytes: 50GB, rate: 100KB/s}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        # A site that cannot be read is still one, so that others may name it.
+        (
+            MESH.replace("paris: {}", "paris: []") + "links: [{from: rome, to: rom}]\n",
+            [(8, 10), (12, 26)],
+        ),
+        # Tags that cannot be read leave nobody without a tag, and other mistakes are told.
+        (with_oslo("tag: x").replace("[shops, north], tag", "shops, tag"), [(9, 16), (9, 23)]),
+        (
+            MESH.replace("oslo: {tags", "oslo: {tgs").replace(
+                "turku: {", "turku: {cluster_id: oslo, "
+            ),
+            [(9, 10), (10, 23)],
+        ),
+        (with_oslo("wants: {x: ['#']}, log: 5"), [(9, 40), (9, 56)]),
+    ],
+)
+def test_what_cannot_be_read_hides_nothing_else_and_causes_nothing_else(
+    text: str, places: list[tuple[int, int]]
+) -> None:
+    assert [(p.line, p.column) for p in problems_of(text)] == places
