@@ -27,11 +27,14 @@ def why_refused(now: Mesh, new: Mesh, site: str) -> str:
     return ""
 
 
-def why_over(new: Mesh, site: str) -> str:
+def why_over(new: Mesh, site: str, *, is_drained: bool) -> str:
     """Why the node of `site` has to end; empty if it goes on."""
     if site in new.sites:
         return ""
+    gone = f"{site} is no site of the mesh file any more (revision {new.revision})"
+    if is_drained:
+        return f"{gone}; it was drained: nobody lacks anything of it"
     return (
-        f"{site} is no site of the mesh file any more (revision {new.revision}); what its state "
-        "folder and its broker have is kept"
+        f"{gone}, and it was not drained: what its egress queues and its log have for others is "
+        "kept there, and goes on when the site is put back; then `isthmus drain` it first"
     )

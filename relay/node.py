@@ -131,7 +131,7 @@ class SiteNode:
         new, former = book.mesh, self.book
         self.file_problem = why_refused(self.mesh, new, self.site)
         if not self.file_problem:
-            self._over = why_over(new, self.site)
+            self._over = why_over(new, self.site, is_drained=self.leave.is_drained)
             if self._over:
                 self.stop()
                 return

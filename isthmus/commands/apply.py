@@ -25,6 +25,7 @@ from federation.mesh import Mesh
 from federation.mesh_diff import mesh_diff
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
+from isthmus.commands.relay import site_folder
 from isthmus.mesh_told import NotTakenUp, tell_supervisor
 from isthmus.options import (
     DEFAULT_STATE,
@@ -35,6 +36,7 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+from relay.holds import HoldsBroken, read_holds
 
 BROKERS_AT_ONCE = 8
 """Enough to hide the delay of far sites, few enough to leave a small machine usable."""
@@ -71,6 +73,13 @@ def apply(
     since = changes_since_applied(mesh, chosen, state)
     if not as_json:
         typer.echo("\n".join(since.lines()))
+    for name in since.left_undrained(state):
+        typer.echo(
+            f"warning: {name} leaves without having been drained: what its egress queues and its "
+            f"log have for others stays there; put it back into {file}, `isthmus drain {file} "
+            f"{name}`, then take it out",
+            err=True,
+        )
     try:
         asyncio.run(tell_supervisor(file, mesh, state, partial(typer.echo, err=True)))
     except NotTakenUp as error:
@@ -95,6 +104,13 @@ class SinceApplied:
     former: Mapping[str, list[str] | None]
     """Revision -> the differences from there; None where its mesh was not kept."""
     new_sites: int
+    gone: tuple[str, ...] = ()
+    """Sites that the file does not have any more."""
+
+    def left_undrained(self, state: Path) -> list[str]:
+        """Sites of this state folder that are gone, and were never told to drain."""
+        folders = {site: site_folder(state, site) for site in self.gone}
+        return [site for site, folder in folders.items() if folder.is_dir() and not _drains(folder)]
 
     def lines(self) -> list[str]:
         """For people."""
@@ -119,10 +135,19 @@ def changes_since_applied(mesh: Mesh, sites: Sequence[str], state: Path) -> Sinc
     """Compare the file with what was applied last at these sites, from this state folder."""
     revisions = [applied_revision(state, mesh.name, site) for site in sites]
     former: dict[str, list[str] | None] = {}
+    gone: dict[str, None] = {}
     for revision in filter(None, dict.fromkeys(revisions)):
         known = read_applied_mesh(state, mesh.name, revision)
         former[revision] = None if known is None else mesh_diff(known, mesh)
-    return SinceApplied(mesh.revision, former, revisions.count(None))
+        gone |= {site: None for site in known.sites if site not in mesh.sites} if known else {}
+    return SinceApplied(mesh.revision, former, revisions.count(None), tuple(gone))
+
+
+def _drains(folder: Path) -> bool:
+    try:
+        return read_holds(folder).draining
+    except (HoldsBroken, OSError):
+        return False
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:
