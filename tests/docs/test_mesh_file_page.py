@@ -76,7 +76,7 @@ def test_every_mesh_to_start_from_fits_the_schema(path: Path) -> None:
         "{mesh: m, exchanges: [{name: o, identity: 'header:x', retry: {backoff: [1s, 2m]}}]}",
     ],
 )
-def test_what_the_reader_takes_fits_the_schema(text: str) -> None:
+def test_what_is_written_as_it_should_be_fits_the_schema(text: str) -> None:
     assert problems(yaml.safe_load(text)) == []
 
 
