@@ -79,7 +79,8 @@ def _window(keys: MeshKeys, at: Location, said: LogKeys, whole: LogKeys) -> Iter
     else:
         at = (*at, "rate" if said.max_bytes is None else "max_bytes")
     held = whole.max_bytes / max(whole.rate, 1)
-    longest = int(max(min(held / 1.1, held - RETENTION_MARGIN_S), 0) // 60 * 60)
+    longest = int(max(min(held / 1.1, held - RETENTION_MARGIN_S), 0))
+    longest -= longest % (3600 if longest >= 3600 else 60)
     mend = "write max_bytes: " + show_size(-(-need // 10**9) * 10**9)
     if longest:
         mend += f", or an outage window of at most {show_duration(longest)}"

@@ -49,6 +49,7 @@ def violations(
             yield Violation((), "`sites` is missing", f"add {example}, or branches")
     if not sites_are_known or not keys.sites:
         yield from exchange_violations(keys, sites_are_known=False)
+        yield from wants_violations(keys, tags_are_known=False)
         yield from link_violations(keys, sites_are_known=False)
         return
     yield from exchange_violations(keys, sites_are_known=tags_are_known)

@@ -52,8 +52,8 @@ class LogKeys(Section):
     )
     on_full: Literal["block", "gap"] | None = key(
         None,
-        "when all of it is still needed: take nothing more (block), or lose the oldest (gap), "
-        "which stops what needed it and says so",
+        "when nearly all of it is still needed: take no more messages of its own site (block), or "
+        "lose the oldest (gap), which stops what needed them and says so",
         trades="block: nothing is lost, publishers' messages wait in egress queues; gap: they "
         "go on",
         without="block",

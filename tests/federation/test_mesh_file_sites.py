@@ -284,7 +284,7 @@ def test_the_order_of_words_and_of_sites_in_a_tag_leaves_the_revision_as_it_is()
         (
             MESH + "outage_window: ^3d\nlog: {max_bytes: 20GB, rate: 100KB/s}\n",
             "an outage window of 3d and its margin, at 100KB/s, take 28.5GB of log, more than the "
-            "20GB of `max_bytes`; write max_bytes: 29GB, or an outage window of at most",
+            "20GB of `max_bytes`; write max_bytes: 29GB, or an outage window of at most 50h",
         ),
         (
             MESH + "log: {max_bytes: ^20GB, rate: 100KB/s}\n",
