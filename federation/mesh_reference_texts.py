@@ -71,9 +71,9 @@ SECTIONS = (
         "LogKeys",
         "### Log",
         "Keys that a site leaves out are those of the mesh. The broker frees whole segments of "
-        "64 MiB, so that 256 MiB is the least. When what neighbours or the site's own delivery still "
-        "lack takes 80 % of `max_bytes`, status warns; at 90 % a site with `on_full: block` takes no "
-        "more messages from its egress queues, until that is below 70 %.",
+        "64 MiB, so that 256 MiB is the least. When what neighbours or the site's own delivery "
+        "still lack takes 80 % of `max_bytes`, status warns; at 90 % a site with `on_full: block` "
+        "takes no more messages from its egress queues, until that is below 70 %.",
     ),
     (
         "BranchesKeys",
