@@ -136,6 +136,9 @@ class _Tangled:
         self._graph = routes.graph()
         self._classes = twin_classes(routes, routes.sites.__getitem__, with_availability)
         self._class = class_of(self._classes)
+        # Where every line is as good either way, so is every pair.
+        parts = {pair: hop.availability for pair, hop in routes.hops.items()}
+        self._is_even = all(parts.get((b, a)) == part for (a, b), part in parts.items())
         self._hops: dict[str, dict[str, int]] = {}
         self._flow: tuple[Any, ...] = ()
         self._samples: Samples | None = None
@@ -143,8 +146,10 @@ class _Tangled:
 
     def like(self, entry: str, exit: str) -> tuple[str, str]:
         """The pair of twins that stands for this one."""
-        first = self._classes[self._class[entry]]
-        last = self._classes[self._class[exit]]
+        numbers = self._class[entry], self._class[exit]
+        if self._is_even:
+            numbers = min(numbers), max(numbers)
+        first, last = (self._classes[number] for number in numbers)
         return first[0], last[1] if first is last else last[0]
 
     def hops(self, entry: str, exit: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,15 +18,18 @@ MOST_SAID = 3
 """Names or pairs that are said one by one before the rest is counted."""
 MOST_ROWS = 40
 """Of a table, unless all are asked for."""
+MOST_OF_ALL = 2000
+"""Then too: what is more is for programs."""
 _WORDS = (
     "disjoint: ways that share no link / no site. joined: the part of the time that any way works, "
-    "both ends working; apart: the rest of a year, in which messages wait."
+    "both ends working; apart: the rest of a year, in which messages wait. A line works 99 % of "
+    "the time unless its `availability:` says otherwise."
 )
 
 
 def tables(told: Told, *, everything: bool = False) -> Group:
     """The whole plan."""
-    most = None if everything else MOST_ROWS
+    most = MOST_OF_ALL if everything else MOST_ROWS
     parts: list[RenderableType] = [_heading(told), _links(told, most), _exchanges(told)]
     for routes in told["routes"]:
         parts += _routes(routes, most, alone=len(told["routes"]) == 1)
@@ -65,22 +68,27 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def _fill(table: Table, rows: Iterable[Sequence[str]], most: int | None) -> RenderableType:
-    left = 0
-    for row in rows:
-        if most is not None and table.row_count >= most:
-            left += 1
-        else:
-            table.add_row(*map(escape, row))
-    return Group(table, f"and {left:,} more rows: --all") if left else table
+def _fill(
+    table: Table, items: Sequence[Told], row: Callable[[Told], list[str]], most: int
+) -> RenderableType:
+    for item in items[:most]:
+        table.add_row(*map(escape, row(item)))
+    left = len(items) - most
+    if left <= 0:
+        return table
+    return Group(table, f"and {left:,} more rows: {_more(most)}")
+
+
+def _more(most: int) -> str:
+    return "--json has them" if most == MOST_OF_ALL else "--all"
 
 
 # -- links and exchanges --------------------------------------------------------------------------
 
 
-def _links(told: Told, most: int | None) -> RenderableType:
+def _links(told: Told, most: int) -> RenderableType:
     table = _table("links", "between", ">lines", "meet at the broker of", "dials", "works")
-    return _fill(table, map(_link_row, told["link_groups"]), most)
+    return _fill(table, told["link_groups"], _link_row, most)
 
 
 def _link_row(row: Told) -> list[str]:
@@ -114,20 +122,20 @@ def _notes(exchange: Told) -> Iterator[str]:
 # -- pairs ----------------------------------------------------------------------------------------
 
 
-def _routes(routes: Told, most: int | None, *, alone: bool) -> Iterator[RenderableType]:
+def _routes(routes: Told, most: int, *, alone: bool) -> Iterator[RenderableType]:
     of_what = "" if alone else f": {', '.join(routes['exchanges'])}"
     if not routes["pairs"]:
         yield escape(f"ways between sites{of_what}: none that an exchange needs")
         return
     title = f"ways between sites{of_what}"
     table = _table(title, "from, to", ">pairs", ">hops", ">disjoint", "joined", "apart")
-    yield _fill(table, map(_pair_row, routes["pairs"]), most)
+    yield _fill(table, routes["pairs"], _pair_row, most)
     points = routes["single_points"]
     if not points:
         yield escape(f"single points of failure{of_what}: none")
         return
     table = _table(f"single points of failure{of_what}", "losing", ">how many", ">cuts", "apart")
-    yield _fill(table, map(_point_row, points), most)
+    yield _fill(table, points, _point_row, most)
 
 
 def _pair_row(row: Told) -> list[str]:
@@ -201,7 +209,7 @@ def _asked(one: Told) -> RenderableType:
 # -- disk -----------------------------------------------------------------------------------------
 
 
-def _disk(told: Told, most: int | None) -> Iterator[RenderableType]:
+def _disk(told: Told, most: int) -> Iterator[RenderableType]:
     disk = told["disk"]
     if disk is None:
         yield "disk that the outage window needs: say --rate 200/s --size 2KiB"
@@ -215,7 +223,7 @@ def _disk(told: Told, most: int | None) -> Iterator[RenderableType]:
     if assumed["compression"] != 1:
         title += f", compressed {assumed['compression']:g} times"
     table = _table(title, "site", ">messages/s", ">log", ">node's state", ">log may take", "lasts")
-    yield _fill(table, map(_disk_row, disk["rows"]), most)
+    yield _fill(table, disk["rows"], _disk_row, most)
     if any(exchange["wants"] for exchange in told["exchanges"]):
         yield "Messages that sites narrow by `wants` are taken as spread evenly over these sites."
     if disk["short"]:
@@ -256,7 +264,7 @@ def _rates(assumed: Told) -> str:
 # -- apply ----------------------------------------------------------------------------------------
 
 
-def _changes(apply: Told, most: int | None) -> Iterator[RenderableType]:
+def _changes(apply: Told, most: int) -> Iterator[RenderableType]:
     where = f"from {apply['state']}"
     if not apply["known"]:
         yield escape(
@@ -274,10 +282,9 @@ def _changes(apply: Told, most: int | None) -> Iterator[RenderableType]:
         if lines is None:
             said.append("    unknown: what that revision was is not kept")
             continue
-        shown = lines if most is None else lines[:most]
-        said += (f"    {line}" for line in shown)
-        if len(lines) > len(shown):
-            said.append(f"    and {len(lines) - len(shown):,} more: --all")
+        said += (f"    {line}" for line in lines[:most])
+        if len(lines) > most:
+            said.append(f"    and {len(lines) - most:,} more: {_more(most)}")
     if apply["never"]:
         said.append(f"  nothing was applied {where} at {_few(apply['never'])}")
     yield escape("\n".join(said))
