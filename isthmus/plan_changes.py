@@ -1,19 +1,29 @@
-"""What `apply` would change, by the record of the last one. Touches no broker."""
+"""What `apply` would change: by the record of the last one, or by asking the brokers."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from federation.addresses import AddressBook, AddressError, read_private_brokers
 from federation.applied import applied_revision
+from federation.apply_preview import NotAsked, preview_site
+from federation.credentials import SECRETS_FILE, load_or_make, make_credentials
+from federation.management import ManagementError
 from federation.mesh import Mesh
-from isthmus.commands.apply import changes_since_applied
+from federation.passwords import PasswordMissing
+from isthmus.commands.apply import BROKERS_AT_ONCE, changes_since_applied
 
 
 def changes_of(mesh: Mesh, state: Path) -> dict[str, Any]:
-    """`known` is false if nothing was applied from this folder. `changes` are by revision that
-    some site is at: the differences from there in the words of the mesh file, None if that
-    revision's mesh was not kept. `never` are sites that nothing was applied at from here.
+    """By the record; touches no broker. `known` is false if nothing was applied from this folder.
+
+    `changes` are by revision that some site is at: the differences from there in the words of the
+    mesh file, None if that revision's mesh was not kept. `never` are sites that nothing was applied
+    at from here.
     """
     never = [site for site in mesh.sites if applied_revision(state, mesh.name, site) is None]
     since = changes_since_applied(mesh, list(mesh.sites), state)
@@ -26,3 +36,24 @@ def changes_of(mesh: Mesh, state: Path) -> dict[str, Any]:
         },
         "never": never,
     }
+
+
+async def ask_brokers(mesh: Mesh, sites: Sequence[str], state: Path) -> dict[str, dict[str, Any]]:
+    """By site: what apply would do there, or why nobody knows. Leaves no trace in the folder.
+
+    Raises AddressError and CredentialsError where what the folder has cannot be read.
+    """
+    # Passwords are made by `up` or `apply`, which store them; what is made here fits nowhere.
+    is_there = (state / SECRETS_FILE).exists()
+    credentials = load_or_make(state, mesh) if is_there else make_credentials(mesh)
+    book = AddressBook(mesh, credentials, read_private_brokers(state), os.environ)
+    turn = asyncio.Semaphore(BROKERS_AT_ONCE)
+
+    async def one(site: str) -> dict[str, Any]:
+        async with turn:
+            try:
+                return {"changes": await preview_site(book, site), "unknown": None}
+            except (NotAsked, ManagementError, AddressError, PasswordMissing) as error:
+                return {"changes": None, "unknown": str(error)}
+
+    return dict(zip(sites, await asyncio.gather(*map(one, sites)), strict=True))

@@ -37,6 +37,8 @@ def tables(told: Told, *, everything: bool = False) -> Group:
     parts += (_asked(one) for one in told["asked"])
     parts += _disk(told, most)
     parts += _changes(told["apply"], most)
+    if told["brokers"] is not None:
+        parts.append(_brokers(told["brokers"], most))
     return Group(*_apart(parts))
 
 
@@ -288,6 +290,27 @@ def _changes(apply: Told, most: int) -> Iterator[RenderableType]:
     if apply["never"]:
         said.append(f"  nothing was applied {where} at {_few(apply['never'])}")
     yield escape("\n".join(said))
+
+
+def _brokers(brokers: dict[str, Told], most: int) -> RenderableType:
+    """Sites where the same would be done together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for site, one in brokers.items():
+        if one["changes"] is None:
+            said: tuple[str, ...] = (f"unknown: {one['unknown']}",)
+        else:
+            said = tuple(one["changes"]) or ("nothing",)
+        alike.setdefault(said, []).append(site)
+    lines = ["by what the brokers say, apply would do:"]
+    for said, sites in list(alike.items())[:most]:
+        lines.append(f"  at {_few(sites)}:")
+        lines += (f"    {line}" for line in said[:most])
+        if len(said) > most:
+            lines.append(f"    and {len(said) - most:,} more: {_more(most)}")
+    left = [site for sites in list(alike.values())[most:] for site in sites]
+    if left:
+        lines.append(f"  and at {counted(len(left), 'site')} more: {_more(most)}")
+    return escape("\n".join(lines))
 
 
 # -- words ----------------------------------------------------------------------------------------

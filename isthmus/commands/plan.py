@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
+from federation.addresses import AddressError
+from federation.credentials import CredentialsError
 from federation.mesh import Mesh
 from federation.sizes import BadSize, parse_size
 from isthmus.options import (
     DEFAULT_STATE,
+    EXIT_FAULT,
     EXIT_USAGE,
     AsJson,
     MeshFile,
@@ -51,6 +56,9 @@ def plan(
     everything: Annotated[
         bool, typer.Option("--all", help="Each site by itself, however many there are.")
     ] = False,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Ask the brokers' management APIs what apply would do.")
+    ] = False,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
@@ -60,12 +68,13 @@ def plan(
 
     Who dials whom and who gets what, how many ways there are between sites, what may not fail, how
     much of the time sites are joined, what disk the outage window needs, what `apply` would change.
-    Touches no broker.
+    Touches no
+    broker, unless `--ask` has it look, and never changes one.
 
     Sites that look alike share a line. Availability is worked out from `availability:` of links
     (0.99 unless told) and sites; exactly up to 20 links that may fail, above that by sampling.
 
-    Exit status 0, or 2 if the file or the call is wrong.
+    Exit status 0; 1 if the state folder is damaged; 2 if the file or the call is wrong.
 
     Examples:
 
@@ -93,6 +102,7 @@ def plan(
     load = _load(mesh, rate, size, compression) if rate else None
     told = plan_of(mesh, sites=chosen, each=everything, load=load)
     told["apply"] = changes_of(mesh, state)
+    told["brokers"] = _asked(mesh, chosen or list(mesh.sites), state) if ask else None
     if as_json:
         typer.echo(json.dumps(told, indent=1))
         return
@@ -108,6 +118,16 @@ def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:
 
     picture = picture_of(mesh, each=each)
     return as_svg(picture) if svg else as_dot(picture)
+
+
+def _asked(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
+    from isthmus.plan_changes import ask_brokers
+
+    try:
+        return asyncio.run(ask_brokers(mesh, sites, state))
+    except (AddressError, CredentialsError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
 
 
 def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Load:

@@ -55,7 +55,7 @@ def run(*arguments: object) -> Result:
 
 def text_of(mesh: Mesh, state: Path = Path("nowhere"), **more: Any) -> str:
     told = plan_of(mesh, **more)
-    told["apply"] = changes_of(mesh, state)
+    told |= {"apply": changes_of(mesh, state), "brokers": None}
     console = Console(file=io.StringIO(), width=160)
     console.print(tables(told))
     assert isinstance(console.file, io.StringIO)
@@ -255,6 +255,21 @@ def test_what_apply_would_change_is_told_in_the_words_of_the_file(tmp_path: Path
 def test_a_plan_leaves_no_trace(square: Path) -> None:
     state = square.parent / "state"
     assert run(square, "--state", state).exit_code == 0
+    assert not state.exists()
+
+
+def test_brokers_that_cannot_be_asked_are_unknown_and_why(square: Path) -> None:
+    square.write_text(
+        SQUARE.replace(
+            "paris: {}", "paris: {broker: 'amqp://r@localhost', password: 'env:NOWHERE_SAID'}"
+        )
+    )
+    state = square.parent / "state"
+    result = run(square, "--ask", "--state", state)
+    assert result.exit_code == 0
+    assert "at paris:\n    unknown: the mesh file has no `management:`" in result.stdout
+    assert "at tokyo:\n    unknown: " in result.stdout
+    assert "isthmus up" in result.stdout
     assert not state.exists()
 
 
