@@ -26,7 +26,7 @@ from isthmus.options import (
 )
 
 if TYPE_CHECKING:
-    from isthmus.plan_report import Load
+    from isthmus.plan.report import Load
 
 PAGE_COLUMNS = 160
 """Of tables that go to a file or a pipe."""
@@ -95,9 +95,9 @@ def plan(
         typer.echo(_drawing(mesh, each=everything, svg=svg))
         return
     # Here and not above: the graph library takes a quarter of a second that others need not wait.
-    from isthmus.plan_changes import changes_of
-    from isthmus.plan_report import plan_of
-    from isthmus.plan_tables import tables
+    from isthmus.plan.changes import changes_of
+    from isthmus.plan.report import plan_of
+    from isthmus.plan.tables import tables
 
     load = _load(mesh, rate, size, compression) if rate else None
     told = plan_of(mesh, sites=chosen, each=everything, load=load)
@@ -113,15 +113,15 @@ def plan(
 
 
 def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:
-    from isthmus.plan_drawing import as_dot, as_svg
-    from isthmus.plan_picture import picture_of
+    from isthmus.plan.drawing import as_dot, as_svg
+    from isthmus.plan.picture import picture_of
 
     picture = picture_of(mesh, each=each)
     return as_svg(picture) if svg else as_dot(picture)
 
 
 def _asked(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
-    from isthmus.plan_changes import ask_brokers
+    from isthmus.plan.changes import ask_brokers
 
     try:
         return asyncio.run(ask_brokers(mesh, sites, state))
@@ -131,8 +131,8 @@ def _asked(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
 
 
 def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Load:
-    from isthmus.load_options import BadLoad, parse_rates
-    from isthmus.plan_report import Load
+    from isthmus.plan.load_options import BadLoad, parse_rates
+    from isthmus.plan.report import Load
 
     try:
         return Load(parse_rates(rates, mesh), parse_size(size), compression)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from isthmus.plan_layout import Place, laid_out
-from isthmus.plan_picture import Picture, Spot, Stroke
+from isthmus.plan.layout import Place, laid_out
+from isthmus.plan.picture import Picture, Spot, Stroke
 
 _CHARACTER = 7.2
 """Pixels of a character of the labels, at most."""

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from federation.mesh_file import load_mesh
 from isthmus.cli import app
-from isthmus.plan_drawing import as_dot, as_svg
-from isthmus.plan_layout import laid_out
-from isthmus.plan_picture import Picture, Spot, Stroke, picture_of
+from isthmus.plan.drawing import as_dot, as_svg
+from isthmus.plan.layout import laid_out
+from isthmus.plan.picture import Picture, Spot, Stroke, picture_of
 from tests.federation.meshes import mesh_of
 
-TOPOLOGIES = sorted((Path(__file__).parents[2] / "topology_configs").glob("*.yaml"))
+TOPOLOGIES = sorted((Path(__file__).parents[3] / "topology_configs").glob("*.yaml"))
 SVG = "{http://www.w3.org/2000/svg}"
 HUB = """\
 mesh: acme

@@ -5,20 +5,21 @@ Rows speak of groups of sites by their labels; `groups` says which sites these a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from federation.availability import Availability
 from federation.blocks import Figures
 from federation.disk_need import DiskNeed, Rates, disk_need
-from federation.mesh import Exchange, Link, Mesh
+from federation.mesh import Exchange, Mesh
 from federation.pair_figures import PairFigures
 from federation.pair_rows import PairRow, Wanted, pair_rows, wanted_by
 from federation.point_rows import PointRow, point_rows
-from federation.routes import Pair, Routes, by_routes, routes_of
+from federation.routes import Routes, by_routes, routes_of
 from federation.single_points import SinglePointFinder
 from federation.site_groups import SiteGroups, site_groups
+from isthmus.plan.links import link_rows, link_told, span
 from isthmus.progress import shown
 
 ASKED_UNCERTAIN = 28
@@ -53,12 +54,12 @@ def plan_of(
             {
                 "label": group.label,
                 "sites": list(group.sites),
-                "availability": _span(mesh.sites[site].availability for site in group.sites),
+                "availability": span(mesh.sites[site].availability for site in group.sites),
             }
             for group in groups.groups
         ],
-        "links": [_link(link) for link in mesh.links],
-        "link_groups": list(_link_rows(mesh, groups)),
+        "links": [link_told(link) for link in mesh.links],
+        "link_groups": list(link_rows(mesh, groups)),
         "exchanges": [_exchange(mesh, one, groups) for one in mesh.exchanges.values()],
         "routes": [
             _routes(mesh, kept_from, exchanges, groups, sites)
@@ -69,75 +70,7 @@ def plan_of(
     }
 
 
-# -- who is linked to whom, and gets what ---------------------------------------------------------
-
-
-def dials(link: Link) -> list[str]:
-    """The ends that connect to another site's broker."""
-    return [end for end in (link.sender, link.receiver) if end != link.meeting]
-
-
-def _link(link: Link) -> Told:
-    return {
-        "from": link.sender,
-        "to": link.receiver,
-        "meets_at": link.meeting,
-        "dials": dials(link),
-        "via": link.via,
-        "availability": link.availability,
-    }
-
-
-def _link_rows(mesh: Mesh, groups: SiteGroups) -> Iterator[Told]:
-    """Links between the same groups that meet in the same way, both ways in one row."""
-    found: dict[tuple[int, int, str], list[Link]] = {}
-    for link in mesh.links:
-        ends = groups.number[link.sender], groups.number[link.receiver]
-        found.setdefault((*ends, _meeting(link)), []).append(link)
-    turned = {"sender": "receiver", "receiver": "sender"}
-    done: set[tuple[int, int, str]] = set()
-    for key, links in found.items():
-        if key in done:
-            continue
-        sender, receiver, meeting = key
-        way_back = {(link.receiver, link.sender) for link in links}
-        # Back by the same broker, or each way by that of its own receiver (or sender).
-        same = receiver, sender, turned.get(meeting, meeting)
-        each = receiver, sender, meeting
-        back = next((k for k in (same, each) if _ends(found.get(k, ())) == way_back), None)
-        if back is not None:
-            done.add(back)
-        labels = groups.groups[sender].label, groups.groups[receiver].label
-        yield {
-            "from": labels[0],
-            "to": labels[1],
-            "both_ways": back is not None,
-            "count": len(links) // 2 if back == key else len(links),
-            **_meets(meeting, *labels, each_way=back is not None and back != same),
-            "via": sum(link.via is not None for link in links),
-            "availability": _span(link.availability for link in links),
-        }
-
-
-def _ends(links: Iterable[Link]) -> set[Pair]:
-    return {(link.sender, link.receiver) for link in links}
-
-
-def _meeting(link: Link) -> str:
-    named = {link.sender: "sender", link.receiver: "receiver"}
-    return named.get(link.meeting, link.meeting)
-
-
-def _meets(meeting: str, sender: str, receiver: str, *, each_way: bool) -> Told:
-    if each_way and meeting == "receiver":
-        return {"meets_at": "each way at its receiver's", "dials": "the sender"}
-    if each_way and meeting == "sender":
-        return {"meets_at": "each way at its sender's", "dials": "the receiver"}
-    if meeting == "sender":
-        return {"meets_at": sender, "dials": receiver}
-    if meeting == "receiver":
-        return {"meets_at": receiver, "dials": sender}
-    return {"meets_at": meeting, "dials": "both ends"}
+# -- who gets what --------------------------------------------------------------------------------
 
 
 def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> Told:
@@ -323,8 +256,3 @@ def _need(need: DiskNeed) -> Told:
         "short": need.is_short,
         "lasts_s": need.lasts_s,
     }
-
-
-def _span(values: Iterable[float]) -> Mapping[str, float]:
-    found = list(values)
-    return {"least": min(found), "most": max(found)}

@@ -17,13 +17,13 @@ from federation.disk_need import Rates
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from isthmus.cli import app
-from isthmus.load_options import BadLoad, parse_rates
-from isthmus.plan_changes import changes_of
-from isthmus.plan_report import Load, plan_of
-from isthmus.plan_tables import tables
+from isthmus.plan.changes import changes_of
+from isthmus.plan.load_options import BadLoad, parse_rates
+from isthmus.plan.report import Load, plan_of
+from isthmus.plan.tables import tables
 from tests.federation.meshes import mesh_of
 
-TOPOLOGIES = Path(__file__).parents[2] / "topology_configs"
+TOPOLOGIES = Path(__file__).parents[3] / "topology_configs"
 HUB = """\
 mesh: acme
 topology: {hub: head}
