@@ -72,9 +72,8 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
         book = None
     timeout = aiohttp.ClientTimeout(total=ASK_WITHIN_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        answers = await asyncio.gather(
-            *(_ask(session, state, site) for site in mesh.sites.values())
-        )
+        asking = _Asking(session, state)
+        answers = await asyncio.gather(*map(asking.of, mesh.sites.values()))
     by_site = dict(zip(mesh.sites, answers, strict=True))
     sites = {site: _site(mesh, site, by_site, record, book) for site in mesh.sites}
     return StatusReport(
@@ -98,26 +97,44 @@ class _Answer:
     """Its node is one of this machine; else nobody here can say more than that it is silent."""
 
 
-async def _ask(session: aiohttp.ClientSession, state: Path, site: Site) -> _Answer:
-    """A node of this state folder, where it says; any other where the mesh file says."""
-    file = state / "sites" / site.name / "node.json"
-    try:
-        where = json.loads(file.read_text())
-        pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        if site.admin is None:
-            return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
-        pid, url = None, site.admin
-    try:
-        async with session.get(f"{url}/status") as answer:
-            report: dict[str, Any] = await answer.json()
-            mine = pid is None or report["pid"] == pid
-            return _Answer(report if mine else None, "the node does not answer", pid is not None)
-    except (OSError, ValueError, KeyError, TypeError, aiohttp.ClientError, TimeoutError) as error:
-        if pid is not None:
+class _Asking:
+    """Asks each process once, however many sites it serves."""
+
+    def __init__(self, session: aiohttp.ClientSession, state: Path) -> None:
+        self._session = session
+        self._state = state
+        self._asked: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    async def of(self, site: Site) -> _Answer:
+        """A node of this state folder, where it says; any other where the mesh file says."""
+        file = self._state / "sites" / site.name / "node.json"
+        try:
+            where = json.loads(file.read_text())
+            pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            if site.admin is None:
+                return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
+            pid, url = None, site.admin
+        is_here = pid is not None
+        if url not in self._asked:
+            self._asked[url] = asyncio.create_task(self._report(url))
+        try:
+            report = await self._asked[url]
+        except (OSError, ValueError, KeyError, TypeError, aiohttp.ClientError) as error:
+            # A time-out is an OSError.
+            why = str(error) or "no answer in time"
+            said = "the node does not answer" if is_here else f"nobody answers at {url}: {why}"
+            return _Answer(None, said, is_here)
+        if is_here and report["pid"] != pid:
             return _Answer(None, "the node does not answer")
-        why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        return _Answer(None, f"nobody answers at {url}: {why}", False)
+        return _Answer(report, "its process serves other sites", is_here)
+
+    async def _report(self, url: str) -> dict[str, Any]:
+        async with self._session.get(f"{url}/status") as answer:
+            report: dict[str, Any] = await answer.json()
+            if not {"pid", "sites", "links"} <= report.keys():
+                raise ValueError("what answers is no node of this version")
+            return report
 
 
 def _site(
