@@ -15,6 +15,8 @@ from enum import StrEnum
 from federation.mesh import ForwardingRule, Link, Mesh
 from relay.batch import EVERY_SITE, BatchHeader, BatchKind
 
+FEW_SITES = 8
+
 
 class Verdict(StrEnum):
     """Send, or why not."""
@@ -46,6 +48,12 @@ class Forwarding:
     def reach(self, exchange: str) -> frozenset[str]:
         """Sites that a batch of this exchange can get to by this neighbour."""
         return self.kept_off.get(exchange, self.reachable)
+
+    def goes_for(self) -> frozenset[str] | None:
+        """Sites for which it may carry batches, if these are few; None: too many to tell apart."""
+        if self.rule is ForwardingRule.COMPLETE:
+            return frozenset((self.neighbour,))
+        return self.reachable if len(self.reachable) <= FEW_SITES else None
 
     def decide(self, header: BatchHeader) -> Verdict:
         path = header.path

@@ -7,15 +7,22 @@ is in both.
 
 Batches in the tail are numbered, for good: numbers are never used again, so that a reader's number
 from before a `restart` is not taken for a present one.
+
+A hub has a reader for each of its hundreds of shops, and most batches are for one of them. So a
+reader may say whose batches it waits for: others wake it only now and then, often enough that what
+it has passed over is noted, and that it does not fall out of the tail.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
-from relay.batch import BatchName, LoggedBatch
+from relay.batch import EVERY_SITE, BatchName, LoggedBatch
 
 MAX_BYTES = 16 * 1024 * 1024
+LOOK_S = 1.0
+"""How long batches that a waiting reader did not ask for may stay unread by it."""
 _OVERHEAD_BYTES = 1024
 """What a batch costs here beside its data: header, names and places as Python objects."""
 
@@ -33,6 +40,12 @@ class HotTail:
         self._before: BatchName | None = None
         self._anchored = False
         self._waiters: set[asyncio.Future[None]] = set()
+        self._choosy: dict[str, set[asyncio.Future[None]]] = {}
+        """Who waits for batches that are for this site."""
+        self._new_for: set[str] | None = set()
+        """Sites that batches appended since the last `appended` are for; None: for every site."""
+        self._unread_bytes = 0
+        self._look: asyncio.TimerHandle | None = None
 
     @property
     def byte_count(self) -> int:
@@ -43,11 +56,19 @@ class HotTail:
         return len(self._batches)
 
     def append(self, batch: LoggedBatch) -> None:
-        """Add the batch that follows in the log. Readers are told by `wake`."""
+        """Add the batch that follows in the log. Readers are told by `appended`."""
         self._batches[self._next] = batch
         self._numbers[batch.place.name] = self._next
         self._next += 1
-        self._bytes += len(batch.data) + _OVERHEAD_BYTES
+        size = len(batch.data) + _OVERHEAD_BYTES
+        self._bytes += size
+        self._unread_bytes += size
+        if self._new_for is not None:
+            destinations = batch.header.name.series.destinations
+            if destinations == EVERY_SITE:
+                self._new_for = None
+            else:
+                self._new_for.update(destinations)
         while self._bytes > self._max_bytes and len(self._batches) > 1:
             oldest = self._batches.pop(self._first)
             del self._numbers[oldest.place.name]
@@ -100,18 +121,49 @@ class HotTail:
         number = self._numbers.get(name)
         return None if number is None else self._batches[number].data
 
-    async def changed(self) -> None:
-        """Wait for the next `wake`."""
+    async def changed(self, only_for: Collection[str] | None = None) -> None:
+        """Wait for the next `wake`, or for batches: any, or one that is for these sites or for
+        every site (others are told of within LOOK_S).
+        """
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        if only_for is None:
+            among = [self._waiters]
+        else:
+            among = [self._choosy.setdefault(site, set()) for site in only_for]
+        for waiters in among:
+            waiters.add(waiter)
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            for waiters in among:
+                waiters.discard(waiter)
+
+    def appended(self) -> None:
+        """Let those readers look again that wait for what was appended since the last call."""
+        new_for, self._new_for = self._new_for, set()
+        if new_for is None or self._unread_bytes > self._max_bytes // 4:
+            self.wake()
+            return
+        _wake(self._waiters)
+        for site in new_for:
+            if (waiters := self._choosy.get(site)) is not None:
+                _wake(waiters)
+        if self._look is None and any(self._choosy.values()):
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self.wake)
 
     def wake(self) -> None:
         """Let every waiting reader look again."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        self._unread_bytes = 0
+        _wake(self._waiters)
+        for waiters in self._choosy.values():
+            _wake(waiters)
+
+
+def _wake(waiters: set[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from relay.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
 from relay.batch_format import BadBatch, verify_digest
 from relay.forwarding import Forwarding, Verdict
 from relay.link_echo import LinkEcho
@@ -113,6 +113,7 @@ _MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
 _FRUITFUL_AFTER_S = 30.0
 """A session that lived so long is no setback even if there was nothing to send."""
 _MOST_SUSPECTS = 1024
+_MOST_NOT_WANTED = 4096
 
 
 @dataclass(slots=True)
@@ -179,6 +180,8 @@ class LinkSender:
         self._echo = LinkEcho()
         self._taken = 0
         self._blocked = False
+        self._not_wanted: set[Series] = set()
+        """Of those that come straight from their origin: not to be sent, for their destinations."""
         self._suspects: dict[BatchName, int] = {}
         self._highest_sent: dict[bytes, int] = {}
         self._reason = ""
@@ -233,6 +236,11 @@ class LinkSender:
         """When the receiver was last heard; None without a session."""
         return None if self._session is None else self._session.heard_at
 
+    @property
+    def goes_for(self) -> frozenset[str] | None:
+        """Cluster IDs: batches that are for none of these are not sent; None: not told."""
+        return self._forwarding.goes_for()
+
     def room(self) -> int:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None:
@@ -283,6 +291,7 @@ class LinkSender:
         if forwarding == self._forwarding:
             return []
         self._forwarding = forwarding
+        self._not_wanted.clear()
         if self._progress.goes_on_with(forwarding):
             return []
         return self._give_up(now, "the mesh has changed")
@@ -357,7 +366,17 @@ class LinkSender:
         actions: list[SenderAction] = []
         window, counters, logged = session.window, self.counters, session.logged
         moved = False
+        known, passed_by = self._not_wanted, 0
+        passed: Place | None = None
         for place, header, data in batches:
+            # Of a hub's messages for its shops, nearly all: no more work for each than must be.
+            if len(header.path) == 1 and header.name.series in known:
+                passed = place
+                passed_by += 1
+                continue
+            if passed is not None:
+                moved = window.skip(passed) or moved
+                passed = None
             why = self._why_not(header, logged)
             if why is not None:
                 counters.skipped[why] += 1
@@ -376,6 +395,10 @@ class LinkSender:
             counters.sent += 1
             counters.sent_bytes += len(data)
             self._count_resent(header)
+        if passed is not None:
+            moved = window.skip(passed) or moved
+        if passed_by:
+            counters.skipped[Verdict.NOT_WANTED.value] += passed_by
         if moved:
             self._position_moved(now, actions)
         return actions
@@ -467,6 +490,7 @@ class LinkSender:
         )
         window = LinkWindow(beginning.position.place)
         self._progress.session_begins(beginning.position, window)
+        self._not_wanted.clear()  # whom they are for is noted with this position, too
         self._session = _Session(welcome.run, now, window, logged, now, now)
         self._session_number += 1
         self.counters.sessions += 1
@@ -485,6 +509,10 @@ class LinkSender:
         if verdict is not Verdict.SEND:
             if verdict is Verdict.NOT_WANTED:
                 self._note_strangers(header)
+                if len(header.path) == 1:
+                    if len(self._not_wanted) >= _MOST_NOT_WANTED:
+                        self._not_wanted.clear()
+                    self._not_wanted.add(header.name.series)
             return verdict.value
         if header.name in logged:
             return "the receiver has it"

@@ -143,6 +143,8 @@ class LinkSenderTask:
         forwarding, self._forwarding = self._forwarding, None
         if forwarding is not None:
             await self._tell(partial(machine.change, forwarding, clock.now()))
+            if self._reader is not None:
+                self._reader.only_for = machine.goes_for
         frames, self._frames = self._frames, []
         for sender, frame in frames:
             await self._tell(partial(machine.frame, sender, frame, clock.now()))
@@ -237,6 +239,7 @@ class LinkSenderTask:
                     await self._stop_reading()
                     name = f"link {self.name}"
                     self._reader = self._writer.reader(place, name=name, reached=reached)
+                    self._reader.only_for = self.machine.goes_for
                     self._sent_back = 0
                     self._reading_for = session
                 case StopReading():

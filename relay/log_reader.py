@@ -10,7 +10,7 @@ position only as far as `LogWriter.safe_position` allows.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from relay.batch import LoggedBatch, Place
@@ -90,6 +90,8 @@ class LogReader:
         self._closed = False
         self.on_sent_back: Callable[[Place | None], None] | None = None
         """Told, from within, when `sent_back` grows: before any position can be asked for again."""
+        self.only_for: Collection[str] | None = None
+        """Cluster IDs: batches for none of these need not be given at once; None: any must."""
 
     @property
     def place(self) -> Place | None:
@@ -136,7 +138,7 @@ class LogReader:
                 elif self._stale:
                     await self._drop_stale()  # not before `changed`: it would miss a wake
                 else:
-                    await tail.changed()
+                    await tail.changed(self.only_for)
                 continue
             try:
                 await self._read_stream()

@@ -328,7 +328,7 @@ class LogWriter:
                     follower.set_result(Appended.ALREADY_LOGGED)
         knowledge.counts.appended_batches += len(flights)
         knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
-        tail.wake()
+        tail.appended()
         if knowledge.recent.unchecked_count > self._settings.check_after_names:
             self._hurry.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -96,14 +97,30 @@ def test_a_filter_that_wants_less_leaves_the_session_alone() -> None:
     assert sessions(link) == 1
 
 
+def test_what_is_passed_over_is_counted_however_alike_it_is() -> None:
+    link = world(reaching(sites=("lima",)))
+    for number in range(100):
+        append(link, number, "lima")
+    append(link, 0)
+    link.run_until_arrived(5)
+    assert link.sender is not None
+    assert link.sender.counters.skipped == {"no destination that way": 100}
+    for number in range(100, 110):
+        append(link, number, "lima")
+    link.time.run_until(link.time.now + 5)
+    assert link.sender.counters.skipped == {"no destination that way": 110}
+    assert link.sender.place == link.source.batches[-1].place
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_changes_all_that_is_due_in_the_end_arrives_once(seed: int) -> None:
     chance = random.Random(seed)
     link = world(reaching())
-    for number in range(150):
+    sequences: Counter[tuple[str, ...]] = Counter()
+    for _ in range(150):
         destinations = tuple(sorted(chance.sample(FAR, chance.randrange(4))))
-        incarnation = f"{number:08}".encode()
-        link.source.append(*make_batch(0, incarnation=incarnation, destinations=destinations))
+        link.source.append(*make_batch(sequences[destinations], destinations=destinations))
+        sequences[destinations] += 1
         link.time.run_until(link.time.now + chance.choice([0.0, 0.01, 0.3, 5.0]))
         if chance.random() < 0.2:
             beyond = tuple(chance.sample(FAR, chance.randrange(4)))
