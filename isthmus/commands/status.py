@@ -28,6 +28,7 @@ _SELDOM = (
     "expired",
     "dead",
     "quarantined",
+    "unwanted",
 )
 """Counts that share a column, which names those that are not 0: a column each needs more than the
 80 of a terminal."""
@@ -107,6 +108,10 @@ def _troubles(told: dict[str, Any]) -> list[str]:
     for name, site in told["sites"].items():
         said += [
             f"{name}: {flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()
+        ]
+        said += [
+            f"{name}: egress of {exchange}: {why}"
+            for exchange, why in site.get("waiting_exchanges", {}).items()
         ]
     said += [
         f"{link['from']} -> {link['to']}: {link['state']}: {link['reason']}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
+from relay.remote_acks import WAITING
 
 
 def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
@@ -34,7 +35,11 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
             "delivery", f"{flow} stands: {why}", "see what is said of that queue or exchange"
         )
     for exchange, why in told.get("waiting_exchanges", {}).items():
-        found.fault("egress", f"{exchange} is not taken up: {why}", "run `isthmus apply`")
+        if why == WAITING:
+            links = "see what is said of the links that begin here: none that should carry it does"
+            found.fault("egress", f"{exchange} is kept: {why}", links)
+        else:
+            found.fault("egress", f"{exchange} is not taken up: {why}", "run `isthmus apply`")
     if told.get("ledger_failure"):
         found.fault(
             "ledger",

@@ -55,3 +55,10 @@ def test_of_the_seldom_counts_only_those_that_are_not_0_are_named() -> None:
 def test_a_figure_that_nobody_knows_is_a_question_mark() -> None:
     text = shown({"paris": site(state="down", delivered=None, dead=None)})
     assert "?" in next(line for line in text.splitlines() if "paris" in line)
+
+
+def test_an_exchange_that_waits_is_named_with_its_reason_and_what_nobody_wants_is_counted() -> None:
+    waits = {"orders": "waiting for a neighbour's log"}
+    text = shown({"paris": site(waiting_exchanges=waits, unwanted=12)})
+    assert "12 unwanted" in text
+    assert "paris: egress of orders: waiting for a neighbour's log" in text
