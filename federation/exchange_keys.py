@@ -89,5 +89,6 @@ class ExchangeKeys(Section):
         "when a message counts as taken from its site: when that site's log has it, or a "
         "neighbour's too",
         trades="remote: survives the loss of a site's whole broker; a site that is cut off "
-        "keeps its messages in its egress queue",
+        "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
+        "what comes after a message for it",
     )
