@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import Any
 
+from federation.addresses import read_private_brokers, write_private_brokers
 from federation.management import ManagementApi
 from federation.names import Names
+from isthmus.commands.apply import changes_since_applied
 from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -28,19 +31,19 @@ def pids(told: dict[str, Any]) -> dict[str, int]:
 
 async def change(mesh: LiveMesh, **document: Any) -> str:
     """The file says so from now on: applied, and taken up by every node; all links run again. What
-    `apply` said.
+    `apply` says of it.
     """
     mesh.document |= document
     mesh.write()
-    code, said = await isthmus(mesh, "apply")
-    assert code == 0, said
+    since = changes_since_applied(mesh.mesh, list(mesh.mesh.sites), mesh.state)
+    await mesh.apply()
     revision = mesh.mesh.revision
     await mesh.until_told(
         lambda told: all(site.get("revision") == revision for site in told["sites"].values()),
         f"all nodes have revision {revision}",
     )
     await mesh.running()
-    return said
+    return "\n".join(since.lines())
 
 
 async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFactory) -> None:
@@ -69,6 +72,9 @@ async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFac
     assert await max_age(mesh, "tokyo") == f"{round(mesh.mesh.retention_s)}s"
     said = await change(mesh, exchanges=[{"name": "orders", "keys": ["order.*"]}])
     assert "~ exchange orders: keys # -> order.*" in said
+    code, said = await isthmus(mesh, "apply")
+    assert code == 0, said
+    assert f"revision {mesh.mesh.revision}: as applied before" in said
     told = (await mesh.status())["sites"]
     assert {name: site["incarnations"] for name, site in told.items()} == incarnations
     unmatched = TrafficSource(mesh.uri("paris"), "elsewhere", key=b"other")
@@ -80,7 +86,9 @@ async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFac
     await load.take_part(exchange="stock")
     await load.more(300)
 
-    await breaks_off_and_is_mended(mesh, load)
+    await a_broken_file_changes_nothing(mesh, load)
+    await another_address_is_taken_up_in_the_same_process(mesh, "tokyo")
+    await load.more(300)
 
     await load.end()
     await load.arrived()
@@ -93,8 +101,8 @@ async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFac
     assert pids(await mesh.status()) == before
 
 
-async def breaks_off_and_is_mended(mesh: LiveMesh, load: Load) -> None:
-    """A broken file is said with its place, and changes nothing."""
+async def a_broken_file_changes_nothing(mesh: LiveMesh, load: Load) -> None:
+    """It is said with its place."""
     revision, good = mesh.mesh.revision, mesh.file.read_text()
     mesh.file.write_text(good + "sitse: {}\n")
     mesh.kill("tokyo", signal.SIGHUP)
@@ -116,6 +124,17 @@ async def breaks_off_and_is_mended(mesh: LiveMesh, load: Load) -> None:
     await mesh.until_told(
         lambda told: not any(site["file_problem"] for site in told["sites"].values()), "mended"
     )
+
+
+async def another_address_is_taken_up_in_the_same_process(mesh: LiveMesh, site: str) -> None:
+    """A site's own broker is reached otherwise: all of its node's stages begin anew there."""
+    assert (await mesh.status())["sites"][site]["incarnations"] > 1
+    brokers = read_private_brokers(mesh.state)
+    write_private_brokers(mesh.state, brokers | {site: replace(brokers[site], host="localhost")})
+    await mesh.until_told(
+        lambda told: told["sites"][site].get("incarnations") == 1, f"{site} began anew"
+    )
+    await mesh.running()
 
 
 async def max_age(mesh: LiveMesh, site: str) -> str:
