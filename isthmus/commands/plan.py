@@ -68,8 +68,7 @@ def plan(
 
     Who dials whom and who gets what, how many ways there are between sites, what may not fail, how
     much of the time sites are joined, what disk the outage window needs, what `apply` would change.
-    Touches no
-    broker, unless `--ask` has it look, and never changes one.
+    Touches no broker, unless `--ask` has it look, and never changes one.
 
     Sites that look alike share a line. Availability is worked out from `availability:` of links
     (0.99 unless told) and sites; exactly up to 20 links that may fail, above that by sampling.
