@@ -22,7 +22,7 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
     if len(keys.sites) < 2 or (shape is None and not keys.links):
         return
     words, rule = SiteWords(keys.sites), forwarding_rule(keys)
-    pairs = list(declared_links(keys, keys.sites, shape))
+    links = declared_links(keys, keys.sites, shape)
     reaches: dict[frozenset[str], Reach] = {}
     for n, exchange in enumerate(keys.exchanges):
         avoided = frozenset(words.sites_of(exchange.never_via))
@@ -32,9 +32,12 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
             for said in (exchange.origins, exchange.destinations)
         )
         if exchange.acks == "remote":
-            yield from _alone(exchange, n, origins, {a for a, b in pairs if b not in avoided})
+            senders = {a for (a, b), link in links.items() if not avoided & {b, link.meeting}}
+            yield from _alone(exchange, n, origins, senders)
         if avoided not in reaches:
-            reaches[avoided] = Reach((pair for pair in pairs if not avoided & {*pair}), rule)
+            # A broker that two others meet at holds the payload too, if only for a moment.
+            pairs = (k for k, link in links.items() if not avoided & {*k, link.meeting})
+            reaches[avoided] = Reach(pairs, rule)
         missing = reaches[avoided].missing(origins, destinations)
         first = next(missing, None)
         if first is None:

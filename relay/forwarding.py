@@ -123,9 +123,9 @@ def seen_with(now: Forwarding) -> FilterSeen:
 
 def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
     """The declared mesh's rule for one of its links."""
-    onward: dict[str, list[str]] = {name: [] for name in mesh.sites}
+    onward: dict[str, list[Link]] = {name: [] for name in mesh.sites}
     for other in mesh.links:
-        onward[other.sender].append(other.receiver)
+        onward[other.sender].append(other)
     cluster_ids = {name: site.cluster_id for name, site in mesh.sites.items()}
 
     def reachable(banned: Collection[str]) -> frozenset[str]:
@@ -146,17 +146,20 @@ def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
     )
 
 
-def _reached(link: Link, onward: Mapping[str, list[str]], banned: Collection[str]) -> set[str]:
+def _reached(link: Link, onward: Mapping[str, list[Link]], banned: Collection[str]) -> set[str]:
     """Names of the sites behind the link, its receiver included, without crossing its sender or a
-    banned one.
+    banned one, be it only by the broker that two others meet at.
     """
-    if link.receiver in banned:
+    if link.receiver in banned or link.meeting in banned:
         return set()
     found = {link.receiver}
     queue = deque([link.receiver])
     while queue:
-        for name in onward[queue.popleft()]:
-            if name not in found and name != link.sender and name not in banned:
+        for other in onward[queue.popleft()]:
+            name = other.receiver
+            if name in found or name == link.sender:
+                continue
+            if name not in banned and other.meeting not in banned:
                 found.add(name)
                 queue.append(name)
     return found

@@ -90,8 +90,8 @@ def asked_pair(one: Told) -> RenderableType:
     how = "exactly" if joined.is_exact else "sampled"
     said += [
         f"  joined {joined} of the time ({how}), {show_apart(joined.part)} a year apart",
-        f"  {counted(one['link_disjoint'], 'way')} that share no link, "
-        f"{counted(one['site_disjoint'], 'way')} that share no site:",
+        f"  ways that share no link: {one['link_disjoint']}, that share no site: "
+        f"{one['site_disjoint']}",
         *(f"    {' → '.join(way)}" for way in one["ways"]),
     ]
     points = one["single_points"]

@@ -259,6 +259,12 @@ def test_the_order_of_words_and_of_sites_in_a_tag_leaves_the_revision_as_it_is()
             with_orders("from: [paris], to: [turku], never_via: ^[oslo, rome]"),
             "no links lead from `paris` to `turku` round the sites of `never_via`, so `orders`",
         ),
+        (
+            "mesh: m\ntopology: custom\nlinks: [{from: a, to: b, dial: c}, {from: b, to: c}]\n"
+            "exchanges: [{name: x, from: [a], to: [b], never_via: ^[c]}]\n"
+            "sites: {a: {}, b: {}, c: {}}\n",
+            "no links lead from `a` to `b` round the sites of `never_via`, so `x` cannot",
+        ),
         (with_orders("acks: ^both"), "`both` is not known here; write one of local, remote"),
         (with_orders("acks: ^true"), "`true` is not known here; write one of local, remote"),
         # Availability

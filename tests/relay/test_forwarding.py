@@ -124,6 +124,19 @@ def test_every_destination_within_reach_gets_it_and_no_banned_site_ever_holds_it
     )
 
 
+def test_the_broker_of_a_banned_site_is_no_meeting_point_either() -> None:
+    links = (Link("a", "b", meeting="c"), Link("a", "d", "d"), Link("d", "b", meeting="c"))
+    mesh = replace(mesh_of({("b", "c")}, never_via=("c",), sites="abcd"), links=links)
+    to_b = header("a", ("b",))
+    assert [forwarding_for(mesh, link).decide(to_b) for link in links[:2]] == [
+        Verdict.KEPT_OFF,
+        Verdict.NOT_WANTED,
+    ]
+    open_to_all = header("a", ("b",), exchange="open")
+    assert forwarding_for(mesh, links[0]).decide(open_to_all) is Verdict.SEND
+    assert forwarding_for(mesh, links[1]).decide(open_to_all) is Verdict.SEND
+
+
 @given(links=GRAPHS, banned=st.sets(st.sampled_from(NAMES[1:])), seed=st.integers(0, 2**32))
 def test_marks_and_other_exchanges_cross_the_banned_sites(
     links: set[tuple[str, str]], banned: set[str], seed: int
