@@ -74,6 +74,8 @@ def _link_row(row: Told) -> list[str]:
 
 
 def _exchanges(told: Told) -> RenderableType:
+    if not told["exchanges"]:
+        return "exchanges: none in the file; what follows is of every pair of sites"
     table = table_of("exchanges", "exchange", "published at", "delivered at", "of note")
     for one in told["exchanges"]:
         table.add_row(

@@ -125,6 +125,15 @@ def test_only_pairs_that_an_exchange_joins_are_told() -> None:
     assert not any(point["kind"] == "site" for point in routes["single_points"])
 
 
+def test_in_a_mesh_without_exchanges_every_pair_is_told() -> None:
+    mesh = mesh_of("mesh: m\ntopology: custom\nlinks: [{from: a, to: b}]\nsites: {a: , b: , c: }\n")
+    (routes,) = plan_of(mesh)["routes"]
+    assert sum(row["pairs"] for row in routes["pairs"]) == 6
+    text = text_of(mesh, load=Load(Rates(1.0), 1000))
+    assert "exchanges: none in the file" in text
+    assert cells(text, "a ↔ c")[-2:] == ["no way leads there", "always"]
+
+
 def test_losing_the_hub_cuts_each_shop_from_all_others() -> None:
     mesh = mesh_of(hub_of(100).replace("from: [shops], to: [head]", "from: [shops], to: [shops]"))
     (routes,) = plan_of(mesh)["routes"]
