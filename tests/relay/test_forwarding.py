@@ -147,6 +147,46 @@ def test_marks_and_other_exchanges_cross_the_banned_sites(
         assert set(Spread(mesh, random.Random(seed)).run(first).paths) == reach
 
 
+SETS = st.one_of(
+    st.just(EVERY_SITE),
+    st.sets(st.sampled_from(NAMES[1:]), min_size=1, max_size=3).map(lambda to: tuple(sorted(to))),
+)
+
+
+@given(
+    links=GRAPHS,
+    banned=st.sets(st.sampled_from(NAMES[1:]), max_size=2),
+    sets=st.lists(SETS, min_size=2, max_size=12),
+    rule=st.sampled_from(ForwardingRule),
+    seed=st.integers(0, 2**32),
+)
+def test_a_flow_s_order_holds_at_every_destination_whatever_sets_its_batches_have(
+    links: set[tuple[str, str]],
+    banned: set[str],
+    sets: list[tuple[str, ...]],
+    rule: ForwardingRule,
+    seed: int,
+) -> None:
+    mesh = mesh_of(links, tuple(sorted(banned)), rule)
+    chance = random.Random(seed)
+    filters = {(k.sender, k.receiver): forwarding_for(mesh, k) for k in mesh.links}
+    # A log: the batches' numbers and the paths they came by. A link goes through its sender's log
+    # in order, and hands its receiver what that has not.
+    logs: dict[str, dict[int, str]] = {site: {} for site in NAMES}
+    logs["a"] = dict.fromkeys(range(len(sets)), "a")
+    read = dict.fromkeys(filters, 0)
+    while behind := [link for link in filters if read[link] < len(logs[link[0]])]:
+        sender, receiver = link = chance.choice(behind)
+        number, path = list(logs[sender].items())[read[link]]
+        read[link] += 1
+        batch = header("a", sets[number], path=path)
+        if filters[link].decide(batch) is Verdict.SEND and number not in logs[receiver]:
+            logs[receiver][number] = path + receiver
+    for site in within_reach(mesh, "a") - {"a"}:
+        due = [number for number, to in enumerate(sets) if to == EVERY_SITE or site in to]
+        assert [number for number in logs[site] if number in due] == due
+
+
 def test_a_message_for_one_branch_crosses_one_link() -> None:
     hub = {("a", shop) for shop in "bcdefg"} | {(shop, "a") for shop in "bcdefg"}
     spread = Spread(mesh_of(hub), random.Random(1)).run(header("a", ("c",)))
