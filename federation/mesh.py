@@ -234,7 +234,13 @@ class Mesh:
         return tuple(link for link in self.links if link.receiver == site)
 
     def destination_set(self, exchange: Exchange) -> tuple[str, ...]:
-        """Sorted cluster IDs that the exchange's batches are for; empty for every site."""
-        if exchange.destinations is None:
+        """Sorted cluster IDs that the exchange's batches are for; empty for every site.
+
+        Those that are kept from some sites name all others, so that they are not for these when
+        the file allows it later, nor where a node does not know the file yet.
+        """
+        if exchange.destinations is None and not exchange.never_via:
             return ()
-        return tuple(sorted(self.sites[name].cluster_id for name in exchange.destinations))
+        return tuple(
+            sorted(site.cluster_id for name, site in self.sites.items() if exchange.reaches(name))
+        )

@@ -93,6 +93,16 @@ def test_what_sites_outside_to_or_banned_want_is_not_asked() -> None:
     assert index_of(shops(banned), "hub").of(b"store.s2.x") == ("office",)
 
 
+def test_what_is_kept_from_some_sites_names_all_others_so_that_it_is_never_for_those() -> None:
+    banned = Exchange("orders", never_via=("b",))
+    mesh = mesh_of(banned, {"a": None, "b": None, "c": None, "d": ("x",)})
+    assert mesh.destination_set(banned) == ("a", "c", "d")
+    index = index_of(mesh, "a")
+    assert index.of(b"x") == ("a", "c", "d")
+    assert index.of(b"y") == ("c",)
+    assert mesh.destination_set(Exchange("orders")) == ()
+
+
 def test_a_direct_exchange_s_wants_are_whole_keys() -> None:
     exchange = Exchange("orders", type="direct")
     index = index_of(mesh_of(exchange, {"a": None, "b": ("red", "#"), "c": ("red",)}), "a")
