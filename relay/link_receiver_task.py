@@ -39,6 +39,7 @@ class LinkReceiverTask:
         self._quarantine = quarantine
         self._on_linked = on_linked
         self._linked: list[BatchHeader] = []
+        self._is_over = False
         self._clock = clock
         self._closed: str | None = None
         self._wake = self._connection.wake
@@ -54,6 +55,7 @@ class LinkReceiverTask:
         try:
             await self._connection.keep(self._one_connection, self._not_connected)
         finally:
+            self._is_over = True
             self._tell_linked()
             self._do(self.machine.closing())
             await self._connection.close()
@@ -129,6 +131,8 @@ class LinkReceiverTask:
             known = appending.result() is Appended.ALREADY_LOGGED
             if not known:
                 self._linked.append(header)
+                if self._is_over:  # the link ended first; the log has it all the same
+                    self._tell_linked()
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
         else:  # the log's connection is gone: `_look_at_log` ends the session
             self._wake.set()

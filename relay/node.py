@@ -13,10 +13,8 @@ import logging
 import os
 import random
 import shutil
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from dedup.rocksdb_store import RocksdbStore
 from federation.addresses import AddressBook, AddressError
@@ -26,17 +24,15 @@ from relay.batch import BatchHeader, Predecessor
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.bulk_amqp import connect
 from relay.deliverer import Deliverer
-from relay.delivery_context import POSITION, DeliveryContext, DeliveryCounters
+from relay.delivery_context import DeliveryContext, DeliveryCounters
 from relay.egress_gauge import watch_egress
 from relay.gap import gap_reason, gap_row
 from relay.hold_watch import HoldWatch
 from relay.housekeeping import Housekeeping
 from relay.incarnation import VoidTable
-from relay.leave import Leave, Leaving
 from relay.ledger_export import LedgerExport
 from relay.ledger_rows import Stage
 from relay.log_reader import LogGap
-from relay.log_room import LogRoom
 from relay.log_writer import LogEvents, LogState, LogWriter
 from relay.mending import Mending
 from relay.mesh_change import why_over, why_refused
@@ -44,34 +40,15 @@ from relay.neighbour_logs import NeighbourLogs
 from relay.node_bindings import StateLogMemory
 from relay.node_links import NodeLinks
 from relay.node_parts import NodeParts, now_ms, same_broker
-from relay.node_state import (
-    FIRST_MARK,
-    POINT_TABLES,
-    TABLES,
-    Commit,
-    Loaded,
-    NodeState,
-    StateVerdict,
-    judge_state,
-)
+from relay.node_start import NodeStopped, begin_with
+from relay.node_state import POINT_TABLES, TABLES, Commit, Loaded, NodeState
+from relay.node_watch import NodeWatch, Stages
 from relay.packer_loop import PackerLoop
 from relay.quarantine import quarantined_bytes
-from relay.recovery import Recovered, rebuild, recovered_past
+from relay.recovery import Recovered, rebuild
 from relay.revisions import KeptRevisions
-from relay.site_log import SiteLog, SiteLogError
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-STATE_LOST_HINT = "`isthmus recover FILE --site SITE` rebuilds it from the site's log"
-
-
-class NodeStopped(Exception):
-    """The node cannot go on, and no restart mends it. `reason` says what to do."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class SiteNode:
@@ -102,12 +79,10 @@ class SiteNode:
         self.egress_messages = -1
         """Messages waiting in the egress queues; -1 while nobody has looked."""
         self._names = Names(mesh.name)
-        self.log_room = LogRoom()
-        self.log_room_said = ""
+        self.watch = NodeWatch(site)
+        """The log's room, and the site's leave."""
         self.holds = HoldWatch(folder)
         """What an operator holds back here."""
-        self.leave = Leave()
-        """How far the site is with leaving the mesh."""
         self._revisions = KeptRevisions(folder / "ledger" / "revisions")
         self._stopping = asyncio.Event()
         self._is_to_end = False
@@ -131,7 +106,7 @@ class SiteNode:
         new, former = book.mesh, self.book
         self.file_problem = why_refused(self.mesh, new, self.site)
         if not self.file_problem:
-            self._over = why_over(new, self.site, is_drained=self.leave.is_drained)
+            self._over = why_over(new, self.site, is_drained=self.watch.leave.is_drained)
             if self._over:
                 self.stop()
                 return
@@ -166,7 +141,10 @@ class SiteNode:
         if self.links is not None:
             # Of what is retired too: it may still not cross the sites of its never_via.
             self.links.change(
-                parts.delivered_mesh(), self.book, parts.holds, receives=not self.leave.is_closed
+                parts.delivered_mesh(),
+                self.book,
+                parts.holds,
+                receives=not self.watch.leave.is_closed,
             )
 
     async def run(self) -> None:
@@ -186,7 +164,6 @@ class SiteNode:
 
     async def _run_once(self) -> None:
         """All stages, until they are to end for good or to begin again at another broker."""
-        self.leave = Leave()
         store = RocksdbStore(self.folder / "state", TABLES, point_tables=POINT_TABLES)
         try:
             await self._run_with(NodeState(store))
@@ -247,7 +224,8 @@ class SiteNode:
         try:
             if not await self._until(writer.running(), logging_task):
                 return
-            if not await self._until(self._take_up(state, loaded, writer), logging_task):
+            beginning = begin_with(state, loaded, writer, self.folder / "state", self._say)
+            if not await self._until(beginning, logging_task):
                 return
             await self._run_stages(state, loaded, writer, logging_task)
         finally:
@@ -259,7 +237,7 @@ class SiteNode:
         """Makes the stages of the mesh as it is now."""
         retired = self._revisions.retired(self.mesh)
         holds = self.holds.present
-        full = self.log_room.blocks
+        full = self.watch.room.blocks
         return NodeParts(self.site, self.book, retired, holds, full, self.counters, self._random)
 
     async def _run_stages(
@@ -323,8 +301,16 @@ class SiteNode:
                     asyncio.create_task(
                         self.holds.run(self._change_stages), name=f"{self.site}: holds"
                     ),
-                    asyncio.create_task(self._watch_leave(), name=f"{self.site}: leave"),
-                    asyncio.create_task(self._watch_room(), name=f"{self.site}: room"),
+                    asyncio.create_task(
+                        self.watch.run(
+                            Stages(writer, packer, context, links),
+                            lambda: self.mesh.sites[self.site].log,
+                            lambda: self.egress_messages,
+                            lambda: self.holds.present.draining,
+                            self._change_stages,
+                        ),
+                        name=f"{self.site}: watch",
+                    ),
                 ]
                 self.stage = "running"
                 await self._until(self._stopping.wait(), *tasks)
@@ -370,45 +356,9 @@ class SiteNode:
         except TimeoutError:
             log.info("%s: no time left to export the ledger: the next start does it", self.site)
 
-    # -- the start's questions ---------------------------------------------------------------
-
-    async def _take_up(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> None:
-        """Begin to use the state folder, if it is the one that this site's broker remembers."""
-        mark = await self._ask_log(
-            writer, "asking the broker for its mark", lambda own: own.load_mark()
-        )
-        position = loaded.positions.get(POSITION)
-        reached = position.offset if position else recovered_past(state)
-        verdict = judge_state(not state.is_new, reached, mark)
-        if verdict is StateVerdict.LOST:
-            raise NodeStopped(
-                f"the state folder {self.folder / 'state'} is empty, but this site has delivered "
-                f"messages before: {STATE_LOST_HINT}"
-            )
-        if verdict is StateVerdict.OLDER_THAN_MARK:
-            raise NodeStopped(
-                f"the state folder {self.folder / 'state'} is older than what this site has "
-                f"delivered (a restored copy?): {STATE_LOST_HINT}"
-            )
-        state.begin(os.urandom(16))
-        if mark is None:
-            # Before anything is delivered: a folder that is lost from now on is known to be.
-            await state.store.synced()
-            await self._ask_log(writer, "leaving a mark", lambda own: own.store_mark(FIRST_MARK))
-
-    async def _ask_log(
-        self, writer: LogWriter, what: str, ask: Callable[[SiteLog], Awaitable[T]]
-    ) -> T:
-        """Ask until there is an answer; meanwhile the reason says what is being asked."""
-        while True:
-            try:
-                answer = await ask(await writer.connected())
-            except SiteLogError as error:
-                self.reason = f"{what}: {error}"
-                await asyncio.sleep(0.5)
-            else:
-                self.reason = ""
-                return answer
+    def _say(self, reason: str) -> None:
+        """What the start waits for."""
+        self.reason = reason
 
     async def _until(self, step: object, *tasks: asyncio.Task[None]) -> bool:
         """Wait for the step; False when the node is to stop first. Raises what a task raises."""
@@ -466,48 +416,6 @@ class SiteNode:
             self._random.random,
         )
 
-    async def _watch_leave(self) -> None:
-        """While the site drains: whether it may stop receiving, and what is still in the way."""
-        while True:
-            before = self.leave.is_closed
-            self.leave = self.leave.after(self._leaving())
-            if self.leave.is_closed != before:
-                self._change_stages()
-            await asyncio.sleep(LEAVE_LOOK_S)
-
-    async def _watch_room(self) -> None:
-        """How full the log is of what is still needed, and whether more may go into it."""
-        while True:
-            await asyncio.sleep(ROOM_LOOK_S)
-            writer, links, context = self.writer, self.links, self._context
-            if writer is None or links is None or context is None:
-                continue
-            whose, needed = links.most_lagging()
-            undelivered = writer.lag(context.settlement.position(writer.safe_position)).bytes
-            if undelivered > needed:
-                whose, needed = "delivery here", undelivered
-            counts = writer.counts
-            # As it lies on the disk: lags are told in bytes before compression.
-            shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
-            limit = self.mesh.sites[self.site].log
-            if self.log_room.look(limit, needed * min(1.0, shrunk)):
-                log.warning("%s: %s", self.site, self.log_room.said(whose) or "the log has room")
-                self._change_stages()
-            self.log_room_said = self.log_room.said(whose)
-
-    def _leaving(self) -> Leaving | None:
-        """What is still here, if the site is to leave."""
-        writer, links, context = self.writer, self.links, self._context
-        if not self.holds.present.draining or writer is None or links is None or context is None:
-            return None
-        return Leaving(
-            egress=self.egress_messages,
-            in_hand=self.packer.metrics.in_hand_messages if self.packer is not None else 0,
-            undelivered=writer.lag(context.settlement.position(writer.safe_position)).messages,
-            unsent={link["to"]: link["lag_messages"] for link in links.reports()},
-            appending=links.is_receiving,
-        )
-
     async def _quarantine_records(self, context: DeliveryContext) -> None:
         """Records of the log that are no batches go to the quarantine queue."""
         while True:
@@ -523,8 +431,6 @@ class SiteNode:
                 await asyncio.sleep(1.0)
 
 
-LEAVE_LOOK_S = 1.0
-ROOM_LOOK_S = 1.0
 STAGES_WITHIN_S = 6.0
 """What is in flight is answered within this time of a stop, or stays in doubt."""
 LINKS_WITHIN_S = 1.0

@@ -44,7 +44,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
     if node.deliverer is not None:
         report["standing_flows"] = node.deliverer.standing
     if node.writer is not None:
-        report["log"] = asdict(node.writer.counts) | {"fill": round(node.log_room.fill, 3)}
+        report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}
     if node.housekeeping is not None and node.housekeeping.export_failure:
         report["ledger_failure"] = node.housekeeping.export_failure
     return report
@@ -79,14 +79,14 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
 def _held(node: SiteNode) -> tuple[str, str]:
     """What an operator said, of a node that runs."""
     if node.holds.present.draining:
-        if node.leave.is_drained:
+        if node.watch.leave.is_drained:
             return "drained", "it may be taken out of the mesh file"
-        return "draining", "; ".join(node.leave.waiting)
+        return "draining", "; ".join(node.watch.leave.waiting)
     if node.holds.present.paused:
         return "paused", PAUSED
-    if node.log_room.blocks:
-        return "blocked", f"nothing is taken from egress: {node.log_room_said}"
-    return "running", node.log_room_said
+    if node.watch.room.blocks:
+        return "blocked", f"nothing is taken from egress: {node.watch.room_said}"
+    return "running", node.watch.room_said
 
 
 def _is_blocked(node: SiteNode) -> bool:

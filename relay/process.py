@@ -20,8 +20,9 @@ from relay.admin import LOOPBACK, Admin
 from relay.admin_mending import MendingRoutes, write_token
 from relay.mending import Mending
 from relay.mesh_watch import MeshFiles, MeshWatch
-from relay.node import NodeStopped, SiteNode
+from relay.node import SiteNode
 from relay.node_report import link_reports, site_report
+from relay.node_start import NodeStopped
 from relay.node_state import StateError
 from relay.service_manager import ServiceManager
 
