@@ -87,6 +87,7 @@ class SiteNode:
         self._stopping = asyncio.Event()
         self._is_to_end = False
         self._over = ""
+        self._was_taken_out = False
         self._context: DeliveryContext | None = None
         self._random = random.Random()
         self._bad_records: asyncio.Queue[tuple[int, bytes, str]] = asyncio.Queue()
@@ -96,6 +97,16 @@ class SiteNode:
         self._is_to_end = True
         self._stopping.set()
 
+    @property
+    def was_taken_out(self) -> bool:
+        """It ended, or is about to, because the mesh file did not have its site any more."""
+        return self._was_taken_out
+
+    def put_back(self, book: AddressBook) -> None:
+        """The site is in the file again, and has ended meanwhile: it may `run` once more."""
+        self._is_to_end = self._was_taken_out = False
+        self.take_up(book)
+
     def take_up(self, book: AddressBook) -> None:
         """Go on with the book's mesh. What does not change is not disturbed; what cannot change
         while it runs ends in order and begins again, in this process.
@@ -103,11 +114,14 @@ class SiteNode:
         Where that cannot be, the former mesh stays and `file_problem` says why. Raises OSError if
         the new revision cannot be written down: ask again.
         """
+        if self._was_taken_out:
+            return  # it ends first
         new, former = book.mesh, self.book
         self.file_problem = why_refused(self.mesh, new, self.site)
         if not self.file_problem:
             self._over = why_over(new, self.site, is_drained=self.watch.leave.is_drained)
             if self._over:
+                self._was_taken_out = True
                 self.stop()
                 return
             try:

@@ -49,6 +49,8 @@ class RelayProcess:
         self._mending = MendingRoutes(self._mending_of)
         self._admin = Admin(self.report, admin_host, admin_port, self._mending.add_to)
         self._stopped: dict[str, str] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._book: AddressBook | None = None
         self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
     async def run(self) -> dict[str, str]:
@@ -56,22 +58,24 @@ class RelayProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watching = None
         if self._watch is not None:
             loop.add_signal_handler(signal.SIGHUP, self._watch.look_now)
-            watching = asyncio.create_task(self._watch.run(), name="mesh file")
         port = await self._admin.start()
         for node in self._nodes:
             _announce(node.folder, port)
             write_token(node.folder, self._mending.token)
         telling = asyncio.create_task(self._manager.run(), name="service manager")
         try:
-            async with asyncio.TaskGroup() as group:
-                for node in self._nodes:
-                    group.create_task(self._run_node(node), name=node.site)
+            async with asyncio.TaskGroup() as watching:
+                # A process that does not see changes any more has to be begun anew.
+                looking = watching.create_task(self._look_for_changes(), name="mesh file")
+                try:
+                    async with asyncio.TaskGroup() as self._group:
+                        for node in self._nodes:
+                            self._group.create_task(self._run_node(node), name=node.site)
+                finally:
+                    looking.cancel()
         finally:
-            if watching is not None:
-                watching.cancel()
             telling.cancel()
             self._manager.close()
             await self._admin.close()
@@ -106,7 +110,12 @@ class RelayProcess:
     def _mending_of(self, site: str) -> Mending | None:
         return {node.site: node for node in self._nodes}[site].mending
 
+    async def _look_for_changes(self) -> None:
+        if self._watch is not None:
+            await self._watch.run()
+
     def _take_up(self, book: AddressBook) -> None:
+        self._book = book
         failures = []
         for node in self._nodes:
             try:
@@ -114,8 +123,20 @@ class RelayProcess:
             except OSError as error:
                 node.file_problem = str(error)
                 failures.append(error)
+            else:
+                self._begin_again_if_back(node)
         if failures:
             raise failures[0]
+
+    def _begin_again_if_back(self, node: SiteNode) -> None:
+        """A site that was taken out of the file and put back, while others kept the process."""
+        book = self._book
+        if book is None or self._group is None or node.site not in book.mesh.sites:
+            return
+        if node.was_taken_out and self._stopped.pop(node.site, ""):
+            log.info("%s: is in the mesh file again", node.site)
+            node.put_back(book)
+            self._group.create_task(self._run_node(node), name=node.site)
 
     def _refuse(self, problem: str) -> None:
         """The file is wrong: every node goes on with what it has."""
@@ -132,6 +153,7 @@ class RelayProcess:
         except (NodeStopped, StateError, StoreError, AddressError) as error:
             log.error("%s: stopped: %s", node.site, error)
             self._stopped[node.site] = str(error)
+            self._begin_again_if_back(node)
 
 
 def _announce(folder: Path, port: int) -> None:

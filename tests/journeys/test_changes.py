@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 from typing import Any
+
+import aiohttp
 
 from federation.addresses import read_private_brokers, write_private_brokers
 from federation.management import ManagementApi
 from federation.names import Names
 from isthmus.commands.apply import changes_since_applied
 from tests.invariants import check_site
-from tests.journeys.conftest import LoadedMeshFactory
+from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load
 from tests.journeys.supervised_mesh import isthmus
@@ -216,3 +219,33 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
 def is_held(told: dict[str, Any]) -> bool:
     links = {f"{link['from']}-{link['to']}": link["state"] for link in told["links"]}
     return told["sites"]["oslo"]["state"] == links["tokyo-lima"] == "paused"
+
+
+async def test_a_site_taken_out_by_mistake_is_put_back_while_others_share_its_process(
+    live_mesh: MeshFactory,
+) -> None:
+    links = [pair("paris", "tokyo"), pair("tokyo", "lima")]
+    mesh = await live_mesh(*SITES, topology="custom", links=links)
+    await mesh.listen()
+    mesh.start()
+    await mesh.running()
+    good = dict(mesh.document)
+    mesh.document |= {"sites": {"paris": {}, "tokyo": {}}, "links": links[:1]}
+    mesh.write()
+    port = json.loads((mesh.state / "sites" / "lima" / "node.json").read_text())["admin_port"]
+
+    async def ended() -> str:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/status") as answer,
+        ):
+            lima = (await answer.json())["sites"]["lima"]
+        return str(lima["reason"]) if lima["state"] == "stopped" else ""
+
+    assert "and it was not drained" in await until(ended, lambda: f"ended\n{mesh.logs()}", 60)
+    await mesh.source("paris").publish(100)
+    mesh.document = good
+    mesh.write()
+    await mesh.running()
+    await mesh.arrived()
+    mesh.check(most_flags=0)
