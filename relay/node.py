@@ -89,6 +89,7 @@ class SiteNode:
         self._over = ""
         self._was_taken_out = False
         self._context: DeliveryContext | None = None
+        self._egress_queues: tuple[str, ...] = ()
         self._random = random.Random()
         self._bad_records: asyncio.Queue[tuple[int, bytes, str]] = asyncio.Queue()
 
@@ -144,6 +145,7 @@ class SiteNode:
         """Each stage takes up what is new to it; none waits for another."""
         parts = self._parts()
         if self.packer is not None:
+            self._egress_queues = parts.egress_queues
             self.packer.change(parts.packer_settings())
         if (context := self._context) is not None:
             context.mesh = parts.delivered_mesh()
@@ -267,6 +269,7 @@ class SiteNode:
             for incarnation, void in loaded.voids.items()
         )
         neighbours = NeighbourLogs()
+        self._egress_queues = parts.egress_queues
         packer = self.packer = parts.packer(state, writer, voids, neighbours)
         tasks = [
             asyncio.create_task(packer.run(), name=f"{self.site}: packer"),
@@ -425,7 +428,7 @@ class SiteNode:
                 name=f"isthmus {self.site} gauge",
                 ssl_context=address.ssl_context,
             ),
-            lambda: [e.queue for e in self._parts().packer_settings().exchanges],
+            lambda: self._egress_queues,
             tell,
             self._random.random,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from federation.addresses import AddressBook, AddressError, vouched_user
+from federation.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
 from federation.mesh import Link, Mesh
 from federation.names import Names
 from federation.passwords import PasswordMissing
@@ -209,7 +209,7 @@ class NodeLinks:
         """All that an end cannot take up while it runs."""
         mesh = self._mesh
         try:
-            address: LinkEndAddress | str = self._address(link)
+            address: AmqpAddress | str = self._book.link_end(link, self._site)
         except (AddressError, PasswordMissing) as error:
             address = str(error)
         own, neighbour = mesh.sites[self._site].cluster_id, mesh.sites[other].cluster_id

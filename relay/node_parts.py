@@ -97,6 +97,11 @@ class NodeParts:
             paused=self.holds.paused or self.log_is_full,
         )
 
+    @property
+    def egress_queues(self) -> tuple[str, ...]:
+        """Of all exchanges that are packed."""
+        return tuple(exchange.queue for exchange in self.packer_settings().exchanges)
+
     def delivered_mesh(self) -> Mesh:
         """The mesh, with the exchanges that it once had."""
         exchanges = dict(self.mesh.exchanges)

@@ -33,7 +33,15 @@ def mesh(text: str = FILE) -> Mesh:
 def parts(kept: KeptRevisions, now: Mesh, site: str = "a") -> NodeParts:
     private = {name: PrivateBroker(1, 2, 3) for name in now.sites}
     book = AddressBook(now, make_credentials(now), private, {})
-    return NodeParts(site, book, kept.retired(now), Holds(), DeliveryCounters(), random.Random(0))
+    return NodeParts(
+        site,
+        book,
+        kept.retired(now),
+        Holds(),
+        log_is_full=False,
+        counters=DeliveryCounters(),
+        random=random.Random(0),
+    )
 
 
 def test_a_revision_is_kept_for_the_audit_under_its_name(tmp_path: Path) -> None:
