@@ -158,6 +158,7 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
 ) -> None:
     without: dict[str, Any] = {site: {} for site in SITES}
     mesh, load = await loaded_mesh(*SITES, "oslo", topology="ring", both=True, sites=dict(without))
+    load.per_second = 30
     before = pids(await mesh.status())
     await load.more(300)
 
