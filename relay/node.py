@@ -67,6 +67,8 @@ class SiteNode:
         self.file_problem = ""
         """Why the mesh file as it is now was not taken up; empty when it was."""
         self.counters = DeliveryCounters()
+        self.is_up = asyncio.Event()
+        """It has run at least once."""
         self.stage = "starting"
         """What the start waits for; "running" once everything is up; "stopped" at the end."""
         self.reason = ""
@@ -330,6 +332,7 @@ class SiteNode:
                     ),
                 ]
                 self.stage = "running"
+                self.is_up.set()
                 await self._until(self._stopping.wait(), *tasks)
             self.stage = "stopping"
             packer.stop()

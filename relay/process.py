@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ from relay.node_state import StateError
 from relay.service_manager import ServiceManager
 
 log = logging.getLogger(__name__)
+
+STARTING_AT_ONCE = 4
+"""Of a process's sites: a start is ten connections and a look through the log, and a broker that
+hundreds of sites ask for that at a time answers none of them.
+"""
+TURN_S = 10.0
+"""A site that is not up by then starts on beside the next ones."""
 
 
 class RelayProcess:
@@ -51,6 +59,7 @@ class RelayProcess:
         self._stopped: dict[str, str] = {}
         self._group: asyncio.TaskGroup | None = None
         self._book: AddressBook | None = None
+        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
     async def run(self) -> dict[str, str]:
@@ -147,13 +156,34 @@ class RelayProcess:
 
     async def _run_node(self, node: SiteNode) -> None:
         try:
-            await node.run()
+            await self._run_in_turn(node)
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
         except (NodeStopped, StateError, StoreError, AddressError) as error:
             log.error("%s: stopped: %s", node.site, error)
             self._stopped[node.site] = str(error)
             self._begin_again_if_back(node)
+
+    async def _run_in_turn(self, node: SiteNode) -> None:
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._starting)
+            running = asyncio.create_task(node.run(), name=f"{node.site}: node")
+            try:
+                await _up_or_over(node, running)
+                await turn.aclose()  # the next one's turn
+                await running
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+
+
+async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
+    """Until the node is up, or has ended, or has had its turn: its broker may be away."""
+    up = asyncio.create_task(node.is_up.wait())
+    try:
+        await asyncio.wait({up, running}, timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        up.cancel()
 
 
 def _announce(folder: Path, port: int) -> None:
