@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from federation.durations import show_duration
 from federation.mesh import Mesh
+from federation.mesh_file.durations import show_duration
 
 _WORDS = {
     "origins": "from",

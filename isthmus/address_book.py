@@ -8,8 +8,13 @@ from pathlib import Path
 
 import typer
 
-from federation.addresses import BROKERS_FILE, AddressBook, AddressError, read_private_brokers
-from federation.credentials import CredentialsError, load_or_make
+from federation.brokers.addresses import (
+    BROKERS_FILE,
+    AddressBook,
+    AddressError,
+    read_private_brokers,
+)
+from federation.brokers.credentials import CredentialsError, load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
 from isthmus.options import EXIT_FAULT

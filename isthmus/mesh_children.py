@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from federation.credentials import load_or_make
+from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from isthmus.address_book import address_book
 from isthmus.broker_config import BrokerSpec

@@ -9,10 +9,10 @@ import json
 import os
 from pathlib import Path
 
-from federation.addresses import PrivateBroker, write_private_brokers
-from federation.credentials import Credentials
+from federation.brokers.addresses import PrivateBroker, write_private_brokers
+from federation.brokers.credentials import Credentials
+from federation.brokers.provision import site_users
 from federation.mesh import Mesh
-from federation.provision import site_users
 from isthmus.broker_config import BrokerSpec, BrokerUser
 from isthmus.ports import free_ports
 

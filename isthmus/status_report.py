@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from federation.addresses import AddressBook, AddressError
+from federation.brokers.addresses import AddressBook, AddressError
 from federation.mesh import Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from federation.addresses import AddressBook, AddressError
-from federation.credentials import CredentialsError
-from federation.passwords import PasswordMissing
-from federation.problems import MeshFileError, Severity
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.credentials import CredentialsError
+from federation.brokers.passwords import PasswordMissing
+from federation.mesh_file.problems import MeshFileError, Severity
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from dedup.rocksdb_store import RocksdbStore
-from federation.addresses import AddressBook, AddressError
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
-from federation.passwords import PasswordMissing
 from relay.batch import BatchHeader, Predecessor
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.bulk_amqp import connect

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from federation.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
+from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
+from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Link, Mesh
 from federation.names import Names
-from federation.passwords import PasswordMissing
 from relay.batch import BatchHeader, Place
 from relay.batch_rows import linked_row
 from relay.forwarding import forwarding_for

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dedup.barrier import Barrier
-from federation.addresses import AddressBook
+from federation.brokers.addresses import AddressBook
 from federation.mesh import Mesh
 from federation.names import Names
 from relay.boot import boot_id

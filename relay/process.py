@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dedup.store import StoreError, StoreLocked
-from federation.addresses import AddressBook, AddressError
+from federation.brokers.addresses import AddressBook, AddressError
 from relay.admin import LOOPBACK, Admin
 from relay.admin_mending import MendingRoutes, write_token
 from relay.mending import Mending

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from federation.addresses import AddressBook, AddressError
-from federation.applied import (
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.applied import (
     AppliedRecordBroken,
     applied_revision,
     read_applied_mesh,
     write_applied_mesh,
 )
-from federation.apply import apply_site
-from federation.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply import apply_site
+from federation.brokers.apply_report import Item, Outcome, SiteReport
 from federation.mesh import Mesh
 from federation.mesh_diff import mesh_diff
 from federation.mesh_file import PasswordMissing

@@ -12,7 +12,7 @@ import typer
 from aio_pika.abc import AbstractIncomingMessage
 from aio_pika.exceptions import AMQPError
 
-from federation.addresses import AddressError, AmqpAddress
+from federation.brokers.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,

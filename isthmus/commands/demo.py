@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Column, Table
 
-from federation.credentials import load_or_make
+from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
 from isthmus.address_book import address_book
 from isthmus.demo_ledger import LedgerCounts, read_counts

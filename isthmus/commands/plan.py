@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from federation.addresses import AddressError
-from federation.credentials import CredentialsError
+from federation.brokers.addresses import AddressError
+from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
-from federation.sizes import BadSize, parse_size
+from federation.mesh_file.sizes import BadSize, parse_size
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

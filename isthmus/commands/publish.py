@@ -11,7 +11,7 @@ import aio_pika
 import typer
 from aio_pika.exceptions import AMQPError, DeliveryError
 
-from federation.addresses import AddressError, AmqpAddress
+from federation.brokers.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,

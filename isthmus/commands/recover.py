@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dedup.store import StoreError
-from federation.addresses import AddressError
+from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
 from isthmus.commands.relay import site_folder

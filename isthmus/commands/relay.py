@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 import uvloop
 
-from federation.addresses import AddressError
-from federation.broker_uri import parse_admin
+from federation.brokers.addresses import AddressError
+from federation.brokers.broker_uri import parse_admin
 from federation.mesh import Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import MeshOnDisk, address_book_or_exit

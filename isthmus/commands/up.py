@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from federation.credentials import CredentialsError
+from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
 from isthmus.broker_errors import LocalBrokerError

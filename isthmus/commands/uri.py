@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from federation.addresses import AddressError
+from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
 from isthmus.options import (

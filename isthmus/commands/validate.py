@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from federation.durations import show_duration
 from federation.mesh import Mesh
+from federation.mesh_file.durations import show_duration
 from isthmus.options import MeshFile, mesh_or_exit
 
 

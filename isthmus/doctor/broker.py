@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from federation.addresses import relay_user
-from federation.management import ManagementApi, ManagementError
+from federation.brokers.addresses import relay_user
+from federation.brokers.management import ManagementApi, ManagementError
 from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.doctor.finding import Findings

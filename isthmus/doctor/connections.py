@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
-from federation.addresses import AddressBook, AddressError, AmqpAddress
+from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from federation.addresses import AddressBook
-from federation.management import ManagementApi, ManagementError
-from federation.provision import declarations
+from federation.brokers.addresses import AddressBook
+from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.provision import declarations
 from isthmus.doctor.finding import Findings
 
 _APPLY = "run `isthmus apply`"

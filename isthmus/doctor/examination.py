@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from federation.addresses import AddressBook, AddressError
-from federation.management import ManagementApi
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.management import ManagementApi
 from federation.mesh_file import PasswordMissing
 from isthmus.doctor.broker import examine_broker
 from isthmus.doctor.connections import examine_connections

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from federation.addresses import AddressBook, AddressError, read_private_brokers
-from federation.applied import applied_revision
-from federation.apply_preview import NotAsked, preview_site
-from federation.credentials import SECRETS_FILE, load_or_make, make_credentials
-from federation.management import ManagementError
+from federation.brokers.addresses import AddressBook, AddressError, read_private_brokers
+from federation.brokers.applied import applied_revision
+from federation.brokers.apply_preview import NotAsked, preview_site
+from federation.brokers.credentials import SECRETS_FILE, load_or_make, make_credentials
+from federation.brokers.management import ManagementError
+from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Mesh
-from federation.passwords import PasswordMissing
 from isthmus.commands.apply import BROKERS_AT_ONCE, changes_since_applied
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from federation.mesh import Link, Mesh
-from federation.routes import Pair
-from federation.site_groups import SiteGroups
+from federation.planning.routes import Pair
+from federation.planning.site_groups import SiteGroups
 
 
 def dials(link: Link) -> list[str]:

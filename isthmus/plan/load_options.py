@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from federation.disk_need import Rates
 from federation.mesh import Mesh
-from federation.nearest import nearest
+from federation.mesh_file.nearest import nearest
+from federation.planning.disk_need import Rates
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kM]?)/(s|m|min|h|d)")

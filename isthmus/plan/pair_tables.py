@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.markup import escape
 
-from federation.availability import show_apart, show_part
+from federation.planning.availability import show_apart, show_part
 from isthmus.plan.words import Told, availability_of, counted, ends, few, fill, table_of
 
 PAIR_WORDS = (

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from federation.availability import show_part
 from federation.mesh import Link, Mesh
-from federation.pair_rows import wanted_by
-from federation.point_rows import all_points
-from federation.routes import Pair, by_routes, routes_of
-from federation.site_classes import line, shape_only, twin_classes
-from federation.site_groups import SiteGroups, site_groups
+from federation.planning.availability import show_part
+from federation.planning.pair_rows import wanted_by
+from federation.planning.point_rows import all_points
+from federation.planning.routes import Pair, by_routes, routes_of
+from federation.planning.site_classes import line, shape_only, twin_classes
+from federation.planning.site_groups import SiteGroups, site_groups
 
 CROWD = 6
 """So many sites or fewer are drawn one by one."""

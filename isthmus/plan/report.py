@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from federation.availability import Availability
-from federation.blocks import Figures
-from federation.disk_need import DiskNeed, Rates, disk_need
 from federation.mesh import Exchange, Mesh
-from federation.pair_figures import PairFigures
-from federation.pair_rows import PairRow, Wanted, pair_rows, wanted_by
-from federation.point_rows import PointRow, point_rows
-from federation.routes import Routes, by_routes, routes_of
-from federation.single_points import SinglePointFinder
-from federation.site_groups import SiteGroups, site_groups
+from federation.planning.availability import Availability
+from federation.planning.blocks import Figures
+from federation.planning.disk_need import DiskNeed, Rates, disk_need
+from federation.planning.pair_figures import PairFigures
+from federation.planning.pair_rows import PairRow, Wanted, pair_rows, wanted_by
+from federation.planning.point_rows import PointRow, point_rows
+from federation.planning.routes import Routes, by_routes, routes_of
+from federation.planning.single_points import SinglePointFinder
+from federation.planning.site_groups import SiteGroups, site_groups
 from isthmus.plan.links import link_rows, link_told, span
 from isthmus.progress import shown
 

@@ -9,7 +9,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from federation.availability import Availability, show_part
+from federation.planning.availability import Availability, show_part
 
 Told = dict[str, Any]
 MOST_SAID = 3

@@ -14,7 +14,7 @@ import pytest
 import typer
 import yaml
 
-from federation.broker_uri import parse_amqp, parse_management, parse_stream
+from federation.brokers.broker_uri import parse_amqp, parse_management, parse_stream
 from federation.mesh import Mesh
 from federation.mesh_file import read_mesh
 from isthmus.broker_config import enabled_plugins

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from federation.mesh import ForwardingRule
-from federation.routes import Hop, Pair, Routes
+from federation.planning.routes import Hop, Pair, Routes
 
 
 def ring_of(*lines: str, part: float = 0.99, sites: Mapping[str, float] | None = None) -> Routes:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import aio_pika
 
-from federation.addresses import AddressBook, AmqpAddress, PrivateBroker
-from federation.apply import apply_site
-from federation.apply_report import Outcome, SiteReport
-from federation.credentials import load_or_make
+from federation.brokers.addresses import AddressBook, AmqpAddress, PrivateBroker
+from federation.brokers.apply import apply_site
+from federation.brokers.apply_report import Outcome, SiteReport
+from federation.brokers.credentials import load_or_make
+from federation.brokers.provision import site_users
 from federation.mesh import Mesh
 from federation.names import Names
-from federation.provision import site_users
 from isthmus.local_brokers import BrokerUser
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import Vhost

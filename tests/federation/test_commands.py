@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from federation.addresses import PrivateBroker, write_private_brokers
-from federation.apply_report import Item, Outcome, SiteReport
-from federation.credentials import load_or_make
-from federation.provision import site_users
+from federation.brokers.addresses import PrivateBroker, write_private_brokers
+from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.credentials import load_or_make
+from federation.brokers.provision import site_users
 from isthmus.commands.apply import apply, lines
 from isthmus.commands.validate import validate
 from isthmus.local_brokers import BrokerUser

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from federation.addresses import AddressBook, PrivateBroker
-from federation.credentials import load_or_make, make_credentials
+from federation.brokers.addresses import AddressBook, PrivateBroker
+from federation.brokers.credentials import load_or_make, make_credentials
+from federation.brokers.provision import declarations, site_users
 from federation.names import Names
-from federation.provision import declarations, site_users
 from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites, by_broker
 from tests.conftest import VhostFactory

@@ -15,13 +15,13 @@ from typing import Any
 
 import yaml
 
-from federation.addresses import (
+from federation.brokers.addresses import (
     AddressBook,
     PrivateBroker,
     read_private_brokers,
     write_private_brokers,
 )
-from federation.credentials import load_or_make
+from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from federation.names import Names

@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from federation.addresses import read_private_brokers, write_private_brokers
-from federation.management import ManagementApi
+from federation.brokers.addresses import read_private_brokers, write_private_brokers
+from federation.brokers.management import ManagementApi
 from federation.names import Names
 from isthmus.commands.apply import changes_since_applied
 from tests.invariants import check_site

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import pytest_asyncio
 
-from federation.addresses import PrivateBroker, read_private_brokers, write_private_brokers
+from federation.brokers.addresses import PrivateBroker, read_private_brokers, write_private_brokers
 from federation.mesh import Link
 from federation.names import Names
 from isthmus.doctor.examination import examine

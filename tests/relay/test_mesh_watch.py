@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from federation.addresses import AddressBook
-from federation.credentials import Credentials
+from federation.brokers.addresses import AddressBook
+from federation.brokers.credentials import Credentials
 from federation.mesh_file import MeshFileError, read_mesh
 from relay.mesh_watch import MeshWatch
 from tests.waiting import until

@@ -7,8 +7,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from federation.addresses import AddressBook, PrivateBroker
-from federation.credentials import make_credentials
+from federation.brokers.addresses import AddressBook, PrivateBroker
+from federation.brokers.credentials import make_credentials
 from federation.mesh import ExchangeMode, Mesh
 from federation.mesh_file import parse_mesh
 from relay.delivery_context import DeliveryCounters

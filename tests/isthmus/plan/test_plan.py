@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from federation.applied import Applied, write_applied, write_applied_mesh
-from federation.disk_need import Rates
+from federation.brokers.applied import Applied, write_applied, write_applied_mesh
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
+from federation.planning.disk_need import Rates
 from isthmus.cli import app
 from isthmus.plan.changes import changes_of
 from isthmus.plan.load_options import BadLoad, parse_rates

@@ -1,0 +1,1 @@
+"""A mesh at its brokers: addresses, rights, and what is declared there."""

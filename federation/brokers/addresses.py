@@ -1,0 +1,295 @@
+"""Who connects where, as whom: every address that a node, a link's end or an application uses.
+
+Private brokers listen on loopback ports that `isthmus up` chooses and writes down in
+STATE/brokers.json; brokers of one's own are where the mesh file says. At a private broker each
+neighbour has a user of its own, so that the broker can vouch for it. At a broker of one's own all
+ends use the one user of its `broker:` address.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from federation.brokers.broker_uri import (
+    bracketed,
+    parse_amqp,
+    parse_host_port,
+    parse_management,
+    parse_stream,
+)
+from federation.brokers.credentials import Credentials
+from federation.brokers.passwords import resolve_password
+from federation.brokers.tls import TlsFilesBroken, client_context
+from federation.mesh import SYSTEM_TRUST, BrokerAddress, Link, Mesh, TlsFiles
+from federation.names import Names
+
+BROKERS_FILE = "brokers.json"
+_FORMAT = 1
+
+
+class AddressError(Exception):
+    """Root of what this module raises.
+
+    AddressError
+    +- BrokerNotKnown      a private broker of which nobody wrote down where it is
+    +- BrokersFileBroken   STATE/brokers.json cannot be read
+    +- TlsUnusable         a file of the site's `tls:` cannot be used
+    """
+
+
+class BrokerNotKnown(AddressError):
+    """The private broker of `site` is not in STATE/brokers.json: run `isthmus up` first, or give
+    the site a `broker:`.
+    """
+
+    def __init__(self, site: str) -> None:
+        self.site = site
+        super().__init__(
+            f"where the private broker of {site!r} listens is not known: run `isthmus up` first, "
+            "with the same --state, or give the site a `broker:` in the mesh file"
+        )
+
+
+class TlsUnusable(AddressError):
+    """Correct the file, or what `tls:` says."""
+
+
+class BrokersFileBroken(AddressError):
+    """Delete the file and run `isthmus up` again."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(f"{file}: {reason}; delete it and run `isthmus up` again")
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateBroker:
+    """Where a private broker listens. Several sites may share a broker by virtual hosts."""
+
+    amqp_port: int
+    stream_port: int
+    management_port: int
+    host: str = "127.0.0.1"
+    vhost: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpAddress:
+    """All that it takes to connect by AMQP."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    tls: bool = False
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.tls else None
+
+    @property
+    def uri(self) -> str:
+        """With the password: not for logs."""
+        return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
+
+    @property
+    def public_uri(self) -> str:
+        """Without user and password."""
+        return self._uri("")
+
+    def _uri(self, login: str) -> str:
+        scheme = "amqps" if self.tls else "amqp"
+        vhost = quote(self.vhost, safe="")
+        return f"{scheme}://{login}{bracketed(self.host)}:{self.port}/{vhost}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAddress:
+    """All that it takes to connect by the stream protocol."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    tls: bool = False
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.tls else None
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementAddress:
+    """The management HTTP API: `url` has no path and no login."""
+
+    url: str
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    files: TlsFiles = SYSTEM_TRUST
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS. Raises TlsUnusable."""
+        return _context(self.files) if self.url.startswith("https:") else None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressBook:
+    """The addresses of a mesh. `environ` is where `env:` passwords are looked up.
+
+    Methods raise BrokerNotKnown for a private broker that is not written down, PasswordMissing
+    for a password that is not where the mesh file says, KeyError for a site that is not there.
+    """
+
+    mesh: Mesh
+    credentials: Credentials
+    private: Mapping[str, PrivateBroker]
+    environ: Mapping[str, str] = field(repr=False)
+
+    def node(self, site: str) -> AmqpAddress:
+        """A site's own broker, for the site's own node."""
+        return self._private_or_own(site, relay_user(self.mesh, site), "relay")
+
+    def listener(self, site: str) -> tuple[str, int]:
+        """Host and port of a site's broker: sites for which they are the same share a broker, and
+        with it the users that are declared there.
+        """
+        broker = self.mesh.sites[site].broker
+        if broker is not None:
+            uri = parse_amqp(broker.amqp)
+            return uri.host, uri.port
+        private = self._private(site)
+        return private.host, private.amqp_port
+
+    def stream(self, site: str) -> StreamAddress:
+        """A site's own log, for the site's own node."""
+        amqp = self.node(site)
+        broker = self.mesh.sites[site].broker
+        if broker is None:
+            private = self._private(site)
+            host, port, tls = private.host, private.stream_port, False
+        else:
+            listener = parse_stream(broker.stream)
+            host, port, tls = listener.host, listener.port, listener.tls
+        return StreamAddress(host, port, amqp.vhost, amqp.user, amqp.password, tls, amqp.files)
+
+    def application(self, site: str) -> AmqpAddress:
+        """A site's own broker, for its applications. At a broker of one's own, applications
+        should have users of their own: this is then the relay's, the only one that is known.
+        """
+        user = Names(self.mesh.name).application_user(site)
+        return self._private_or_own(site, user, "app")
+
+    def link_end(self, link: Link, site: str) -> AmqpAddress:
+        """The link's meeting broker, for the end at `site`, which is its sender or receiver."""
+        if site not in (link.sender, link.receiver):
+            raise ValueError(f"{site!r} is no end of the link {link.name}")
+        if site == link.meeting:
+            return self.node(site)
+        user = vouched_user(self.mesh, link, site)
+        address = self._private_or_own(link.meeting, user, "link", whose=site)
+        if link.via is None:
+            return address
+        host, port = parse_host_port(link.via)
+        return replace(address, host=host, port=port)
+
+    def management(self, site: str) -> ManagementAddress | None:
+        """The management API of a site's broker, for `apply`; None if nobody said where it is."""
+        broker = self.mesh.sites[site].broker
+        if broker is None:
+            private = self._private(site)
+            return ManagementAddress(
+                f"http://{bracketed(private.host)}:{private.management_port}",
+                private.vhost,
+                Names(self.mesh.name).admin_user(site),
+                self.credentials.of(site).admin,
+            )
+        if broker.management is None:
+            return None
+        listener = parse_management(broker.management)
+        amqp = self.node(site)
+        return ManagementAddress(
+            listener.as_uri("http", "https"), amqp.vhost, amqp.user, amqp.password, amqp.files
+        )
+
+    def _private_or_own(
+        self, site: str, user: str, kind: str, whose: str | None = None
+    ) -> AmqpAddress:
+        broker = self.mesh.sites[site].broker
+        if broker is not None:
+            return self._own(broker)
+        private = self._private(site)
+        password: str = getattr(self.credentials.of(whose or site), kind)
+        return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
+
+    def _own(self, broker: BrokerAddress) -> AmqpAddress:
+        uri = parse_amqp(broker.amqp)
+        password = resolve_password(broker.password, self.environ)
+        return AmqpAddress(uri.host, uri.port, uri.vhost, uri.user, password, uri.tls, broker.tls)
+
+    def _private(self, site: str) -> PrivateBroker:
+        if site not in self.private:
+            raise BrokerNotKnown(site)
+        return self.private[site]
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    try:
+        return client_context(files)
+    except TlsFilesBroken as error:
+        raise TlsUnusable(str(error)) from error
+
+
+def relay_user(mesh: Mesh, site: str) -> str:
+    """The user of a site's node at the site's own broker: what marks the deliverer's messages."""
+    broker = mesh.sites[site].broker
+    return Names(mesh.name).relay_user(site) if broker is None else parse_amqp(broker.amqp).user
+
+
+def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
+    """The user that the link's meeting broker vouches for when `site`, one of its ends, sends."""
+    if site == link.meeting or mesh.sites[link.meeting].broker is not None:
+        return relay_user(mesh, link.meeting)
+    return Names(mesh.name).link_user(site)
+
+
+def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:
+    """What `isthmus up` wrote down, by site name; empty before that. Raises BrokersFileBroken."""
+    file = state / BROKERS_FILE
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        content = json.loads(text)
+        if content["format"] != _FORMAT:
+            raise BrokersFileBroken(file, f"format {content['format']!r} is not known")
+        return {site: PrivateBroker(**broker) for site, broker in content["sites"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokersFileBroken(file, f"damaged: {error!r}") from error
+
+
+def write_private_brokers(state: Path, brokers: Mapping[str, PrivateBroker]) -> None:
+    """Write down where the private brokers listen; readers see the old file or the new one."""
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    content = {
+        "format": _FORMAT,
+        "sites": {site: asdict(broker) for site, broker in sorted(brokers.items())},
+    }
+    file = state / BROKERS_FILE
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    temporary.replace(file)

@@ -1,0 +1,178 @@
+"""Declares, binds and unbinds over one AMQP connection; knows no mesh.
+
+The broker says no by closing the channel, so every step takes whatever channel is open, or a new
+one. A broken connection raises out of here: AMQPException or OSError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+from aiormq.exceptions import (
+    ChannelAccessRefused,
+    ChannelClosed,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+)
+
+from federation.brokers.addresses import AmqpAddress
+from federation.brokers.apply_report import Item, Outcome
+from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
+
+CONNECT_TIMEOUT_S = 15.0
+STEP_TIMEOUT_S = 30.0
+"""For one declaration: a broker that has just come back takes many seconds to elect leaders."""
+
+_T = TypeVar("_T")
+_MEND_EXCHANGE = (
+    "make the mesh file say what is there; or, if nothing needs the present one any more, "
+    "delete it and apply again"
+)
+_MEND_QUEUE = (
+    "stop the site's node, move or drain what waits there, delete the queue and apply again"
+)
+_MEND_LOG = (
+    "deleting it loses what neighbours have not got yet: wait until no link lags, stop the "
+    "site's node, delete it and apply again"
+)
+
+
+@asynccontextmanager
+async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
+    """A connection for declaring. Raises AMQPException, OSError, TimeoutError, TlsUnusable."""
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        connection = await aio_pika.connect(
+            host=address.host,
+            port=address.port,
+            login=address.user,
+            password=address.password,
+            virtualhost=address.vhost,
+            ssl=address.tls,
+            ssl_context=address.ssl_context,
+            client_properties={"connection_name": "isthmus apply"},
+        )
+    async with connection:
+        yield Declarer(connection)
+
+
+class Declarer:
+    """What can be done over such a connection."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self._channel: AbstractChannel | None = None
+
+    async def exchange(self, wanted: ExchangeDeclaration) -> Item:
+        """Make it, or say what is there instead."""
+
+        async def declare(channel: AbstractChannel, *, passive: bool) -> object:
+            return await channel.exchange_declare(
+                wanted.name, exchange_type=wanted.type, durable=True, passive=passive
+            )
+
+        return await self._declared("exchange", wanted.name, declare, _MEND_EXCHANGE)
+
+    async def queue(self, wanted: QueueDeclaration) -> Item:
+        """Make it, or say what is there instead."""
+
+        async def declare(channel: AbstractChannel, *, passive: bool) -> object:
+            return await channel.queue_declare(
+                wanted.name, durable=True, passive=passive, arguments=dict(wanted.arguments)
+            )
+
+        is_log = wanted.arguments.get("x-queue-type") == "stream"
+        mend = _MEND_LOG if is_log else _MEND_QUEUE
+        return await self._declared("queue", wanted.name, declare, mend)
+
+    async def bind(self, binding: BindingDeclaration) -> Item:
+        """Bind; nothing happens if it is bound."""
+
+        async def step(channel: AbstractChannel) -> object:
+            return await channel.queue_bind(binding.queue, binding.exchange, binding.key)
+
+        return await self._said("binding", str(binding), step, Outcome.CREATED)
+
+    async def unbind(self, binding: BindingDeclaration) -> Item:
+        """Unbind; nothing happens if it is not bound."""
+
+        async def step(channel: AbstractChannel) -> object:
+            return await channel.queue_unbind(binding.queue, binding.exchange, binding.key)
+
+        return await self._said("binding", str(binding), step, Outcome.UNBOUND)
+
+    async def waiting(self, queue: str) -> int | None:
+        """Messages ready there, None if there is no such queue. Raises ChannelClosed."""
+
+        async def step(channel: AbstractChannel) -> int:
+            return (await channel.queue_declare(queue, passive=True)).message_count or 0
+
+        try:
+            return await self._do(step)
+        except ChannelNotFoundEntity:
+            return None
+
+    async def _declared(
+        self, kind: str, name: str, declare: Callable[..., Awaitable[object]], mend: str
+    ) -> Item:
+        try:
+            await self._do(lambda channel: declare(channel, passive=True))
+            outcome = Outcome.THERE
+        except ChannelNotFoundEntity:
+            outcome = Outcome.CREATED
+        except (ChannelClosed, TimeoutError) as error:
+            return _refused(kind, name, error)
+        try:
+            # Of what is there already, this asks whether it is the same.
+            await self._do(lambda channel: declare(channel, passive=False))
+        except ChannelPreconditionFailed as error:
+            return Item(kind, name, Outcome.DIFFERS, _reason(error), mend)
+        except (ChannelClosed, TimeoutError) as error:
+            return _refused(kind, name, error)
+        return Item(kind, name, outcome)
+
+    async def _said(
+        self,
+        kind: str,
+        name: str,
+        step: Callable[[AbstractChannel], Awaitable[object]],
+        outcome: Outcome,
+    ) -> Item:
+        try:
+            await self._do(step)
+        except (ChannelClosed, TimeoutError) as error:
+            return _refused(kind, name, error)
+        return Item(kind, name, outcome)
+
+    async def _do(self, step: Callable[[AbstractChannel], Awaitable[_T]]) -> _T:
+        try:
+            async with asyncio.timeout(STEP_TIMEOUT_S):
+                if self._channel is None or self._channel.is_closed:
+                    opened = await self._connection.channel(publisher_confirms=False)
+                    self._channel = await opened.get_underlay_channel()
+                return await step(self._channel)
+        except TimeoutError:
+            # An answer that comes after all would be taken for the next step's.
+            self._channel = None
+            raise
+
+
+def _refused(kind: str, name: str, error: Exception) -> Item:
+    if isinstance(error, ChannelAccessRefused):
+        mend = "give the user configure, write and read rights on the virtual host"
+    elif isinstance(error, TimeoutError):
+        reason = f"no answer in {STEP_TIMEOUT_S:.0f} s"
+        return Item(kind, name, Outcome.FAILED, reason, "look into the broker's log; apply again")
+    else:
+        mend = "mend what the broker says; apply again"
+    return Item(kind, name, Outcome.FAILED, _reason(error), mend)
+
+
+def _reason(error: Exception) -> str:
+    # What the broker said, without its number.
+    return str(error.args[-1]) if error.args else type(error).__name__

@@ -1,0 +1,110 @@
+"""What the last `apply` left at a site: how to tell, without a management API, what is no longer
+wanted, and what mesh it was. In STATE/applied: one small file a site, and the mesh documents of
+the revisions that these name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from federation.brokers.provision import BindingDeclaration
+from federation.mesh import Mesh
+from federation.mesh_json import mesh_as_json, mesh_from_json
+
+_FORMAT = 1
+
+
+class AppliedRecordBroken(Exception):
+    """The record cannot be read. Delete it; `apply` then says what it cannot know to unbind."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(f"{file}: {reason}; delete it and apply again")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`queues` are the egress queues that are known to exist, bound or not."""
+
+    bindings: frozenset[BindingDeclaration] = frozenset()
+    queues: frozenset[str] = frozenset()
+
+
+def read_applied(state: Path, mesh: str, site: str) -> Applied | None:
+    """What the last apply left there, None if there was none. Raises AppliedRecordBroken."""
+    file = _file(state, mesh, site)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        if content["format"] != _FORMAT:
+            raise AppliedRecordBroken(file, f"format {content['format']!r} is not known")
+        bindings = (BindingDeclaration(*map(str, binding)) for binding in content["bindings"])
+        return Applied(frozenset(bindings), frozenset(map(str, content["queues"])))
+    except (ValueError, KeyError, TypeError) as error:
+        raise AppliedRecordBroken(file, f"damaged: {error!r}") from error
+
+
+def write_applied(state: Path, mesh: str, site: str, revision: str, applied: Applied) -> None:
+    """Write down what is there now."""
+    content = {
+        "format": _FORMAT,
+        "revision": revision,
+        "bindings": sorted(astuple(binding) for binding in applied.bindings),
+        "queues": sorted(applied.queues),
+    }
+    file = _file(state, mesh, site)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    temporary.replace(file)
+
+
+def applied_revision(state: Path, mesh: str, site: str) -> str | None:
+    """The revision that was applied at the site last, from this state folder; None if nobody can
+    tell.
+    """
+    try:
+        content = json.loads(_file(state, mesh, site).read_text(encoding="utf-8"))
+        return str(content["revision"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_applied_mesh(state: Path, mesh: str, revision: str) -> Mesh | None:
+    """The mesh of a revision that was applied from this state folder, if it was kept."""
+    try:
+        text = _mesh_file(state, mesh, revision).read_text(encoding="utf-8")
+        return mesh_from_json(json.loads(text))
+    except (OSError, ValueError):
+        return None
+
+
+def write_applied_mesh(state: Path, mesh: Mesh) -> None:
+    """Keep the mesh of a revision that is being applied, and drop those of revisions that no
+    site's record names any more.
+    """
+    file = _mesh_file(state, mesh.name, mesh.revision)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(json.dumps(mesh_as_json(mesh), indent=1), encoding="utf-8")
+    temporary.replace(file)
+    named = {mesh.revision}
+    for record in file.parent.glob(f"{mesh.name}.*.json"):
+        named.add(applied_revision(state, mesh.name, record.name.split(".")[1]) or "")
+    for kept in file.parent.glob(f"{mesh.name}.revision.*.json"):
+        if kept.name.split(".")[2] not in named:
+            kept.unlink(missing_ok=True)
+
+
+def _mesh_file(state: Path, mesh: str, revision: str) -> Path:
+    return state / "applied" / f"{mesh}.revision.{revision}.json"
+
+
+def _file(state: Path, mesh: str, site: str) -> Path:
+    return state / "applied" / f"{mesh}.{site}.json"

@@ -1,0 +1,211 @@
+"""Makes what provision declares exist at the brokers, and tells what it found.
+
+Never deletes anything, and never changes what cannot be changed in place: that is reported, with
+what to do. The one thing it takes away is the binding of an egress queue whose exchange or key
+was taken out of the file: unbound, the queue drains; bound, it would fill till the disk is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from aio_pika.exceptions import AMQPException
+
+from federation.brokers.addresses import AddressBook
+from federation.brokers.amqp_declare import CONNECT_TIMEOUT_S, Declarer, declaring
+from federation.brokers.applied import Applied, read_applied, write_applied
+from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply_rights import (
+    apply_policies,
+    apply_users,
+    by_hand,
+    guests_left_over,
+    policy_in_force,
+    unchecked,
+)
+from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.provision import BindingDeclaration, Declarations, declarations
+from federation.names import Names
+
+
+async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
+    """Make one site's broker as the mesh says. `state` is where the last apply is remembered.
+
+    All that goes wrong at the broker is in the report. Before anything is done it may raise
+    BrokerNotKnown, PasswordMissing or AppliedRecordBroken.
+    """
+    declared = declarations(book.mesh, site, book.credentials)
+    management, applying = book.management(site), _Applying(book, declared, state)
+    if management is None:
+        vhost = book.node(site).vhost
+        why = "the mesh file has no `management:` for this site"
+        for policy in declared.policies:
+            applying.say(unchecked("policy", policy.name, why, by_hand(policy, vhost)))
+        await applying.over_amqp(None)
+        return applying.report
+    async with ManagementApi(management) as api:
+        # Users first: a neighbour waits for its user, nobody waits for an exchange.
+        applying.say(*await apply_users(api, declared.users))
+        applying.say(*await guests_left_over(api, declared.users, Names(book.mesh.name)))
+        applying.say(*await apply_policies(api, declared.policies))
+        await applying.over_amqp(api)
+        for policy in declared.policies:
+            applying.say(*await policy_in_force(api, Names(book.mesh.name).log, policy))
+    return applying.report
+
+
+class _Applying:
+    """One apply of one site: collects what was found, so that a cut half-way loses no word."""
+
+    def __init__(self, book: AddressBook, declared: Declarations, state: Path) -> None:
+        self._mesh = book.mesh
+        self._declared = declared
+        self._address = book.node(declared.site)
+        self._state = state
+        self._names = Names(book.mesh.name)
+        self._former = read_applied(state, book.mesh.name, declared.site)
+        self._items: list[Item] = []
+
+    @property
+    def report(self) -> SiteReport:
+        return SiteReport(self._declared.site, tuple(self._items))
+
+    def say(self, *items: Item) -> None:
+        self._items.extend(items)
+
+    async def over_amqp(self, api: ManagementApi | None) -> None:
+        """Exchanges, queues and bindings."""
+        try:
+            async with declaring(self._address) as declarer:
+                for exchange in self._declared.exchanges:
+                    self.say(await declarer.exchange(exchange))
+                for queue in self._declared.queues:
+                    self.say(await declarer.queue(queue))
+                await self._bindings(declarer, api)
+        except (AMQPException, OSError) as error:
+            reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
+            self.say(
+                Item(
+                    "broker",
+                    self._address.public_uri,
+                    Outcome.FAILED,
+                    f"{type(error).__name__}: {reason}",
+                    "check that it runs, its address, password and virtual host; apply again",
+                )
+            )
+
+    async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
+        listed = await self._listed(api)
+        # Without a list, binding again does no harm, and the record tells what is new.
+        present = listed if listed is not None else (self._former or Applied())
+        known = present.queues | (self._former or Applied()).queues
+        bound = await self._bind(declarer, present.bindings, is_sure=listed is not None)
+        unwanted = present.bindings.difference(self._declared.bindings)
+        bound |= await self._unbind(declarer, unwanted)
+        queues = await self._retired(declarer, known | {one.queue for one in unwanted})
+        site, mesh = self._declared.site, self._mesh
+        queues |= {binding.queue for binding in bound}
+        applied = Applied(frozenset(bound), frozenset(queues))
+        write_applied(self._state, mesh.name, site, mesh.revision, applied)
+
+    async def _bind(
+        self, declarer: Declarer, present: Collection[BindingDeclaration], *, is_sure: bool
+    ) -> set[BindingDeclaration]:
+        """Bind what must be bound; what is bound after that."""
+        failed = {(i.kind, i.name) for i in self._items if i.outcome is Outcome.FAILED}
+        bound = set()
+        for binding in self._declared.bindings:
+            if failed & {("exchange", binding.exchange), ("queue", binding.queue)}:
+                continue  # said already
+            item = Item("binding", str(binding), Outcome.THERE)
+            if not is_sure or binding not in present:
+                item = await declarer.bind(binding)
+                if item.outcome is Outcome.CREATED and binding in present:
+                    item = replace(item, outcome=Outcome.THERE)
+            self.say(item)
+            if item.outcome is not Outcome.FAILED:
+                bound.add(binding)
+        return bound
+
+    async def _unbind(
+        self, declarer: Declarer, unwanted: Collection[BindingDeclaration]
+    ) -> set[BindingDeclaration]:
+        """Unbind what was taken out of the file; what of it is still bound after that."""
+        left = set()
+        for binding in sorted(unwanted, key=str):
+            if self._names.egress(binding.exchange) == binding.queue:
+                item = await declarer.unbind(binding)
+                if item.outcome is not Outcome.UNBOUND:
+                    left.add(binding)
+            else:
+                # Not ours: what comes that way bears the name of an exchange that no node knows.
+                item = Item(
+                    "binding",
+                    str(binding),
+                    Outcome.DIFFERS,
+                    "somebody else bound an egress queue of the mesh",
+                    "unbind it, and bind that exchange to one of the mesh instead",
+                )
+            self.say(item)
+        return left
+
+    async def _retired(self, declarer: Declarer, known: Collection[str]) -> set[str]:
+        """Tell what waits in egress queues that the file no longer asks for; those that exist."""
+        wanted = {queue.name for queue in self._declared.queues}
+        there = set()
+        for queue in sorted(set(known) - wanted):
+            waiting = await declarer.waiting(queue)
+            if waiting is not None:
+                # Kept in mind even when nothing is ready: a node may have some in hand.
+                there.add(queue)
+            if waiting:
+                self.say(
+                    Item(
+                        "queue",
+                        queue,
+                        Outcome.LEFT,
+                        f"{waiting} messages wait in it, and no exchange of the file fills it",
+                        "the site's node goes on sending them, and nothing new comes in; when none "
+                        "wait, delete the queue if the exchange is not to come back",
+                    )
+                )
+        return there
+
+    async def _listed(self, api: ManagementApi | None) -> Applied | None:
+        """This mesh's egress queues and their bindings, or None if nobody can list them."""
+        why: ManagementError | str = "the mesh file has no `management:` for this site"
+        if api is not None:
+            try:
+                return await listed_egress(api, self._names.egress_prefix)
+            except ManagementError as error:
+                why = error
+        if self._former is None:
+            self.say(
+                unchecked(
+                    "binding",
+                    f"{self._names.egress_prefix}*",
+                    why,
+                    "unbind egress queues of exchanges that are no longer in the file",
+                )
+            )
+        return None
+
+
+async def listed_egress(api: ManagementApi, prefix: str) -> Applied:
+    """The queues whose names begin so, and their bindings, the default exchange's left out.
+    Raises ManagementError.
+    """
+    found = await api.get("bindings", api.vhost) or []
+    queues = await api.get("queues", api.vhost, columns="name") or []
+    return Applied(
+        frozenset(
+            BindingDeclaration(one["source"], one["destination"], one["routing_key"])
+            for one in found
+            if one["source"]
+            and one["destination_type"] == "queue"
+            and one["destination"].startswith(prefix)
+        ),
+        frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
+    )

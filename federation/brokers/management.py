@@ -1,0 +1,117 @@
+"""RabbitMQ's management HTTP API, as much of it as `apply` needs.
+
+ManagementError
++- ManagementAway      nobody answers there, or not in time
++- ManagementRefused   it answers, and says no: wrong password, missing tag or permission
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from federation.brokers.addresses import ManagementAddress
+
+
+class ManagementError(Exception):
+    """The management API cannot be used; `url` is its base."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason
+        super().__init__(f"{url}: {reason}")
+
+
+class ManagementAway(ManagementError):
+    """Nobody answers: is the plugin rabbitmq_management on, and the address right?"""
+
+
+class ManagementRefused(ManagementError):
+    """It says no: the user needs the tag that the reason names (`administrator` for users,
+    `policymaker` for policies) and permissions in the virtual host.
+    """
+
+
+class ManagementApi:
+    """One broker's API, as an asynchronous context. Paths are given in parts, names unquoted.
+    Making it may raise TlsUnusable.
+    """
+
+    def __init__(self, address: ManagementAddress, *, timeout_s: float = 15.0) -> None:
+        self.address = address
+        self.vhost = address.vhost
+        login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
+        self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Basic {login}"},
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            connector=aiohttp.TCPConnector(ssl=address.ssl_context or True),
+        )
+
+    async def __aenter__(self) -> ManagementApi:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._session.close()
+
+    async def get(self, *path: str, **query: str) -> Any | None:
+        """What is there, or None. Raises ManagementError."""
+        return await self._ask("GET", path, query=query)
+
+    async def put(self, *path: str, body: object) -> None:
+        """Make it so. Raises ManagementError."""
+        await self._ask("PUT", path, body=body)
+
+    async def date(self) -> datetime:
+        """What time it is there, to the second. Raises ManagementError."""
+        try:
+            async with self._session.get(f"{self.address.url}/api/whoami") as answer:
+                return parsedate_to_datetime(answer.headers.get("Date", ""))
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ManagementAway(self.address.url, str(error) or "no answer in time") from error
+        except ValueError as error:
+            raise ManagementAway(self.address.url, "it does not say what time it is") from error
+
+    async def _ask(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+    ) -> Any | None:
+        base = self.address.url
+        # Quoted by us: a virtual host called / must stay one part of the path.
+        url = URL(f"{base}/api/{'/'.join(quote(part, safe='') for part in path)}", encoded=True)
+        if query:
+            url = url.with_query(query)
+        try:
+            async with self._session.request(method, url, json=body) as answer:
+                text = await answer.text()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ManagementAway(base, str(error) or "no answer in time") from error
+        if answer.status == 404 and method == "GET":
+            return None
+        if answer.status >= 400:
+            raise ManagementRefused(base, f"{answer.status} {_reason(text)}".strip())
+        return json.loads(text) if text else None
+
+
+def _reason(text: str) -> str:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return text[:200]
+    return str(said.get("reason") or said.get("error") or "") if isinstance(said, dict) else ""

@@ -1,0 +1,171 @@
+"""What exchanges must satisfy: names, keys, sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from federation.mesh_file.document import MeshKeys
+from federation.mesh_file.durations import show_duration
+from federation.mesh_file.exchange_keys import ExchangeKeys
+from federation.mesh_file.problems import Severity
+from federation.mesh_file.site_keys import SiteKeys
+from federation.mesh_file.tags import SiteWords
+from federation.mesh_file.violation import Violation, unknown_word
+from federation.mesh_file.yaml_tree import Location
+from federation.names import Names, NameTooLong
+
+RESERVED_EXCHANGES = ("amq.", "isthmus.")
+
+
+def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iterator[Violation]:
+    """All that is wrong with the exchanges, each taken by itself."""
+    names, words = Names(keys.mesh), SiteWords(keys.sites)
+    first: dict[str, str] = {}
+    for n, exchange in enumerate(keys.exchanges):
+        at: Location = ("exchanges", n)
+        yield from _exchange_name(exchange, at)
+        try:
+            names.egress(exchange.name)
+        except NameTooLong as error:
+            yield Violation((*at, "name"), *_too_long(error))
+        made = [exchange.name, *([f"{exchange.name}.in"] if exchange.mode == "split" else [])]
+        for name in made:
+            if name in first:
+                yield Violation(
+                    (*at, "name"),
+                    f"there is an exchange `{name}` already, {first[name]}",
+                    "name one of them otherwise",
+                )
+            else:
+                whose = "by that name" if name == exchange.name else f"that of split `{made[0]}`"
+                first[name] = whose
+        yield from _keys_of_exchange(exchange, at)
+        if sites_are_known:
+            yield from _sites_of_exchange(exchange, at, words, keys.sites)
+        if exchange.order == "best_effort":
+            yield Violation(
+                (*at, "order"),
+                "this version keeps strict order here too: the flow waits for a refused message",
+                "leave it if that does no harm; nothing is lost by it",
+                severity=Severity.WARNING,
+            )
+        shortest, longest = exchange.retry.backoff
+        if not 0 < shortest <= longest:
+            yield Violation(
+                (*at, "retry", "backoff"),
+                "the first wait must be above 0 and not longer than the longest",
+                "write it like [0.2s, 30s]",
+            )
+        elif "backoff" in exchange.retry.model_fields_set and longest > keys.outage_window:
+            yield Violation(
+                (*at, "retry", "backoff", 1),
+                "a wait longer than the outage window: the message would be too old by then",
+                f"write at most {show_duration(keys.outage_window)}",
+            )
+
+
+def _exchange_name(exchange: ExchangeKeys, at: Location) -> Iterator[Violation]:
+    name = exchange.name
+    reserved = next((start for start in RESERVED_EXCHANGES if name.startswith(start)), None)
+    if reserved is not None:
+        yield Violation(
+            (*at, "name"), f"names that begin with `{reserved}` are reserved", "name it otherwise"
+        )
+    elif not name.isprintable() or name != name.strip():
+        yield Violation(
+            (*at, "name"), "blanks around the name, or letters that cannot be seen", "take them out"
+        )
+
+
+def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violation]:
+    if exchange.type == "direct" and not exchange.keys:
+        yield Violation(
+            at if exchange.keys is None else (*at, "keys"),
+            f"the direct exchange `{exchange.name}` needs the keys of what leaves a site",
+            "add keys: [KEY, ...]: a direct exchange has no key that stands for all",
+            depends_on=("keys",),
+        )
+    if exchange.keys is None:
+        return
+    if exchange.type in ("fanout", "headers"):
+        yield Violation(
+            (*at, "keys"),
+            f"a {exchange.type} exchange takes no keys: all of it leaves a site",
+            "take `keys` out, or make it type: topic",
+            True,
+        )
+    elif exchange.type == "topic" and not exchange.keys:
+        yield Violation(
+            (*at, "keys"),
+            "no key, so nothing leaves a site",
+            'write "#" for all',
+            depends_on=("type",),
+        )
+    for k, key in enumerate(exchange.keys):
+        if len(key.encode()) > 255:
+            yield Violation((*at, "keys", k), "a key has at most 255 bytes", "shorten it")
+        elif key in exchange.keys[:k]:
+            yield Violation((*at, "keys", k), f"the key `{key}` is here twice", "keep one of them")
+        elif exchange.type == "direct" and re.search(r"(^|\.)[*#](\.|$)", key):
+            yield Violation(
+                (*at, "keys", k),
+                f"a direct exchange takes `{key}` word for word",
+                "make it type: topic if * and # should stand for any words",
+                severity=Severity.WARNING,
+            )
+
+
+def _sites_of_exchange(
+    exchange: ExchangeKeys, at: Location, words: SiteWords, sites: Mapping[str, SiteKeys]
+) -> Iterator[Violation]:
+    for key, said in (
+        ("from", exchange.origins),
+        ("to", exchange.destinations),
+        ("never_via", exchange.never_via),
+    ):
+        for k, word in enumerate(said or ()):
+            if not words.stands_for(word):
+                yield unknown_word((*at, key, k), word, sites, words.tags)
+            elif said is not None and word in said[:k]:
+                yield Violation((*at, key, k), f"`{word}` is here twice", "keep one of them")
+    yield from _avoided(exchange, at, words)
+    origins = words.sites_of(exchange.origins or ())
+    if len(origins) == 1 and origins == words.sites_of(exchange.destinations or ()):
+        yield Violation(
+            (*at, "to"),
+            f"`{exchange.name}` goes from `{origins[0]}` to itself only",
+            "name another site: a site never gets its own messages back",
+        )
+
+
+def _avoided(exchange: ExchangeKeys, at: Location, words: SiteWords) -> Iterator[Violation]:
+    """`never_via` against `from` and `to`."""
+    if not exchange.never_via:
+        return
+    for key, said in (("from", exchange.origins), ("to", exchange.destinations)):
+        named = set(words.sites_of(said or ()))
+        for k, word in enumerate(exchange.never_via):
+            both = [site for site in words.stands_for(word) if site in named]
+            if both:
+                more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+                yield Violation(
+                    (*at, "never_via", k),
+                    f"`{both[0]}`{more} may not hold `{exchange.name}`, and is in its `{key}`",
+                    f"take it out of `never_via` or of `{key}`",
+                    depends_on=(key,),
+                )
+    left = words.all_but(exchange.never_via)
+    if len(left) < 2 and exchange.origins is None and exchange.destinations is None:
+        yield Violation(
+            (*at, "never_via"),
+            f"this leaves {f'only `{left[0]}`' if left else 'no site'} to hold `{exchange.name}`",
+            "name fewer sites",
+        )
+
+
+def _too_long(error: NameTooLong) -> tuple[str, str]:
+    return (
+        f"a queue's name made of this has {error.length} bytes, brokers take 255",
+        f"shorten {error.made_from}",
+    )

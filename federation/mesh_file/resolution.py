@@ -1,0 +1,119 @@
+"""The keys of a valid mesh file -> the Mesh that they come to. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from federation.brokers.broker_uri import (
+    HostPort,
+    parse_admin,
+    parse_amqp,
+    parse_management,
+    parse_stream,
+)
+from federation.mesh import (
+    AckRule,
+    BrokerAddress,
+    Exchange,
+    ExchangeMode,
+    IdentityKind,
+    IdentityRule,
+    IdentityScope,
+    LogLimit,
+    Mesh,
+    OrderRule,
+    RetryRule,
+    Site,
+    TlsFiles,
+    WhenLogIsFull,
+)
+from federation.mesh_file.document import MeshKeys
+from federation.mesh_file.exchange_keys import ExchangeKeys
+from federation.mesh_file.log_rules import log_of_site
+from federation.mesh_file.revision import revision_of
+from federation.mesh_file.site_keys import LogKeys, SiteKeys, TlsKeys
+from federation.mesh_file.tags import SiteWords
+from federation.mesh_file.topologies import declared_links, forwarding_rule
+
+
+def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
+    """What valid keys come to; `file:` passwords and TLS files are relative to `folder`."""
+    words = SiteWords(keys.sites)
+    sites = {name: _site(name, site, keys.log, folder) for name, site in keys.sites.items()}
+    mesh = Mesh(
+        name=keys.mesh,
+        revision="",
+        outage_window_s=keys.outage_window,
+        rule=forwarding_rule(keys),
+        sites=sites,
+        exchanges={exchange.name: _exchange(exchange, words) for exchange in keys.exchanges},
+        links=tuple(declared_links(keys, keys.sites).values()),
+        cluster_ids={site.cluster_id: name for name, site in sites.items()},
+    )
+    return replace(mesh, revision=revision_of(mesh, keys))
+
+
+def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
+    log = log_of_site(mesh_log, keys.log)
+    return Site(
+        name,
+        keys.cluster_id or name,
+        broker=_broker(keys, keys.broker, folder) if keys.broker is not None else None,
+        tags=tuple(keys.tags),
+        wants={exchange: tuple(patterns) for exchange, patterns in keys.wants.items()},
+        availability=keys.availability,
+        admin=parse_admin(keys.admin).as_uri("http", "https") if keys.admin else None,
+        log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
+    )
+
+
+def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
+    uri = parse_amqp(amqp)
+    if keys.stream is not None:
+        stream = parse_stream(keys.stream)
+    else:
+        stream = HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls)
+    management = parse_management(keys.management) if keys.management else None
+    password = keys.password or uri.password or ""
+    if password.startswith("file:"):
+        # Relative to the mesh file, wherever the command is run.
+        password = f"file:{_absolute(password.removeprefix('file:'), folder)}"
+    tls = keys.tls if keys.tls is not None else TlsKeys.model_validate({})
+    return BrokerAddress(
+        amqp=uri.without_password(),
+        stream=stream.as_uri("rabbitmq-stream", "rabbitmq-stream+tls"),
+        password=password,
+        management=management.as_uri("http", "https") if management else None,
+        tls=TlsFiles(
+            ca=_absolute(tls.ca, folder),
+            certificate=_absolute(tls.certificate, folder),
+            key=_absolute(tls.private_key, folder),
+        ),
+    )
+
+
+def _absolute(path: str | None, folder: Path) -> str:
+    return str((folder / path).absolute()) if path else ""
+
+
+def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
+    all_of_it: tuple[str, ...] = ("#",) if keys.type == "topic" else ()
+    first, most = keys.retry.backoff
+    header = keys.identity.removeprefix("header:") if keys.identity.startswith("header:") else ""
+    return Exchange(
+        name=keys.name,
+        type=keys.type,
+        keys=tuple(keys.keys) if keys.keys is not None else all_of_it,
+        origins=words.sites_of(keys.origins) if keys.origins is not None else None,
+        destinations=words.sites_of(keys.destinations) if keys.destinations is not None else None,
+        mode=ExchangeMode(keys.mode),
+        identity=IdentityRule(
+            IdentityKind.HEADER if header else IdentityKind(keys.identity), header
+        ),
+        scope=IdentityScope(keys.scope),
+        order=OrderRule(keys.order),
+        retry=RetryRule(keys.retry.max_attempts, first, most),
+        never_via=words.sites_of(keys.never_via),
+        acks=AckRule(keys.acks),
+    )

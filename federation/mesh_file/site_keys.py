@@ -1,0 +1,143 @@
+"""The keys of a site in the mesh file, and of many sites that are alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from federation.mesh_file.section import Section
+from federation.mesh_file.values import (
+    AdminText,
+    AmqpText,
+    Availability,
+    ManagementText,
+    OneOrMore,
+    Rate,
+    Size,
+    StreamText,
+    empty_for_nothing,
+    key,
+)
+
+
+class TlsKeys(Section):
+    """PEM files for amqps, relative to the file that names them."""
+
+    ca: str | None = key(
+        None, "authorities that may vouch for the broker", without="the system's", min_length=1
+    )
+    certificate: str | None = key(
+        None, "what the node shows to the broker", without="none is shown", min_length=1
+    )
+    private_key: str | None = key(
+        None,
+        "the certificate's private key",
+        without="needed with a certificate",
+        alias="key",
+        min_length=1,
+    )
+
+
+class LogKeys(Section):
+    """The disk that a site's log may take."""
+
+    max_bytes: Size | None = key(
+        None,
+        "the most that it may take",
+        unit="bytes",
+        trades="less: disk is safe, and an outage may be survived for a shorter time than "
+        "`outage_window` says",
+        without="whatever the outage window needs",
+    )
+    on_full: Literal["block", "gap"] | None = key(
+        None,
+        "when nearly all of it is still needed: take no more messages of its own site (block), or "
+        "lose the oldest (gap), which stops what needed them and says so",
+        trades="block: nothing is lost, publishers' messages wait in egress queues; gap: they "
+        "go on",
+        without="block",
+    )
+    rate: Rate | None = key(
+        None,
+        "what the log takes a second on average, its own and the others' batches, compressed",
+        unit="bytes a second",
+        trades="nothing: it is what `max_bytes` is checked against, so that an outage window "
+        "that the log cannot hold is refused here and not met in an outage",
+        without="not checked; `isthmus plan --rate` tells",
+    )
+
+
+class SiteKeys(Section):
+    """A broker cluster and virtual host. `{site}` in any text stands for the site's name."""
+
+    cluster_id: str | None = key(
+        None, "stands in the path of every message; loops are broken by it", without="the name"
+    )
+    tags: list[str] = key([], "words that `from`, `to`, `never_via` and `hub` take for the sites")
+    broker: AmqpText | None = key(
+        None,
+        "amqp[s]://USER@HOST[:PORT]/VHOST",
+        without="`isthmus up` runs a private one",
+    )
+    stream: StreamText | None = key(
+        None,
+        "rabbitmq-stream[+tls]://HOST[:PORT]",
+        without="the broker's host, port 5552, or 5551 with amqps",
+    )
+    password: str | None = key(
+        None,
+        "env:NAME or file:PATH, whose first line it is; relative to the file that names it",
+        without="there must be no `broker`",
+    )
+    management: ManagementText | None = key(
+        None,
+        "http[s]://HOST[:PORT]",
+        trades="with it `isthmus apply` sets users and policies itself",
+        without="`isthmus apply` prints what to run",
+    )
+    admin: AdminText | None = key(
+        None,
+        "http://HOST:PORT where its node tells its status",
+        trades="without a password: for a network that may know it, or behind a proxy with https",
+        without="on a free port of loopback: `isthmus status` elsewhere says `unknown`",
+    )
+    tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")
+    parent: str | None = key(None, "in a tree: the site that it hangs on", without="it is the root")
+    hub: OneOrMore | None = key(
+        None,
+        "in a hub mesh: the hub that it hangs on, or several, or their tag",
+        trades="two: the site outlives the loss of either",
+        without="the only hub there is",
+    )
+    wants: dict[str, list[str]] = key(
+        {},
+        "by exchange: patterns of the keys that it takes of it; of all other exchanges it takes "
+        "all that come to it",
+        trades="narrower: a message for one shop crosses one link",
+    )
+    log: LogKeys | None = key(None, "the disk that its log may take", without="the mesh's `log`")
+    availability: Availability = key(
+        1.0,
+        "the part of the time that its broker and node work",
+        unit="0 to 1",
+        trades="only `isthmus plan` reads it: true figures make its forecast true",
+    )
+
+
+class BranchesKeys(Section):
+    """Many sites that are alike. `{site}` in any text of the template stands for the name, and
+    `{COLUMN}` for what the table has in that column; `{{` and `}}` are braces.
+    """
+
+    template: Annotated[
+        dict[str, Any], BeforeValidator(empty_for_nothing, json_schema_input_type=SiteKeys | None)
+    ] = key({}, "the keys of each of these sites")
+    names: list[str] | None = key(None, "the sites", without="they stand in `file`", min_length=1)
+    file: str | None = key(
+        None,
+        "a table of them: CSV with a first line of column names, one of which is `site`; "
+        "relative to the file that names it",
+        without="they stand in `names`",
+        min_length=1,
+    )

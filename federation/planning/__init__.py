@@ -1,0 +1,1 @@
+"""What follows from a mesh on paper: ways, single points, availability, disk. Runs nothing."""

@@ -1,0 +1,109 @@
+"""Sites that are alike, so that a mesh of 500 branches is worked out and shown as one of two. Pure.
+
+Twins have the same neighbours over the same kind of links: exchanging two of them leaves the mesh
+as it is, so that what is found of one pair holds for all pairs of their classes. Sites that look
+alike (branches of different regions) merely share a line in a table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+from federation.planning.routes import Hop, Pair, Routes
+
+Colour = Callable[[str], Hashable]
+"""What tells sites apart besides their links."""
+HopKind = Callable[[Hop], Hashable]
+"""What tells links apart besides their ends."""
+
+
+def with_availability(hop: Hop) -> Hashable:
+    return hop.availability, hop.meeting, hop.host
+
+
+def shape_only(hop: Hop) -> Hashable:
+    return hop.meeting, hop.host
+
+
+def twin_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[str, ...]]:
+    """All sites, twins together, in the order of the file."""
+    around = _around(routes, kind)
+    open_keys: dict[Hashable, list[str]] = {}
+    closed_keys: dict[Hashable, list[str]] = {}
+    for site, neighbours in around.items():
+        shade = _shade(routes, colour, site)
+        open_keys.setdefault((shade, frozenset(neighbours)), []).append(site)
+        for own in _kinds_of_own(neighbours):
+            closed = frozenset([*neighbours, *((site, *one) for one in own)])
+            closed_keys.setdefault((shade, closed), []).append(site)
+    # Twins that are not linked to each other share an open key, twins that are a closed one; no
+    # site has twins of both sorts.
+    found: dict[str, tuple[str, ...]] = {}
+    for twins in (*closed_keys.values(), *open_keys.values()):
+        if len(twins) > 1:
+            found.update(dict.fromkeys(twins, tuple(twins)))
+    return list(dict.fromkeys(found.get(site, (site,)) for site in routes.sites))
+
+
+def alike_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[str, ...]]:
+    """All sites, those together that cannot be told apart by what is around them, however far."""
+    around = _around(routes, kind)
+    shades: dict[str, Hashable] = {site: _shade(routes, colour, site) for site in routes.sites}
+    numbers = _numbered(shades)
+    while True:
+        seen: dict[str, Hashable] = {
+            site: (
+                numbers[site],
+                frozenset(Counter((numbers[other], *rest) for other, *rest in near).items()),
+            )
+            for site, near in around.items()
+        }
+        finer = _numbered(seen)
+        if len(set(finer.values())) == len(set(numbers.values())):
+            break
+        numbers = finer
+    classes: dict[int, list[str]] = {}
+    for site, number in numbers.items():
+        classes.setdefault(number, []).append(site)
+    return [tuple(members) for members in classes.values()]
+
+
+def class_of(classes: Iterable[Sequence[str]]) -> dict[str, int]:
+    """The number of each site's class."""
+    return {site: number for number, members in enumerate(classes) for site in members}
+
+
+def _shade(routes: Routes, colour: Colour, site: str) -> Hashable:
+    # A site that others meet at is like no other: their links name it.
+    return colour(site), site if site in routes.hosts else None
+
+
+def _around(routes: Routes, kind: HopKind) -> dict[str, list[tuple[str, str, Hashable]]]:
+    """By site: each neighbour, the way, the kind of link."""
+    around: dict[str, list[tuple[str, str, Hashable]]] = {site: [] for site in routes.sites}
+    for (sender, receiver), hop in routes.hops.items():
+        around[sender].append((receiver, "to", kind(hop)))
+        around[receiver].append((sender, "from", kind(hop)))
+    return around
+
+
+def _kinds_of_own(
+    neighbours: Sequence[tuple[str, str, Hashable]],
+) -> list[tuple[tuple[str, Hashable], tuple[str, Hashable]]]:
+    """How a site may be linked to a twin of its own: the same both ways."""
+    ways: dict[str, dict[str, Hashable]] = {}
+    for other, way, kind in neighbours:
+        ways.setdefault(other, {})[way] = kind
+    same = {two["to"] for two in ways.values() if "to" in two and two["to"] == two.get("from")}
+    return [(("to", kind), ("from", kind)) for kind in same]
+
+
+def _numbered(shades: Mapping[str, Hashable]) -> dict[str, int]:
+    numbers: dict[Hashable, int] = {}
+    return {site: numbers.setdefault(shade, len(numbers)) for site, shade in shades.items()}
+
+
+def line(pair: Pair) -> Pair:
+    """The two ends of a link whichever way it goes: one line between two sites."""
+    return pair if pair[0] <= pair[1] else (pair[1], pair[0])

@@ -1,0 +1,159 @@
+"""Who connects where, as whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from federation.brokers.addresses import (
+    BROKERS_FILE,
+    AddressBook,
+    BrokerNotKnown,
+    BrokersFileBroken,
+    PrivateBroker,
+    read_private_brokers,
+    relay_user,
+    vouched_user,
+    write_private_brokers,
+)
+from federation.brokers.credentials import make_credentials
+from federation.mesh import Link, Mesh
+from federation.mesh_file import PasswordMissing
+from tests.federation.meshes import TRIANGLE, mesh_of
+
+PRIVATE = {
+    "paris": PrivateBroker(5001, 5002, 5003),
+    "tokyo": PrivateBroker(6001, 6002, 6003),
+    "sydney": PrivateBroker(5001, 5002, 5003, vhost="sydney/2"),
+}
+OWN = (
+    "tokyo: {broker: 'amqps://r%2F1@rabbit.example/v', password: 'env:PW', "
+    "management: 'https://rabbit.example'}"
+)
+
+
+def book(mesh: Mesh, **environ: str) -> AddressBook:
+    return AddressBook(mesh, make_credentials(mesh), PRIVATE, environ)
+
+
+def link(mesh: Mesh, sender: str, receiver: str) -> Link:
+    return next(x for x in mesh.links if (x.sender, x.receiver) == (sender, receiver))
+
+
+def test_a_node_has_a_user_of_its_own_at_its_private_broker() -> None:
+    addresses = book(mesh_of(TRIANGLE))
+    node = addresses.node("paris")
+    password = addresses.credentials.of("paris").relay
+    assert node.uri == f"amqp://isthmus.acme.relay.paris:{password}@127.0.0.1:5001/%2F"
+    assert node.public_uri == "amqp://127.0.0.1:5001/%2F"
+    assert password not in repr(node)
+    stream = addresses.stream("paris")
+    assert (stream.host, stream.port, stream.user) == ("127.0.0.1", 5002, node.user)
+    assert not stream.tls
+
+
+def test_sites_may_share_a_private_broker_by_virtual_hosts() -> None:
+    addresses = book(mesh_of(TRIANGLE))
+    assert addresses.node("sydney").public_uri == "amqp://127.0.0.1:5001/sydney%2F2"
+    assert addresses.stream("sydney").vhost == "sydney/2"
+    management = addresses.management("sydney")
+    assert management is not None
+    assert (management.url, management.vhost) == ("http://127.0.0.1:5003", "sydney/2")
+    assert management.user == "isthmus.acme.admin.sydney"
+
+
+def test_an_application_has_a_user_that_is_not_the_relays() -> None:
+    addresses = book(mesh_of(TRIANGLE))
+    application = addresses.application("paris")
+    assert application.user == "isthmus.acme.app.paris"
+    assert application.password == addresses.credentials.of("paris").app
+
+
+def test_a_neighbour_comes_with_a_user_of_its_own_that_the_broker_vouches_for() -> None:
+    mesh = mesh_of(TRIANGLE)
+    addresses = book(mesh)
+    there = link(mesh, "paris", "tokyo")
+    guest, host = addresses.link_end(there, "paris"), addresses.link_end(there, "tokyo")
+    assert (guest.port, guest.user) == (6001, "isthmus.acme.link.paris")
+    assert guest.password == addresses.credentials.of("paris").link
+    assert host == addresses.node("tokyo")
+    assert vouched_user(mesh, there, "paris") == guest.user
+    assert vouched_user(mesh, there, "tokyo") == host.user
+    with pytest.raises(ValueError, match="'sydney' is no end of the link paris-tokyo"):
+        addresses.link_end(there, "sydney")
+
+
+def test_via_is_dialled_by_the_guest_only() -> None:
+    mesh = mesh_of(TRIANGLE + "links: [{from: paris, to: tokyo, via: 'gw.example:7000'}]\n")
+    addresses = book(mesh)
+    there = link(mesh, "paris", "tokyo")
+    guest = addresses.link_end(there, "paris")
+    assert (guest.host, guest.port, guest.user) == ("gw.example", 7000, "isthmus.acme.link.paris")
+    assert addresses.link_end(there, "tokyo").port == 6001
+    assert addresses.link_end(link(mesh, "tokyo", "paris"), "tokyo").port == 5001
+
+
+def test_at_a_third_sites_broker_both_ends_are_guests() -> None:
+    mesh = mesh_of(TRIANGLE + "links: [{from: paris, to: tokyo, dial: sydney, via: 'gw:7'}]\n")
+    addresses = book(mesh)
+    there = link(mesh, "paris", "tokyo")
+    ends = [addresses.link_end(there, site) for site in ("paris", "tokyo")]
+    assert [end.user for end in ends] == ["isthmus.acme.link.paris", "isthmus.acme.link.tokyo"]
+    assert {(end.host, end.port, end.vhost) for end in ends} == {("gw", 7, "sydney/2")}
+
+
+def test_at_a_broker_of_ones_own_all_ends_use_the_one_user_of_its_address() -> None:
+    mesh = mesh_of(TRIANGLE.replace("tokyo: {}", OWN))
+    addresses = book(mesh, PW="s3c/ret")
+    there = link(mesh, "paris", "tokyo")
+    for address in (
+        addresses.node("tokyo"),
+        addresses.application("tokyo"),
+        addresses.link_end(there, "paris"),
+        addresses.link_end(there, "tokyo"),
+    ):
+        assert address.uri == "amqps://r%2F1:s3c%2Fret@rabbit.example:5671/v"
+    assert relay_user(mesh, "tokyo") == "r/1"
+    assert vouched_user(mesh, there, "paris") == "r/1"
+    stream = addresses.stream("tokyo")
+    assert (stream.port, stream.tls, stream.user) == (5551, True, "r/1")
+    management = addresses.management("tokyo")
+    assert management is not None
+    assert (management.url, management.user) == ("https://rabbit.example:15671", "r/1")
+
+
+def test_without_management_in_the_file_there_is_none() -> None:
+    mesh = mesh_of(
+        TRIANGLE.replace("tokyo: {}", "tokyo: {broker: 'amqp://r@h', password: 'env:PW'}")
+    )
+    assert book(mesh, PW="x").management("tokyo") is None
+
+
+def test_a_password_that_is_missing_is_told_when_it_is_needed_and_not_before() -> None:
+    addresses = book(mesh_of(TRIANGLE.replace("tokyo: {}", OWN)))
+    assert addresses.node("paris")
+    with pytest.raises(PasswordMissing, match="environment variable PW"):
+        addresses.node("tokyo")
+
+
+def test_a_private_broker_that_nobody_started_is_told_with_the_mend() -> None:
+    mesh = mesh_of(TRIANGLE)
+    addresses = AddressBook(mesh, make_credentials(mesh), {}, {})
+    with pytest.raises(BrokerNotKnown, match="run `isthmus up` first"):
+        addresses.node("paris")
+
+
+def test_where_private_brokers_listen_is_written_down_and_read_back(tmp_path: Path) -> None:
+    assert read_private_brokers(tmp_path / "state") == {}
+    write_private_brokers(tmp_path / "state", PRIVATE)
+    assert read_private_brokers(tmp_path / "state") == PRIVATE
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"format": 9}', '{"format": 1, "sites": {"a": {}}}']
+)
+def test_a_damaged_brokers_file_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / BROKERS_FILE).write_text(content)
+    with pytest.raises(BrokersFileBroken, match="run `isthmus up` again"):
+        read_private_brokers(tmp_path)

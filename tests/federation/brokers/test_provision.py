@@ -1,0 +1,209 @@
+"""What must exist at a site's broker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from federation.brokers.credentials import make_credentials
+from federation.brokers.provision import (
+    Declarations,
+    UserDeclaration,
+    declarations,
+    definitions,
+    password_hash,
+    site_users,
+)
+from federation.mesh import Mesh
+from federation.names import Names
+from tests.federation.meshes import TRIANGLE, mesh_of
+
+NAMES = Names("acme")
+
+
+def declared(mesh: Mesh, site: str) -> Declarations:
+    return declarations(mesh, site, make_credentials(mesh))
+
+
+def exchanges(mesh: Mesh, site: str) -> dict[str, str]:
+    return {one.name: one.type for one in declared(mesh, site).exchanges}
+
+
+def may(pattern: str, name: str) -> bool:
+    return re.search(pattern, name) is not None
+
+
+def with_exchange(exchange: str) -> Mesh:
+    return mesh_of(TRIANGLE.replace('{name: orders, keys: ["order.#"]}', exchange))
+
+
+def test_a_transparent_exchange_is_declared_once_wherever_it_leaves_or_arrives() -> None:
+    mesh = with_exchange("{name: o, type: direct, keys: [k], from: [paris], to: [tokyo]}")
+    assert exchanges(mesh, "paris")["o"] == "direct"
+    assert exchanges(mesh, "tokyo")["o"] == "direct"
+    assert "o" not in exchanges(mesh, "sydney")
+
+
+def test_a_split_exchange_has_one_side_where_it_leaves_and_one_where_it_arrives() -> None:
+    mesh = with_exchange("{name: o, mode: split, from: [paris], to: [tokyo]}")
+    assert {"o", "o.in"} & set(exchanges(mesh, "paris")) == {"o"}
+    assert {"o", "o.in"} & set(exchanges(mesh, "tokyo")) == {"o.in"}
+    everywhere = with_exchange("{name: o, mode: split}")
+    assert {"o", "o.in"} <= set(exchanges(everywhere, "sydney"))
+
+
+def test_egress_is_bound_with_each_key_where_the_exchange_leaves_and_only_there() -> None:
+    mesh = with_exchange("{name: o, keys: [a, 'b.#'], from: [paris]}")
+    bindings = declared(mesh, "paris").bindings
+    assert [(b.exchange, b.queue, b.key) for b in bindings] == [
+        ("o", "isthmus.acme.egress.o", "a"),
+        ("o", "isthmus.acme.egress.o", "b.#"),
+    ]
+    assert declared(mesh, "tokyo").bindings == ()
+    assert NAMES.egress("o") not in [queue.name for queue in declared(mesh, "tokyo").queues]
+
+
+@pytest.mark.parametrize("kind", ["fanout", "headers"])
+def test_all_of_an_exchange_without_keys_is_bound_once(kind: str) -> None:
+    mesh = with_exchange(f"{{name: o, type: {kind}}}")
+    assert [binding.key for binding in declared(mesh, "paris").bindings] == [""]
+
+
+def test_every_site_has_a_log_dead_letters_and_quarantine() -> None:
+    for site in ("paris", "tokyo", "sydney"):
+        queues = {q.name: q.arguments for q in declared(mesh_of(TRIANGLE), site).queues}
+        assert queues[NAMES.log]["x-queue-type"] == "stream"
+        assert "x-max-age" not in queues[NAMES.log]
+        for name in (NAMES.dead_letters, NAMES.quarantine, NAMES.egress("orders")):
+            assert queues[name] == {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}
+
+
+def test_the_logs_policy_keeps_the_window_and_a_margin_and_matches_nothing_else() -> None:
+    [policy] = declared(mesh_of(TRIANGLE), "paris").policies
+    assert policy.definition == {"max-age": f"{int(72 * 3600 * 1.1)}s"}
+    assert may(policy.pattern, NAMES.log)
+    assert not may(policy.pattern, "isthmus.acme2.log")
+    assert not may(policy.pattern, NAMES.log + "s")
+
+
+def test_a_links_exchanges_are_at_its_meeting_broker_and_only_there() -> None:
+    mesh = mesh_of(TRIANGLE + "links: [{from: paris, to: tokyo, both: true, dial: from}]\n")
+    there = [link for link in mesh.links if {link.sender, link.receiver} == {"paris", "tokyo"}]
+    for link in there:
+        for name in (NAMES.link_data(link), NAMES.link_acks(link)):
+            assert exchanges(mesh, "paris")[name] == "fanout"
+            assert name not in exchanges(mesh, "tokyo")
+
+
+def link_users(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:
+    users = {user.name: user for user in declared(mesh, site).users}
+    return {name: user for name, user in users.items() if ".link." in name}
+
+
+def test_each_neighbour_that_comes_to_a_broker_has_a_user_there_and_nobody_else() -> None:
+    one_way = mesh_of(TRIANGLE.replace("both: true", "both: false"))
+    assert set(link_users(one_way, "tokyo")) == {NAMES.link_user("paris")}
+    assert set(link_users(mesh_of(TRIANGLE), "tokyo")) == {
+        NAMES.link_user("paris"),
+        NAMES.link_user("sydney"),
+    }
+
+
+def test_a_link_user_may_do_what_its_end_of_the_link_does_and_no_more() -> None:
+    mesh = mesh_of(TRIANGLE)
+    link = next(x for x in mesh.links if (x.sender, x.receiver) == ("paris", "tokyo"))
+    other = next(x for x in mesh.links if (x.sender, x.receiver) == ("sydney", "tokyo"))
+    user = link_users(mesh, "tokyo")[NAMES.link_user("paris")]
+    assert may(user.write, NAMES.link_data(link))
+    assert may(user.read, NAMES.link_acks(link))
+    for pattern in (user.configure, user.write, user.read):
+        assert may(pattern, NAMES.sender_queue(link))
+        for name in (
+            *("orders", "amq.default", "amq.topic", "", NAMES.log, NAMES.egress("orders")),
+            *(NAMES.link_data(other), NAMES.sender_queue(other), NAMES.receiver_queue(link)),
+        ):
+            assert not may(pattern, name), (pattern, name)
+    assert not may(user.read, NAMES.link_data(link))
+    assert not may(user.write, NAMES.link_acks(link))
+    assert not may(user.configure, NAMES.link_data(link))
+
+
+def test_behind_nat_a_branch_has_both_ways_at_the_hub() -> None:
+    mesh = mesh_of(
+        """\
+        mesh: acme
+        topology: custom
+        links: [{from: hub, to: shop, both: true, dial: from}]
+        sites: {hub: {}, shop: {}}
+        """
+    )
+    out, back = mesh.links
+    user = link_users(mesh, "hub")[NAMES.link_user("shop")]
+    assert link_users(mesh, "shop") == {}
+    assert may(user.read, NAMES.link_data(out))
+    assert may(user.write, NAMES.link_acks(out))
+    assert may(user.write, NAMES.link_data(back))
+    assert may(user.read, NAMES.link_acks(back))
+    assert may(user.configure, NAMES.receiver_queue(out))
+    assert may(user.configure, NAMES.sender_queue(back))
+
+
+def test_at_a_third_sites_broker_both_ends_are_guests() -> None:
+    mesh = mesh_of(TRIANGLE + "links: [{from: paris, to: tokyo, dial: sydney}]\n")
+    link = next(x for x in mesh.links if (x.sender, x.receiver) == ("paris", "tokyo"))
+    users = link_users(mesh, "sydney")
+    assert may(users[NAMES.link_user("paris")].write, NAMES.link_data(link))
+    assert may(users[NAMES.link_user("tokyo")].read, NAMES.link_data(link))
+    assert not may(users[NAMES.link_user("tokyo")].write, NAMES.link_data(link))
+
+
+def test_the_node_has_the_run_of_its_virtual_host_and_applications_of_what_is_not_ours() -> None:
+    mesh = mesh_of(TRIANGLE)
+    users = {user.name: user for user in declared(mesh, "paris").users}
+    relay = users[NAMES.relay_user("paris")]
+    assert (relay.configure, relay.write, relay.read, relay.tags) == (".*", ".*", ".*", ())
+    app = users[NAMES.application_user("paris")]
+    for pattern in (app.configure, app.write, app.read):
+        for name in ("orders", "amq.gen-xyz", "amq.default", "celery", "myisthmus.q", ""):
+            assert may(pattern, name)
+        assert not may(pattern, NAMES.egress("orders"))
+    assert users[NAMES.admin_user("paris")].tags == ("administrator",)
+
+
+def test_a_site_with_a_broker_of_its_own_gets_no_users() -> None:
+    mesh = mesh_of(
+        TRIANGLE.replace("paris: {}", "paris: {broker: 'amqp://r@h', password: 'env:P'}")
+    )
+    assert declared(mesh, "paris").users == ()
+
+
+def test_passwords_stay_out_of_what_is_printed() -> None:
+    mesh = mesh_of(TRIANGLE)
+    credentials = make_credentials(mesh)
+    users = site_users(mesh, "paris", credentials)
+    assert credentials.of("paris").relay == users[0].password
+    for text in (repr(users), repr(credentials), repr(declarations(mesh, "paris", credentials))):
+        assert credentials.of("paris").relay not in text
+
+
+def test_definitions_have_users_rights_and_policies_and_no_password() -> None:
+    mesh = mesh_of(TRIANGLE)
+    credentials = make_credentials(mesh)
+    made = definitions(mesh, "paris", credentials, lambda count: b"salt"[:count], vhost="v")
+    assert made["vhosts"] == [{"name": "v"}]
+    users, permissions = made["users"], made["permissions"]
+    assert isinstance(users, list)
+    assert isinstance(permissions, list)
+    assert [user["name"] for user in users] == [entry["user"] for entry in permissions]
+    assert users[0]["password_hash"] == password_hash(credentials.of("paris").relay, b"salt")
+    assert credentials.of("paris").relay not in str(made)
+    assert made["policies"]
+
+
+def test_a_limit_of_the_log_is_in_its_policy_and_none_otherwise() -> None:
+    text = "mesh: m\ntopology: complete\nsites: {a: {log: {max_bytes: 1GiB}}, b: {}}\n"
+    mesh = mesh_of(text)
+    kept = {site: declared(mesh, site).policies[0].definition for site in mesh.sites}
+    assert kept["a"] == {**kept["b"], "max-length-bytes": 2**30}
+    assert set(kept["b"]) == {"max-age"}

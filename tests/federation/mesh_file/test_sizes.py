@@ -1,0 +1,66 @@
+"""Sizes, written and read."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.mesh_file.sizes import BadSize, parse_rate, parse_size, show_size
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("20GB", 20_000_000_000),
+        ("1.5TB", 1_500_000_000_000),
+        ("256MiB", 268_435_456),
+        ("1KiB", 1024),
+        ("7B", 7),
+        (" 2MB ", 2_000_000),
+        ("0GB", 0),
+    ],
+)
+def test_a_number_and_a_unit_are_a_size(text: str, count: int) -> None:
+    assert parse_size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GB", "lots", "-1GB", "1GB2MB", "1e3GB", "1XB", "iB", "1iB"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(BadSize, match="write a number and one unit"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("20gb", "20GB"), ("20 GB", "20GB"), ("20G", "20GB"), ("1 mib", "1MiB")]
+)
+def test_what_was_probably_meant_is_said(text: str, meant: str) -> None:
+    with pytest.raises(BadSize, match=f"did you mean `{meant}`"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("value", [20, 1.5])
+def test_a_number_without_a_unit_is_asked_for_one(value: float) -> None:
+    with pytest.raises(BadSize, match=f"the size {value} has no unit"):
+        parse_size(value)
+
+
+@pytest.mark.parametrize("value", [None, True, [], {}])
+def test_what_is_neither_is_refused(value: object) -> None:
+    with pytest.raises(BadSize, match="this is no size"):
+        parse_size(value)
+
+
+def test_a_rate_is_a_size_a_second() -> None:
+    assert parse_rate("200KB/s") == 200_000
+
+
+@pytest.mark.parametrize("value", ["200KB", "200KB/h", 200, None])
+def test_any_other_rate_is_refused(value: object) -> None:
+    with pytest.raises(BadSize, match="write a size a second"):
+        parse_rate(value)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0B"), (999, "999B"), (1000, "1KB"), (285.12e9, "285GB")]
+)
+def test_a_size_is_shown_in_its_biggest_unit(count: float, shown: str) -> None:
+    assert show_size(count) == shown
