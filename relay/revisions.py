@@ -63,6 +63,11 @@ class KeptRevisions:
         ]
         return [one for _, one in sorted(earlier, key=lambda kept: kept[0], reverse=True)]
 
+    def latest(self) -> Mesh | None:
+        """The mesh that was taken up last; None if none ever was."""
+        known = self._load().values()
+        return max(known, key=lambda kept: kept[0])[1] if known else None
+
     def _load(self) -> dict[str, tuple[int, Mesh]]:
         if self._known is None:
             self._known = {}

@@ -18,6 +18,7 @@ from federation.brokers.broker_uri import parse_admin
 from federation.mesh import Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import MeshOnDisk, address_book_or_exit
+from isthmus.last_mesh import mesh_or_last
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -25,7 +26,6 @@ from isthmus.options import (
     EXIT_USAGE,
     MeshFile,
     StateFolder,
-    mesh_or_exit,
     site_or_exit,
 )
 
@@ -65,8 +65,8 @@ def relay(
     from relay.node import SiteNode
     from relay.process import RelayProcess
 
-    mesh = mesh_or_exit(file)
     sites = list(dict.fromkeys(site))
+    mesh = mesh_or_last(file, sites, [site_folder(state, name) for name in sites])
     site_or_exit(file, mesh, *sites)
     book = address_book_or_exit(mesh, state)
     host, port = _admin_address(mesh, sites)
