@@ -23,6 +23,7 @@ LOOK_EVERY_S = 2.0
 STILL_FOR_S = 0.3
 
 Stamp = dict[Path, tuple[int, int, int] | None]
+_NEVER_SEEN = (-1, -1, -1)
 
 
 class MeshFiles(Protocol):
@@ -76,9 +77,10 @@ class MeshWatch:
                 self._asked.clear()
                 seen = await self._still(stamp)
                 if await self._look():
-                    # It may be made of other files now; what changed since is seen next time.
+                    # It may be made of other files now. One that was not looked at before it was
+                    # read may have changed since: it is read once more.
                     now = await asyncio.to_thread(self._stamp)
-                    seen = {file: seen.get(file, of_file) for file, of_file in now.items()}
+                    seen = {file: seen.get(file, _NEVER_SEEN) for file in now}
                 else:
                     seen = None
             try:

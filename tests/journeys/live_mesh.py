@@ -75,8 +75,9 @@ class LiveMesh:
             },
         )
         names = Names(mesh.name)
-        for site in mesh.sites:
-            vhost = self.vhosts[site]
+        for site, vhost in self.vhosts.items():
+            if site not in mesh.sites:
+                continue
             await vhost.add_user(
                 BrokerUser(names.admin_user(site), credentials.of(site).admin, ("administrator",))
             )

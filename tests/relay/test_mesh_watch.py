@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Files:
         self.taken: list[str] = []
         self.refused: list[str] = []
         self.cannot_take: OSError | None = None
+        self.just_read: Callable[[], object] = lambda: None
 
     def files(self) -> tuple[Path, ...]:
         return self.file, *self.parts
@@ -41,6 +42,7 @@ class Files:
     def read(self) -> AddressBook:
         self.reads += 1
         reading = read_mesh(self.file)
+        self.just_read()
         self.parts = reading.files
         if reading.mesh is None:
             raise MeshFileError(reading.problems)
@@ -102,6 +104,17 @@ async def test_a_change_of_an_included_file_is_a_change(files: Files, tmp_path: 
     files.file.write_text(TWO.replace("b: {}}", "}") + "include: [sites.yaml]\n")
     async with files.watched():
         sites.write_text("sites: {b: {cluster_id: bb}}\n")
+        await until(lambda: len(set(files.taken)) == 2, "taken up", 10)
+
+
+async def test_an_included_file_that_changes_just_after_it_was_first_read_is_read_again(
+    files: Files, tmp_path: Path
+) -> None:
+    sites = tmp_path / "sites.yaml"
+    sites.write_text("sites: {b: {}}\n")
+    files.file.write_text(TWO.replace("b: {}}", "}") + "include: [sites.yaml]\n")
+    files.just_read = lambda: sites.write_text("sites: {b: {cluster_id: bb}}\n")
+    async with files.watched():
         await until(lambda: len(set(files.taken)) == 2, "taken up", 10)
 
 
