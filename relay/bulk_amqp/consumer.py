@@ -21,7 +21,8 @@ class Consumer:
     ``on_deliveries`` is called, synchronously, once per read of the socket with everything that
     this read completed, in order; if it raises, the connection closes (CallbackFailed), so that
     nothing is skipped. ``on_ended`` is called once, when no delivery will come any more: with
-    ConsumerCancelled if the broker ended it, else with what closed the channel.
+    ConsumerCancelled if the broker ended it, else with what closed the channel. One that never
+    began tells that by what ``start`` raises, and by nothing else.
 
     There is no ``cancel()``: of a cancelled consumer, a quorum queue takes back at once what was on
     its way to it, and only with the channel what had come before, so that the next consumer gets
@@ -47,6 +48,7 @@ class Consumer:
         self._singles: set[int] = set()  # settled one by one, above settled_up_to
         self._number = channel.number
         self._started = False
+        self._runs = False
 
     async def start(
         self,
@@ -76,6 +78,9 @@ class Consumer:
             ),
             commands.Basic.ConsumeOk,
         )
+        if self.ended is not None:
+            raise self.ended  # in the same read as the answer
+        self._runs = True
 
     def ack(self, tag: int, *, multiple: bool = True) -> None:
         """Settle ``tag``, with ``multiple`` all before it too. Raises AckOutOfOrder."""
@@ -132,5 +137,5 @@ class Consumer:
     def _end(self, reason: BulkAmqpError) -> None:
         if self.ended is None:
             self.ended = reason
-            if self._on_ended is not None:
+            if self._on_ended is not None and self._runs:
                 self._on_ended(reason)

@@ -310,13 +310,15 @@ async def test_a_queue_that_is_not_there_is_told_by_name_and_harms_no_other(
 ) -> None:
     await site.declare("q")
     egress = await site.connect()
+    refused = Taker()
     with pytest.raises(QueueMissing) as missing:
-        await Taker().take(egress, "nowhere")
+        await refused.take(egress, "nowhere")
     assert missing.value.queue == "nowhere"
     taker = await Taker().take(egress)
     await site.publish("q", b"0")
     await eventually(lambda: taker.bodies == [b"0"], "what the other queue has")
     assert not egress.closed.done()
+    assert refused.ended == [], "what never began does not end"
 
 
 async def test_a_queue_that_is_deleted_ends_its_consumption_alone(

@@ -117,3 +117,30 @@ async def test_an_exchange_that_is_deleted_is_said_and_taken_up_after_apply(
         await paris.post("orders", *letters("after"))
         assert [m.body for m in await inbox.has(1)] == [b"after"]
         assert not inbox.got[0].flagged
+
+
+async def test_an_exchange_that_is_not_declared_yet_waits_alone_and_is_taken_up_after_apply(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh("paris", "tokyo", topology="complete")
+    mesh.document["exchanges"].append({"name": "late"})
+    mesh.write()
+    mesh.start()
+    await mesh.running()
+    async with at(mesh, "paris", "tokyo") as (paris, tokyo):
+        orders = await tokyo.listen("orders")
+        await mesh.until_told(
+            lambda told: "late" in told["sites"]["paris"]["waiting_exchanges"],
+            "paris says that its egress queue is not there",
+        )
+        await paris.post("orders", *letters("others go on"))
+        await orders.has(1)
+        await mesh.apply()
+        late = await tokyo.listen("late")
+        await paris.post("late", *letters("declared"))
+        await late.has(1)
+        await mesh.until_told(
+            lambda told: not told["sites"]["paris"]["waiting_exchanges"], "it is taken up"
+        )
+        told = await mesh.status()
+        assert told["sites"]["paris"]["incarnations"] == 1, "nothing else was disturbed"
