@@ -6,14 +6,16 @@ import asyncio
 
 import typer
 
-from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder, mesh_or_exit
+from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder
 from isthmus.supervisor import end_supervisor
 
 
 def down(file: MeshFile, state: StateFolder = DEFAULT_STATE) -> None:
-    """End the mesh's nodes and private brokers on this machine, in order. Nothing is deleted."""
-    mesh = mesh_or_exit(file)
+    """End the mesh's nodes and private brokers on this machine, in order. Nothing is deleted.
+
+    What runs is known from --state: the file may be wrong, or gone.
+    """
     if asyncio.run(end_supervisor(state)):
-        typer.echo(f"mesh {mesh.name} has ended; its messages are kept in {state}")
+        typer.echo(f"the mesh of {file} has ended; its messages are kept in {state}")
     else:
-        typer.echo(f"nothing of mesh {mesh.name} was running in {state}")
+        typer.echo(f"nothing was running in {state}")
