@@ -9,7 +9,7 @@ from dataclasses import replace
 from relay.batch import BatchName, LoggedBatch, Place
 from relay.hot_tail import LOOK_S, MAX_BYTES, HotTail
 from tests.log_batches import batch
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 
 def append(tail: HotTail, number: int, *to: str, nbytes: int = 100) -> None:
@@ -27,7 +27,7 @@ async def waiting(tail: HotTail, *only_for: Collection[str] | None) -> list[asyn
 
 
 async def woken(*tasks: asyncio.Task[None]) -> list[bool]:
-    await asyncio.sleep(0.001)
+    await let_pass(0.001)
     return [task.done() for task in tasks]
 
 
@@ -37,7 +37,7 @@ async def test_a_batch_for_one_site_wakes_who_waits_for_it_and_who_waits_for_any
     tasks = await waiting(tail, ["s1"], ["s2"], ["s1", "s3"], None)
     append(tail, 0, "s1", "s9")
     assert await woken(*tasks) == [True, False, True, True]
-    await asyncio.sleep(LOOK_S)
+    await let_pass(LOOK_S)
     assert await woken(*tasks) == [True, True, True, True]
 
 
@@ -82,7 +82,7 @@ async def test_a_wake_is_for_all_and_leaves_nothing_to_come() -> None:
     tail.wake()
     assert await woken(*tasks) == [True, True]
     (again,) = await waiting(tail, ["s1"])
-    await asyncio.sleep(2 * LOOK_S)
+    await let_pass(2 * LOOK_S)
     assert await woken(again) == [False]
     again.cancel()
 

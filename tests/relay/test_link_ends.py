@@ -11,13 +11,17 @@ import pytest
 
 from federation.mesh import Link
 from relay.link_ends import LinkEnds
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
 
 TO_B, TO_C = Link("a", "b", "b"), Link("a", "c", "c")
 
 
+WITHIN_S = 10.0
+
+
 class Ends:
-    """Ends that take a second to end, as one does that has a connection to close."""
+    """Ends that take until `may_end` to end, as one does that has a connection to close."""
 
     def __init__(self) -> None:
         self.made: Counter[str] = Counter()
@@ -25,6 +29,7 @@ class Ends:
         self.most: Counter[str] = Counter()
         self.forgotten: list[str] = []
         self.fail = asyncio.Event()
+        self.may_end = asyncio.Event()
         self.set: LinkEnds[_End] = LinkEnds(self._make, self._forget)
 
     def _make(self, link: Link) -> _End:
@@ -38,10 +43,15 @@ class Ends:
     @asynccontextmanager
     async def alive(self) -> AsyncIterator[asyncio.Task[None]]:
         task = asyncio.create_task(self.set.run())
-        await asyncio.sleep(0.1)
+        await self.run_only(*(link.name for link in self.set.links))
         yield task
+        self.may_end.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+    async def run_only(self, *names: str) -> None:
+        """Wait until one end of each of these runs, and no other."""
+        await until(lambda: +self.running == Counter(names), lambda: str(self.running), WITHIN_S)
 
 
 class _End:
@@ -57,7 +67,7 @@ class _End:
             await ends.fail.wait()
             raise ValueError("this end failed")
         finally:
-            await asyncio.sleep(1)
+            await ends.may_end.wait()
             ends.running[name] -= 1
 
 
@@ -67,7 +77,7 @@ async def test_what_stays_as_it_is_does_not_notice() -> None:
     ends.set.want({TO_B: 1})
     async with ends.alive():
         ends.set.want({TO_B: 1, TO_C: 1})
-        await asyncio.sleep(5)
+        await ends.run_only("a-b", "a-c")
         assert ends.made == {"a-b": 1, "a-c": 1}
         assert [link.name for link, _ in ends.set] == ["a-b", "a-c"]
         assert not ends.forgotten
@@ -80,10 +90,12 @@ async def test_what_is_made_otherwise_begins_when_its_predecessor_has_ended() ->
     async with ends.alive():
         for made_of in range(2, 6):
             ends.set.want({TO_B: made_of})
-            await asyncio.sleep(0.1)
-        assert not list(ends.set)
+            await let_pass(0.1)
+            assert not list(ends.set)
         assert ends.set.links == [TO_B]
-        await asyncio.sleep(5)
+        ends.may_end.set()
+        await until(lambda: list(ends.set), "its successor made", WITHIN_S)
+        await ends.run_only("a-b")
         assert [link for link, _ in ends.set] == [TO_B]
         assert ends.most["a-b"] == ends.running["a-b"] == 1
         assert not ends.forgotten
@@ -96,15 +108,15 @@ async def test_what_is_gone_is_forgotten_once_it_has_ended_and_may_come_back() -
     async with ends.alive():
         ends.set.want({TO_C: 1})
         assert ends.set.is_busy
-        await asyncio.sleep(0.5)
+        await let_pass(0.5)
         assert not ends.forgotten
         ends.set.want({TO_B: 1, TO_C: 1})
-        await asyncio.sleep(5)
+        ends.may_end.set()
+        await until(lambda: ends.made["a-b"] == 2, "it is back", WITHIN_S)
+        await ends.run_only("a-b", "a-c")
         assert ends.forgotten == ["a-b"]
-        assert ends.running == {"a-b": 1, "a-c": 1}
         ends.set.want({})
-        await asyncio.sleep(5)
-        assert not ends.set.is_busy
+        await until(lambda: not ends.set.is_busy, "all ended", WITHIN_S)
 
 
 @in_virtual_time
@@ -113,9 +125,10 @@ async def test_what_only_rests_is_not_forgotten() -> None:
     ends.set.want({TO_B: 1})
     async with ends.alive():
         ends.set.want({}, resting=[TO_B])
-        await asyncio.sleep(5)
-        assert not ends.forgotten
+        ends.may_end.set()
+        await until(lambda: not ends.set.is_busy, "it has ended", WITHIN_S)
         assert not ends.running["a-b"]
+        assert not ends.forgotten
 
 
 @in_virtual_time
@@ -133,6 +146,7 @@ async def test_the_failure_of_one_is_the_failure_of_all() -> None:
     ends = Ends()
     ends.set.want({TO_B: 1, TO_C: 1})
     async with ends.alive() as task:
+        ends.may_end.set()
         ends.fail.set()
         with pytest.raises(ExceptionGroup) as raised:
             await task
