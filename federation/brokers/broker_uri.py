@@ -67,31 +67,32 @@ def parse_amqp(text: str) -> AmqpUri:
 def parse_stream(text: str) -> HostPort:
     """`rabbitmq-stream[+tls]://host[:port]`. Raises BadUri."""
     like = "write rabbitmq-stream+tls://HOST:5551; user and virtual host are the broker's"
-    parts, tls = _split(text, {"rabbitmq-stream": False, "rabbitmq-stream+tls": True}, like)
-    if parts.username or parts.path not in ("", "/"):
-        raise BadUri("the stream address has more than host and port", like)
-    return HostPort(parts.hostname or "", _port(parts, 5551 if tls else 5552), tls)
+    schemes = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
+    return _listener(text, "the stream address", schemes, like)
 
 
 def parse_management(text: str) -> HostPort:
     """`http[s]://host[:port]`. Raises BadUri."""
     like = "write https://HOST:15671; the user is the broker's"
-    parts, tls = _split(text, {"http": False, "https": True}, like)
-    if parts.username or parts.path not in ("", "/"):
-        raise BadUri("the management address has more than host and port", like)
-    return HostPort(parts.hostname or "", _port(parts, 15671 if tls else 15672), tls)
+    return _listener(text, "the management address", {"http": 15672, "https": 15671}, like)
 
 
 def parse_admin(text: str) -> HostPort:
     """`http[s]://host:port` of a node. Raises BadUri."""
     like = "write http://HOST:PORT, with a free port of the node's machine"
-    parts, tls = _split(text, {"http": False, "https": True}, like)
-    if parts.username or parts.path not in ("", "/"):
-        raise BadUri("the node's address has more than host and port", like)
-    port = _port(parts, 0)
-    if not port:
+    found = _listener(text, "the node's address", {"http": 0, "https": 0}, like)
+    if not found.port:
         raise BadUri("the node's address has no port", like)
-    return HostPort(parts.hostname or "", port, tls)
+    return found
+
+
+def _listener(text: str, what: str, ports: dict[str, int], like: str) -> HostPort:
+    """`ports` are the default ones by scheme: in clear first, then with TLS."""
+    clear, _ = ports
+    parts, tls = _split(text, {scheme: scheme != clear for scheme in ports}, like)
+    if parts.username or parts.path not in ("", "/"):
+        raise BadUri(f"{what} has more than host and port", like)
+    return HostPort(parts.hostname or "", _port(parts, ports[parts.scheme]), tls)
 
 
 def parse_host_port(text: str) -> tuple[str, int]:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from federation.mesh_file.reading import (
-    MeshFileError,
-    PasswordMissing,
-    Problem,
-    Reading,
-    Severity,
-    load_mesh,
-    parse_mesh,
-    read_mesh,
-    resolve_password,
-)
+from federation.brokers.passwords import PasswordMissing, resolve_password
+from federation.mesh_file.problems import MeshFileError, Problem, Severity
+from federation.mesh_file.reading import Reading, load_mesh, parse_mesh, read_mesh
 
 __all__ = [
     "MeshFileError",

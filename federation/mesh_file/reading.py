@@ -2,7 +2,7 @@
 
 Four steps, each of which goes on after errors as far as makes sense: YAML to a tree with positions
 (yaml_tree), the sites of branches and included files into it (gathering), tree to keys
-(mesh_document), keys to a mesh (mesh_rules, resolution).
+(document), keys to a mesh (rules, resolution).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Protocol
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from federation.brokers.passwords import PasswordMissing, resolve_password
 from federation.mesh import Mesh
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.gathering import gathered
@@ -35,18 +34,6 @@ from federation.mesh_file.yaml_tree import (
     TreeProblem,
     parse_tree,
 )
-
-__all__ = [
-    "MeshFileError",
-    "PasswordMissing",
-    "Problem",
-    "Reading",
-    "Severity",
-    "load_mesh",
-    "parse_mesh",
-    "read_mesh",
-    "resolve_password",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from relay.batch import BatchName
@@ -14,7 +12,8 @@ from tests.log_batches import batch_name
 from tests.relay.link_logs import make_batch
 from tests.relay.link_world import LinkWorld
 from tests.relay.packer_world import PackerWorld, Process, numbered
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
 
 QUEUE = "egress.orders"
 
@@ -36,7 +35,7 @@ async def test_nothing_is_acknowledged_before_a_neighbour_s_log_has_it() -> None
     process = await world.start().ready()
     world.publish(*numbered(300))
     await process.has_packed(300)
-    await asyncio.sleep(60)
+    await let_pass(60)
     assert world.broker.depth(QUEUE) == 300
     assert told(process) == WAITING
     world.neighbour_has = lambda name: True
@@ -54,14 +53,12 @@ async def test_status_tells_of_waiting_no_longer_than_it_lasts() -> None:
     process = await world.start().ready()
     world.publish(b"one")
     await process.has_packed(1)
-    await asyncio.sleep(1)
+    await let_pass(1)
     assert told(process) is None, "a line may take that long"
-    await asyncio.sleep(5)
-    assert told(process) == WAITING
+    await until(lambda: told(process) == WAITING, "said", 10)
     world.neighbour_has = lambda name: True
     process.neighbours.news()
-    await asyncio.sleep(1)
-    assert told(process) is None
+    await until(lambda: told(process) is None, "no longer said", 10)
     await process.finish()
 
 
@@ -74,7 +71,7 @@ async def test_acknowledgements_follow_the_neighbour_batch_by_batch() -> None:
     for number in range(5):
         world.publish(b"%d" % number)
         await process.has_packed(number + 1)
-    await asyncio.sleep(HOLD_S + 1)
+    await let_pass(HOLD_S + 1)
     assert world.broker.depth(QUEUE) == 3
     world.neighbour_has = lambda name: True
     process.neighbours.news()
@@ -92,7 +89,7 @@ async def test_a_kill_between_the_two_logs_packs_nothing_twice_and_still_waits()
     await first.has_packed(900)
     await first.kill()
     second = await world.start().ready()
-    await asyncio.sleep(120)
+    await let_pass(120)
     assert second.packer.metrics.returned == 900
     assert world.broker.depth(QUEUE) == 900, "recognised, and no neighbour has it"
     assert told(second) == WAITING
@@ -119,7 +116,7 @@ async def test_what_waits_is_recognised_again_however_far_other_exchanges_have_g
     second = await world.start().ready()
     for number in range(120):
         world.publish(b"%d" % number, exchange="prices")
-        await asyncio.sleep(1)
+        await let_pass(1)  # its batch alone, and long settled
     await second.kill()
     world.neighbour_has = lambda name: True
     third = await world.pack_all()
@@ -174,11 +171,11 @@ async def test_whenever_it_is_killed_nothing_is_packed_twice_nor_forgotten_too_e
         process = await world.start().ready()
         for burst in range(10):
             world.publish(*numbered(chance.choice([1, 30, 300]), 100_000 * life + 1000 * burst))
-            await asyncio.sleep(chance.choice([0.001, 0.02, 2.0]))
+            await let_pass(chance.choice([0.001, 0.02, 2.0]))
             headers = world.logged().headers
             there.update(header.name for header in headers[: chance.randrange(len(headers) + 1)])
             process.neighbours.news()
-            await asyncio.sleep(0.01)
+            await let_pass(0.01)
             sent = sum(header.entry_count for header in headers if header.name in there)
             assert world.broker.depth(QUEUE) >= len(world.published["orders"]) - sent
         await process.kill()
