@@ -17,6 +17,10 @@ EXIT_USAGE = 2
 EXIT_STOPPED = 3
 """A node stopped with a reason that no restart mends: the supervisor leaves it alone."""
 
+OnlySites = Annotated[
+    list[str] | None,
+    typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
+]
 MeshFile = Annotated[Path, typer.Argument(metavar="FILE", help="The mesh file.")]
 SiteName = Annotated[str, typer.Argument(metavar="SITE", help="A site of the mesh.")]
 StateFolder = Annotated[
@@ -52,3 +56,10 @@ def site_or_exit(file: Path, mesh: Mesh, *sites: str) -> None:
             known = ", ".join(mesh.sites)
             typer.echo(f"{file}: there is no site {site!r}; the mesh has {known}", err=True)
             raise typer.Exit(EXIT_USAGE)
+
+
+def chosen_or_exit(file: Path, mesh: Mesh, only: list[str] | None) -> list[str]:
+    """The sites that were named, each once; all of the mesh if none was."""
+    chosen = list(dict.fromkeys(only)) if only else list(mesh.sites)
+    site_or_exit(file, mesh, *chosen)
+    return chosen

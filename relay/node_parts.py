@@ -35,7 +35,6 @@ from relay.rabbit_egress import RabbitEgress, connect_egress
 from relay.rabbit_exchange import open_exchange
 from relay.rabbit_log import RabbitLog, open_rabbit_log
 from relay.settlement import Settlement
-from relay.stream_connection import StreamAddress as LogAddress
 
 PAUSED = "the site is paused: `isthmus resume` lets it go on"
 SETTLE_S = 1.0
@@ -196,14 +195,7 @@ class NodeParts:
     async def open_log(self) -> RabbitLog:
         address = self.book.stream(self.site)
         return await open_rabbit_log(
-            LogAddress(
-                address.host,
-                address.port,
-                address.vhost,
-                address.user,
-                address.password,
-                address.ssl_context,
-            ),
+            address,
             self.names.log,
             mark_name=self.names.deliverer_mark,
             name=f"isthmus {self.site} log",

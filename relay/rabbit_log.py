@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from federation.brokers.addresses import StreamAddress
 from relay.site_log import LogClosed, LogMissing, LogRefused, Record, SiteLogError
 from relay.stream_appends import StreamAppends
 from relay.stream_connection import (
     PUBLISHER,
     NoOffset,
-    StreamAddress,
     StreamConnection,
     StreamEdge,
     log_errors,

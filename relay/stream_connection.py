@@ -20,9 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from rstream.client import Client
 from rstream.constants import Key, OffsetType
 from rstream.encoding import decode_frame, encode_frame
 
+from federation.brokers.addresses import StreamAddress
 from relay import stream_frames
 from relay.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 from relay.stream_frames import Chunk
@@ -41,18 +41,6 @@ _READ_BYTES = 256 * 1024
 _FRAME_MAX = 1024 * 1024
 """The broker's own default. 4.3 closes the connection on a larger frame."""
 PUBLISHER = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamAddress:
-    """Where and as whom to find a broker's stream listener."""
-
-    host: str
-    port: int
-    vhost: str
-    user: str
-    password: str = field(repr=False)
-    ssl_context: ssl.SSLContext | None = None
 
 
 class ConnectionClosedError(Exception):
@@ -293,9 +281,7 @@ async def _connect_to_leader(
     if (leader.host, leader.port) == connection.advertised:
         return connection
     connection.abort("not the stream's leader")
-    at_leader = StreamAddress(
-        leader.host, leader.port, address.vhost, address.user, address.password, address.ssl_context
-    )
+    at_leader = replace(address, host=leader.host, port=leader.port)
     return await _connect(unless_open, at_leader, heartbeat_s, name)
 
 

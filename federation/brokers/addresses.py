@@ -80,8 +80,8 @@ class PrivateBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class AmqpAddress:
-    """All that it takes to connect by AMQP."""
+class Listener:
+    """Where, and as whom, to reach one of a broker's listeners."""
 
     host: str
     port: int
@@ -95,6 +95,11 @@ class AmqpAddress:
     def ssl_context(self) -> ssl.SSLContext | None:
         """None without TLS. Raises TlsUnusable."""
         return _context(self.files) if self.tls else None
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpAddress(Listener):
+    """All that it takes to connect by AMQP."""
 
     @property
     def uri(self) -> str:
@@ -113,21 +118,8 @@ class AmqpAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamAddress:
+class StreamAddress(Listener):
     """All that it takes to connect by the stream protocol."""
-
-    host: str
-    port: int
-    vhost: str
-    user: str
-    password: str = field(repr=False)
-    tls: bool = False
-    files: TlsFiles = SYSTEM_TRUST
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """None without TLS. Raises TlsUnusable."""
-        return _context(self.files) if self.tls else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,10 @@ from isthmus.options import (
     EXIT_FAULT,
     AsJson,
     MeshFile,
+    OnlySites,
     StateFolder,
+    chosen_or_exit,
     mesh_or_exit,
-    site_or_exit,
 )
 from relay.holds import HoldsBroken, read_holds
 
@@ -46,10 +47,7 @@ _EXPECTED = (AddressError, AppliedRecordBroken, PasswordMissing)
 
 def apply(
     file: MeshFile,
-    site: Annotated[
-        list[str] | None,
-        typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
-    ] = None,
+    site: OnlySites = None,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
     everything: Annotated[
@@ -68,8 +66,7 @@ def apply(
     Example: isthmus apply mesh.yaml --site paris
     """
     mesh = mesh_or_exit(file)
-    chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
-    site_or_exit(file, mesh, *chosen)
+    chosen = chosen_or_exit(file, mesh, site)
     since = changes_since_applied(mesh, chosen, state)
     if not as_json:
         typer.echo("\n".join(since.lines()))

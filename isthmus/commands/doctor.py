@@ -18,9 +18,10 @@ from isthmus.options import (
     EXIT_FAULT,
     AsJson,
     MeshFile,
+    OnlySites,
     StateFolder,
+    chosen_or_exit,
     mesh_or_exit,
-    site_or_exit,
 )
 
 _COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "red"}
@@ -28,10 +29,7 @@ _COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "r
 
 def doctor(
     file: MeshFile,
-    site: Annotated[
-        list[str] | None,
-        typer.Option("--site", metavar="SITE", help="Only this site; may be repeated."),
-    ] = None,
+    site: OnlySites = None,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="Show what is well too.")] = False,
@@ -47,8 +45,7 @@ def doctor(
     from isthmus.doctor.finding import Grade
 
     mesh = mesh_or_exit(file)
-    chosen = list(dict.fromkeys(site)) if site else list(mesh.sites)
-    site_or_exit(file, mesh, *chosen)
+    chosen = chosen_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
     findings = asyncio.run(examine(book, chosen, state))
     counts = Counter(finding.grade for finding in findings)

@@ -14,7 +14,6 @@ from isthmus.doctor.finding import Findings
 from relay.bulk_amqp import AuthenticationFailed, BulkAmqpError, ConnectionFailed, connect
 from relay.rabbit_log import open_rabbit_log
 from relay.site_log import LogMissing, SiteLogError
-from relay.stream_connection import StreamAddress as LogAddress
 
 WITHIN_S = 10.0
 
@@ -72,14 +71,7 @@ async def _stream(book: AddressBook, site: str, found: Findings) -> None:
     where = f"{address.host}:{address.port}"
     try:
         log = await open_rabbit_log(
-            LogAddress(
-                address.host,
-                address.port,
-                address.vhost,
-                address.user,
-                address.password,
-                address.ssl_context,
-            ),
+            address,
             names.log,
             mark_name=names.deliverer_mark,
             name="isthmus doctor",

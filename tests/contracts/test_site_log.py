@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from federation.brokers.addresses import StreamAddress
 from relay.memory_log import MemoryStream
 from relay.rabbit_log import open_rabbit_log
 from relay.site_log import (
@@ -19,7 +20,6 @@ from relay.site_log import (
     SiteLog,
     SiteLogError,
 )
-from relay.stream_connection import StreamAddress
 from tests.live_brokers import Vhost
 
 STREAM = "log"

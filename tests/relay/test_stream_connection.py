@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
+from federation.brokers.addresses import StreamAddress
 from relay.site_log import LogClosed
 from relay.stream_connection import (
     ConnectionClosedError,
-    StreamAddress,
     StreamConnection,
     open_connection,
 )
