@@ -11,7 +11,13 @@ from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
 from isthmus.doctor.finding import Findings
-from relay.bulk_amqp import AuthenticationFailed, BulkAmqpError, ConnectionFailed, connect
+from relay.bulk_amqp import (
+    AuthenticationFailed,
+    BulkAmqpError,
+    Connection,
+    ConnectionFailed,
+    connect,
+)
 from relay.rabbit_log import open_rabbit_log
 from relay.site_log import LogMissing, SiteLogError
 
@@ -21,8 +27,10 @@ WITHIN_S = 10.0
 async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
     """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
     own = book.node(site)
-    if not await _amqp(own, "broker", found):
+    connection = await _connected(own, "broker", found)
+    if connection is None:
         return False
+    await connection.close()
     await _stream(book, site, found)
     mesh = book.mesh
     links = (*mesh.links_from(site), *mesh.links_to(site))
@@ -32,7 +40,8 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
     return True
 
 
-async def _amqp(address: AmqpAddress, subject: str, found: Findings) -> bool:
+async def _connected(address: AmqpAddress, subject: str, found: Findings) -> Connection | None:
+    """A connection, to be closed; None, and said why, if there is none to be had."""
     where = f"{address.host}:{address.port}"
     try:
         connection = await connect(
@@ -49,7 +58,7 @@ async def _amqp(address: AmqpAddress, subject: str, found: Findings) -> bool:
             f"host and give the user rights in it: rabbitmqctl set_permissions -p {address.vhost} "
             f"{address.user} '.*' '.*' '.*'",
         )
-        return False
+        return None
     except ConnectionFailed as error:
         found.fault(
             subject,
@@ -57,13 +66,13 @@ async def _amqp(address: AmqpAddress, subject: str, found: Findings) -> bool:
             "start the broker, or correct host and port; look at firewalls in between"
             + ("; at its certificate too" if address.tls else ""),
         )
-        return False
-    blocked = connection.blocked
-    await connection.close()
+        return None
     found.ok(subject, f"{address.public_uri} answers")
-    if blocked:
-        found.warn(subject, f"it blocks publishers: {blocked}", "free memory or disk there")
-    return True
+    if connection.blocked:
+        found.warn(
+            subject, f"it blocks publishers: {connection.blocked}", "free memory or disk there"
+        )
+    return connection
 
 
 async def _stream(book: AddressBook, site: str, found: Findings) -> None:
@@ -98,25 +107,19 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
     except (AddressError, PasswordMissing) as error:
         found.fault(subject, str(error), f"the link meets at {link.meeting}'s broker: mend that")
         return
-    if not await _amqp(address, subject, found):
+    connection = await _connected(address, subject, found)
+    if connection is None:
         return
     names = Names(book.mesh.name)
     try:
-        connection = await connect(
-            address.uri,
-            name="isthmus doctor",
-            ssl_context=address.ssl_context,
-            timeout=WITHIN_S,
-        )
-        try:
-            channel = await connection.channel()
-            for exchange in (names.link_data(link), names.link_acks(link)):
-                await channel.declare_exchange(exchange, passive=True)
-        finally:
-            await connection.close()
+        channel = await connection.channel()
+        for exchange in (names.link_data(link), names.link_acks(link)):
+            await channel.declare_exchange(exchange, passive=True)
     except BulkAmqpError as error:
         found.fault(
             subject,
             f"its exchanges at {link.meeting} cannot be used: {error}",
             f"run `isthmus apply --site {link.meeting}`",
         )
+    finally:
+        await connection.close()
