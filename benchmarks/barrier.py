@@ -17,11 +17,11 @@ from pathlib import Path
 
 from dedup.barrier import Barrier, Verdict, place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
-from relay import node_state
-from relay.batch import Flow
-from relay.flow import FlowState
-from relay.ledger_rows import LedgerRow, Stage, pack_contents, pack_offsets
-from relay.node_state import Commit, NodeState, RowRange
+from relay.batches.batch import Flow
+from relay.delivery.flow import FlowState
+from relay.ledger.rows import LedgerRow, Stage, pack_contents, pack_offsets
+from relay.state import node_state
+from relay.state.node_state import Commit, NodeState, RowRange
 
 KEYS = 256
 FLOW = Flow("paris", "orders", 0)

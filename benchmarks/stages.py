@@ -27,8 +27,7 @@ from dedup.barrier import Barrier
 from dedup.rocksdb_store import RocksdbStore
 from federation.destinations import Addressing
 from federation.mesh import IdentityRule
-from relay import node_state
-from relay.batch import (
+from relay.batches.batch import (
     EVERY_SITE,
     BatchHeader,
     BatchKind,
@@ -38,28 +37,29 @@ from relay.batch import (
     Place,
     Series,
 )
-from relay.batch_format import append_to_path, read_header, seal, verify_digest
-from relay.batch_rows import packed_row
+from relay.batches.format import append_to_path, read_header, seal, verify_digest
+from relay.batches.incarnation import VoidTable
 from relay.bulk_amqp import Delivery
 from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.bulk_amqp.frame_writer import FrameWriter
-from relay.chunk_builder import ChunkBuilder
-from relay.chunk_ledger import delivered_row
-from relay.delivery_context import DeliveryContext
-from relay.delivery_properties import DeliveryStamp
-from relay.flow import FlowState
-from relay.flow_packer import FlowPacker, Parcel
-from relay.flow_queue import Job
-from relay.incarnation import VoidTable
-from relay.intake import Intake
-from relay.ledger_rows import Outcome, encode_row
-from relay.name_set import NameSet
-from relay.node_state import Commit, NodeState
-from relay.packer_metrics import PackerMetrics
-from relay.packer_record import PackedBatch
-from relay.packer_settings import PackedExchange, PackerSettings
-from relay.returned_prefix import ReturnedPrefix
-from relay.settlement import Point
+from relay.delivery.chunk_builder import ChunkBuilder
+from relay.delivery.chunk_ledger import delivered_row
+from relay.delivery.context import DeliveryContext
+from relay.delivery.flow import FlowState
+from relay.delivery.flow_queue import Job
+from relay.delivery.properties import DeliveryStamp
+from relay.delivery.settlement import Point
+from relay.ledger.batch_rows import packed_row
+from relay.ledger.rows import Outcome, encode_row
+from relay.log.name_set import NameSet
+from relay.packing.flow_packer import FlowPacker, Parcel
+from relay.packing.intake import Intake
+from relay.packing.packer_metrics import PackerMetrics
+from relay.packing.packer_record import PackedBatch
+from relay.packing.packer_settings import PackedExchange, PackerSettings
+from relay.packing.returned_prefix import ReturnedPrefix
+from relay.state import node_state
+from relay.state.node_state import Commit, NodeState
 
 NOW = 1_700_000_000_000
 EXCHANGE = PackedExchange("orders", "egress.orders", identity=IdentityRule())

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relay.ledger_rows import OUTCOME_MASK, Outcome
+from relay.ledger.rows import OUTCOME_MASK, Outcome
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import typer
 from federation.mesh import Mesh
 from federation.mesh_file import read_mesh
 from isthmus.options import EXIT_USAGE
-from relay.revisions import KeptRevisions
+from relay.ledger.revisions import KeptRevisions
 
 
 def mesh_or_last(file: Path, sites: Sequence[str], folders: Sequence[Path]) -> Mesh:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.batch import (
+from relay.batches.batch import (
     EVERY_SITE,
     BatchHeader,
     BatchKind,
@@ -11,7 +11,7 @@ from relay.batch import (
     LoggedBatch,
     Series,
 )
-from relay.batch_format import seal
+from relay.batches.format import seal
 
 INCARNATION = b"incarn-1"
 

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place
-from relay.batch_format import read_header
-from relay.log_reader import LogReader
-from relay.log_writer import Appended, LogEvents, LogRun, LogSettings, LogState, LogWriter
-from relay.memory_log import MemoryStream
-from relay.site_log import LogClosed
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place
+from relay.batches.format import read_header
+from relay.log.memory_log import MemoryStream
+from relay.log.reader import LogReader
+from relay.log.site_log import LogClosed
+from relay.log.writer import Appended, LogEvents, LogRun, LogSettings, LogState, LogWriter
 from tests.log_batches import INCARNATION, batch
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until

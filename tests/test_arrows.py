@@ -18,9 +18,9 @@ MAY_IMPORT = {
     "spark_audit": {"federation", "relay"},
     "isthmus": {"federation", "dedup", "relay", "spark_audit", "wan_proxy"},
 }
-SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger_rows"}
+SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger.rows"}
 ONLY_IMPORTERS = {
-    "rstream": {"relay/stream_connection.py"},
+    "rstream": {"relay/log/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
 }
 """A vendor's library behind a seam has one importer."""

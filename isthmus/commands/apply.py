@@ -37,7 +37,7 @@ from isthmus.options import (
     chosen_or_exit,
     mesh_or_exit,
 )
-from relay.holds import HoldsBroken, read_holds
+from relay.node.holds import HoldsBroken, read_holds
 
 BROKERS_AT_ONCE = 8
 """Enough to hide the delay of far sites, few enough to leave a small machine usable."""

@@ -12,7 +12,7 @@ import typer
 from federation.mesh import Mesh
 from isthmus.held import Place, hold, places_or_exit, until_obeyed
 from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder, mesh_or_exit
-from relay.holds import Holds
+from relay.node.holds import Holds
 
 Sites = Annotated[
     list[str] | None,

@@ -31,7 +31,7 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
-from relay.put_aside import Aside
+from relay.aside.put_aside import Aside
 
 SHOWN_BYTES = 4096
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from isthmus.options import (
     site_or_exit,
 )
 from isthmus.supervisor_record import read_record
-from relay.recovery import Recovered
-from relay.site_log import SiteLogError
+from relay.log.site_log import SiteLogError
+from relay.node.recovery import Recovered
 
 WITHIN_S = 3600.0
 
@@ -45,7 +45,7 @@ def recover(
     book = address_book_or_exit(mesh, state)
 
     async def run() -> Recovered:
-        from relay.node import SiteNode
+        from relay.node.node import SiteNode
 
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):

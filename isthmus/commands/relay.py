@@ -60,10 +60,10 @@ def relay(
     Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
     (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
     """
-    from relay.admin import AdminUnavailable
-    from relay.memory_blocks import give_back_big_blocks
-    from relay.node import SiteNode
-    from relay.process import RelayProcess
+    from relay.node.admin import AdminUnavailable
+    from relay.node.memory_blocks import give_back_big_blocks
+    from relay.node.node import SiteNode
+    from relay.node.process import RelayProcess
 
     sites = list(dict.fromkeys(site))
     mesh = mesh_or_last(file, sites, [site_folder(state, name) for name in sites])

@@ -18,8 +18,8 @@ from relay.bulk_amqp import (
     ConnectionFailed,
     connect,
 )
-from relay.rabbit_log import open_rabbit_log
-from relay.site_log import LogMissing, SiteLogError
+from relay.log.rabbit_log import open_rabbit_log
+from relay.log.site_log import LogMissing, SiteLogError
 
 WITHIN_S = 10.0
 

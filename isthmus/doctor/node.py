@@ -6,7 +6,7 @@ from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
-from relay.remote_acks import WAITING
+from relay.packing.remote_acks import WAITING
 
 
 def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:

@@ -10,10 +10,10 @@ from typing import Protocol
 from isthmus.local_brokers import BrokerUser
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, USER_ID, rewrite
-from relay.link_transport import Carried, LinkEnd
-from relay.link_wire import HEAD_BYTES
-from relay.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
-from relay.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.links.transport import Carried, LinkEnd
+from relay.links.wire import HEAD_BYTES
 from tests.live_brokers import Vhost, rabbitmqctl
 from wan_proxy.proxy import WanProxy
 

@@ -13,11 +13,18 @@ import pytest
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.field_table import boolean, entry, long_integer, long_string
-from relay.egress import Egress, EgressClosed, EgressMessage, EgressQueue, LockHeld, QueueMissing
-from relay.intake import Intake
-from relay.memory_egress import MemoryEgressBroker
-from relay.rabbit_egress import connect_egress
-from relay.returned_prefix import message_digest
+from relay.packing.egress import (
+    Egress,
+    EgressClosed,
+    EgressMessage,
+    EgressQueue,
+    LockHeld,
+    QueueMissing,
+)
+from relay.packing.intake import Intake
+from relay.packing.memory_egress import MemoryEgressBroker
+from relay.packing.rabbit_egress import connect_egress
+from relay.packing.returned_prefix import message_digest
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 from tests.waiting import until

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from isthmus.local_brokers import BrokerUser
-from relay.link_transport import Carried, LinkEnd, LinkTaken, LinkUnreachable
-from relay.link_wire import HEAD_BYTES
+from relay.links.transport import Carried, LinkEnd, LinkTaken, LinkUnreachable
+from relay.links.wire import HEAD_BYTES
 from tests.conftest import Eventually, LocalBrokerFactory
 from tests.contracts.link_roads import QUEUE_BYTES, MemoryRoad, RabbitRoad, Road, frame, listening
 from tests.live_brokers import Vhost, rabbitmqctl

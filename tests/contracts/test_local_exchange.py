@@ -11,7 +11,7 @@ import pytest
 from relay.bulk_amqp import connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.bulk_amqp.field_table import entry, long_string
-from relay.local_exchange import (
+from relay.delivery.local_exchange import (
     Answer,
     ExchangeMissing,
     LocalClosed,
@@ -19,8 +19,8 @@ from relay.local_exchange import (
     LockHeld,
     Outgoing,
 )
-from relay.memory_exchange import MemoryBroker, MemoryExchange
-from relay.rabbit_exchange import open_exchange
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.delivery.rabbit_exchange import open_exchange
 from tests.live_brokers import Vhost
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from federation.brokers.addresses import StreamAddress
-from relay.memory_log import MemoryStream
-from relay.rabbit_log import open_rabbit_log
-from relay.site_log import (
+from relay.log.memory_log import MemoryStream
+from relay.log.rabbit_log import open_rabbit_log
+from relay.log.site_log import (
     LogClosed,
     LogCursor,
     LogMissing,

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
-from relay.holds import Holds, read_holds
+from relay.node.holds import Holds, read_holds
 
 FILE = "mesh: m\ntopology: complete\nexchanges: [{name: orders}]\nsites: {a: {}, b: {}}\n"
 

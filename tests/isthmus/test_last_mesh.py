@@ -10,7 +10,7 @@ import typer
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from isthmus.last_mesh import mesh_or_last
-from relay.revisions import KeptRevisions
+from relay.ledger.revisions import KeptRevisions
 
 FILE = """\
 mesh: m

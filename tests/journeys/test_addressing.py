@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from relay.batch import EVERY_SITE, MAX_ENTRIES
+from relay.batches.batch import EVERY_SITE, MAX_ENTRIES
 from tests.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh

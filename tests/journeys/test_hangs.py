@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from federation.names import Names
-from relay.batch import MAX_ENTRIES
+from relay.batches.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.supervised_mesh import node_record, supervised

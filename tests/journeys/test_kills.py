@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.batch import MAX_ENTRIES
+from relay.batches.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
 from tests.live_brokers import START_WITHIN_S
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from relay.ledger_rows import OUTCOME_MASK, Outcome
+from relay.ledger.rows import OUTCOME_MASK, Outcome
 from tests.journeys.application import Letter, at, letter
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, counted, running_mesh

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from isthmus.local_brokers import BrokerUser
-from relay.batch_format import decode_entries
+from relay.batches.format import decode_entries
 from relay.bulk_amqp import ChannelClosed
 from relay.bulk_amqp.content_header import (
     APP_ID,

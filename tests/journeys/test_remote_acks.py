@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.names import Names
-from relay.remote_acks import WAITING
+from relay.packing.remote_acks import WAITING
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until
 

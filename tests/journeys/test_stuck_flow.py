@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.batch import MAX_ENTRIES
+from relay.batches.batch import MAX_ENTRIES
 from tests.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh

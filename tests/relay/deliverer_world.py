@@ -11,7 +11,7 @@ from dedup.barrier import Barrier
 from dedup.identity import text_identity
 from dedup.memory_store import MemoryStore
 from federation.mesh import Exchange, ForwardingRule, Mesh, RetryRule, Site
-from relay.batch import (
+from relay.batches.batch import (
     EVERY_SITE,
     BatchHeader,
     BatchKind,
@@ -20,23 +20,23 @@ from relay.batch import (
     Predecessor,
     Series,
 )
-from relay.batch_format import seal
+from relay.batches.format import seal
+from relay.batches.incarnation import VoidTable
 from relay.bulk_amqp import content_header
-from relay.deliverer import Connection, Deliverer
-from relay.delivery_context import (
+from relay.delivery.context import (
     POSITION,
     DeliveryContext,
     DeliveryCounters,
     DeliverySettings,
 )
-from relay.incarnation import VoidTable
-from relay.ledger_rows import LedgerRow, Stage, decode_row
-from relay.log_writer import LogEvents, LogSettings, LogWriter
-from relay.memory_exchange import MemoryBroker, MemoryExchange
-from relay.memory_log import MemoryStream
-from relay.node_bindings import StateLogMemory
-from relay.node_state import STATE, TABLES, NodeState
-from relay.settlement import Settlement
+from relay.delivery.deliverer import Connection, Deliverer
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.delivery.settlement import Settlement
+from relay.ledger.rows import LedgerRow, Stage, decode_row
+from relay.log.memory_log import MemoryStream
+from relay.log.writer import LogEvents, LogSettings, LogWriter
+from relay.node.bindings import StateLogMemory
+from relay.state.node_state import STATE, TABLES, NodeState
 from tests.waiting import until
 
 NOW_MS = 1_800_000_000_000

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from federation.mesh import ForwardingRule
-from relay.batch import BatchHeader, BatchName, Place
-from relay.batch_format import read_header
-from relay.forwarding import Forwarding
-from relay.link_lag import AppendTimes
-from relay.link_position import LinkPosition
-from relay.link_receiver import LinkReceiver
-from relay.link_receiver_task import LinkReceiverTask
-from relay.link_sender import LinkSender
-from relay.link_sender_task import LinkSenderTask
-from relay.link_settings import KIB, LinkSettings
-from relay.log_reader import LogGap
-from relay.log_writer import LogSettings, LogWriter
-from relay.memory_transport import MemoryEnd, MemoryMeeting
-from relay.site_log import SiteLogError
+from relay.batches.batch import BatchHeader, BatchName, Place
+from relay.batches.format import read_header
+from relay.links.forwarding import Forwarding
+from relay.links.lag import AppendTimes
+from relay.links.memory_transport import MemoryEnd, MemoryMeeting
+from relay.links.position import LinkPosition
+from relay.links.receiver import LinkReceiver
+from relay.links.receiver_task import LinkReceiverTask
+from relay.links.sender import LinkSender
+from relay.links.sender_task import LinkSenderTask
+from relay.links.settings import KIB, LinkSettings
+from relay.log.reader import LogGap
+from relay.log.site_log import SiteLogError
+from relay.log.writer import LogSettings, LogWriter
 from tests.log_batches import batch
 from tests.log_world import KeptSnapshot, LogWorld
 from tests.waiting import until

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from relay.batch import (
+from relay.batches.batch import (
     EVERY_SITE,
     BatchHeader,
     BatchKind,
@@ -16,8 +16,8 @@ from relay.batch import (
     Place,
     Series,
 )
-from relay.batch_format import seal
-from relay.name_set import NameSet
+from relay.batches.format import seal
+from relay.log.name_set import NameSet
 from tests.relay.timed_calls import VirtualTime
 
 PARIS, TOKYO = "paris", "tokyo"

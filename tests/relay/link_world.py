@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from federation.mesh import ForwardingRule
-from relay.batch import BatchHeader, BatchName
-from relay.batch_format import read_header
-from relay.forwarding import Forwarding
-from relay.link_position import LinkPosition
-from relay.link_receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
-from relay.link_sender import (
+from relay.batches.batch import BatchHeader, BatchName
+from relay.batches.format import read_header
+from relay.links.forwarding import Forwarding
+from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.links.position import LinkPosition
+from relay.links.receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
+from relay.links.sender import (
     Disconnect,
     GaveUpOn,
     LinkSender,
@@ -27,10 +28,9 @@ from relay.link_sender import (
     SenderPhase,
     StopReading,
 )
-from relay.link_settings import MIB, LinkSettings
-from relay.link_transport import Carried, LinkTransportError
-from relay.link_wire import Send
-from relay.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.links.settings import MIB, LinkSettings
+from relay.links.transport import Carried, LinkTransportError
+from relay.links.wire import Send
 from tests.relay.link_logs import PARIS, TOKYO, SourceLog, TargetLog
 from tests.relay.timed_calls import Alarm, VirtualTime
 

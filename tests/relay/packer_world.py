@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 
 from federation.destinations import Addressing
 from federation.mesh import AckRule, IdentityKind, IdentityRule
-from relay.batch import BatchHeader, BatchKind, BatchName, Entry
-from relay.batch_format import decode_entries, read_header
-from relay.fragments import FragmentAssembly
-from relay.incarnation import VoidTable
-from relay.log_writer import LogEvents, LogWriter
-from relay.memory_egress import MemoryEgressBroker
-from relay.memory_log import MemoryStream
-from relay.neighbour_logs import NeighbourLogs
-from relay.packer_loop import PackerLoop
-from relay.packer_parts import PackerParts
-from relay.packer_record import MemoryPackedLedger, PackedBatch
-from relay.packer_settings import PackedExchange, PackerSettings
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry
+from relay.batches.format import decode_entries, read_header
+from relay.batches.fragments import FragmentAssembly
+from relay.batches.incarnation import VoidTable
+from relay.links.neighbour_logs import NeighbourLogs
+from relay.log.memory_log import MemoryStream
+from relay.log.writer import LogEvents, LogWriter
+from relay.packing.memory_egress import MemoryEgressBroker
+from relay.packing.packer_loop import PackerLoop
+from relay.packing.packer_parts import PackerParts
+from relay.packing.packer_record import MemoryPackedLedger, PackedBatch
+from relay.packing.packer_settings import PackedExchange, PackerSettings
 from tests.waiting import until
 
 LOCK = "lock"

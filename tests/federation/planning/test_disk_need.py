@@ -22,9 +22,9 @@ from federation.planning.disk_need import (
 )
 from federation.planning.log_spread import LogSpread, shares
 from federation.planning.routes import routes_of
-from relay.batch import BatchHeader, BatchKind, BatchName, Entry, Series
-from relay.batch_format import seal
-from relay.forwarding import Verdict, forwarding_for
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Series
+from relay.batches.format import seal
+from relay.links.forwarding import Verdict, forwarding_for
 
 SEGMENTS = 2 * LOG_SEGMENT_BYTES
 ORDERS = Exchange("orders")

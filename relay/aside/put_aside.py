@@ -1,0 +1,133 @@
+"""What was put aside at a site, read back: dead letters and quarantine, as operators see them.
+
+Whoever puts a message aside adds headers that say why, which way it came, and where it stands: so
+it can be sent again as what it was, past the same barrier. Pure; `mending` does the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+
+from relay.batches.batch import BatchName, Entry
+from relay.bulk_amqp.content_header import header, without_headers
+from relay.bulk_amqp.errors import MalformedProperties
+from relay.bulk_amqp.frame_reader import Delivery
+from relay.delivery.properties import EXCHANGE_HEADER, PATH_HEADER, text_field
+
+DEAD_REASON_HEADER = b"x-mesh-dead-reason"
+ATTEMPTS_HEADER = b"x-mesh-dead-attempts"
+QUARANTINE_REASON_HEADER = b"x-mesh-quarantine-reason"
+OFFSET_HEADER = b"x-mesh-log-offset"
+_KEY_HEADER = b"x-mesh-routing-key"
+_BATCH_HEADER = b"x-mesh-batch"
+_NUMBER_HEADER = b"x-mesh-entry"
+_IDENTITY_HEADER = b"x-mesh-identity"
+_PUBLISHED_HEADER = b"x-mesh-published"
+_ADDED_BY_QUEUES = (b"x-delivery-count",)
+
+
+class Aside(StrEnum):
+    """The two queues of a site that hold what was not delivered; the words of the commands."""
+
+    DEAD_LETTERS = "dead-letters"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message stands in the mesh: what the barrier and the ledger know it by."""
+
+    name: BatchName
+    number: int
+    """Among the entries of the batch."""
+    path: tuple[str, ...]
+    identity: bytes
+    published_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutAside:
+    """One message of such a queue. `origin` is None for what is no message of the mesh, or none
+    that could be read: that can be looked at, exported and dropped, not sent again.
+    """
+
+    tag: int
+    """Of this delivery to whoever looks."""
+    reason: str
+    attempts: int
+    exchange: str
+    routing_key: bytes
+    origin: Origin | None
+    properties: bytes
+    """As sent: without what was added when it was put aside."""
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        """The same whenever one looks; for a person to name it by."""
+        if self.origin is not None:
+            told = f"{self.origin.name} {self.origin.number}".encode()
+        else:
+            told = b"%s\0%s\0%s" % (self.reason.encode(), self.properties, self.body)
+        return blake2b(told, digest_size=5).hexdigest()
+
+
+def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, ...]) -> bytes:
+    """Headers that say what the message was: encoded entries of a header table."""
+    return (
+        text_field(EXCHANGE_HEADER, name.series.exchange.encode())
+        + text_field(_KEY_HEADER, entry.routing_key)
+        + text_field(PATH_HEADER, ",".join(path).encode())
+        + text_field(_BATCH_HEADER, str(name).encode())
+        + text_field(_NUMBER_HEADER, str(number).encode())
+        + text_field(_IDENTITY_HEADER, entry.identity.hex().encode())
+        + text_field(_PUBLISHED_HEADER, str(entry.published_ms).encode())
+    )
+
+
+def put_aside(delivery: Delivery) -> PutAside:
+    """What the queue has handed out. Takes anything: somebody else may have put it there."""
+    tag, _, _, _, properties, body = delivery
+    try:
+        reason = _text(properties, DEAD_REASON_HEADER) or _text(
+            properties, QUARANTINE_REASON_HEADER
+        )
+        return PutAside(
+            tag,
+            reason or "not put here by the mesh",
+            int(_text(properties, ATTEMPTS_HEADER) or 0),
+            _text(properties, EXCHANGE_HEADER),
+            _bytes(properties, _KEY_HEADER),
+            _origin(properties),
+            without_headers(properties, (b"x-mesh-",), _ADDED_BY_QUEUES),
+            body,
+        )
+    except (MalformedProperties, ValueError) as error:
+        why = f"not put here by the mesh: {error}"
+        return PutAside(tag, why, 0, "", b"", None, properties, body)
+
+
+def _origin(properties: bytes) -> Origin | None:
+    batch = _text(properties, _BATCH_HEADER)
+    identity = bytes.fromhex(_text(properties, _IDENTITY_HEADER))
+    if not batch or not identity:
+        return None
+    return Origin(
+        BatchName.parse(batch),
+        int(_text(properties, _NUMBER_HEADER)),
+        tuple(_text(properties, PATH_HEADER).split(",")),
+        identity,
+        int(_text(properties, _PUBLISHED_HEADER)),
+    )
+
+
+def _text(properties: bytes, name: bytes) -> str:
+    return _bytes(properties, name).decode(errors="replace")
+
+
+def _bytes(properties: bytes, name: bytes) -> bytes:
+    """A text header's value; empty if there is none, or it is no text."""
+    value = header(properties, name)
+    return value[5:] if value is not None and value[:1] == b"S" else b""

@@ -1,0 +1,1 @@
+"""What travels: batches, and their bytes."""

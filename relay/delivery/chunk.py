@@ -1,0 +1,145 @@
+"""A chunk: up to 256 messages that a flow has announced, and what has become of each. Pure.
+
+Columns, not objects: entries, barrier keys, content hashes and outcomes lie beside each other under
+the same number, since this runs for every message that a site gets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from relay.batches.batch import BatchHeader, BatchName, Entry, Place
+from relay.bulk_amqp.errors import MalformedProperties
+from relay.delivery.expiry import left_of
+from relay.delivery.local_exchange import Outgoing
+from relay.delivery.properties import DeliveryStamp
+from relay.delivery.settlement import Point
+from relay.ledger.rows import Outcome
+
+UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
+"""After these the same message, come by another way, would be delivered."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The messages of one batch in a chunk: its entries from `first` on, numbered from `start`.
+
+    `names` are settled with its last message: one, or all the fragments of a message. `point` is
+    where the batch (or last fragment) stands. A void batch is a part without messages.
+    """
+
+    header: BatchHeader
+    names: tuple[BatchName, ...]
+    point: Point
+    stamp: DeliveryStamp
+    start: int
+    first: int
+    count: int
+    recorded: int = 0
+    """How many of its messages are settled and in the ledger: always its first ones."""
+    void: bool = False
+    reason: str = ""
+    done: bool = False
+    """Settled whole, and written down."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    @property
+    def place(self) -> Place:
+        place = self.point.place
+        assert place is not None, "a part stands somewhere in the log"
+        return place
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What one intent covers and one commit settles."""
+
+    parts: list[Part] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    places: list[bytes] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    conflicts: set[int] = field(default_factory=set)
+    flagged: set[int] = field(default_factory=set)
+    """Numbers of those whose earlier publish may have succeeded."""
+    attempts: dict[int, int] = field(default_factory=dict)
+    refused_at: dict[int, float] = field(default_factory=dict)
+    """When the last of those failed, by the event loop's clock."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    raw: dict[int, bytes] = field(default_factory=dict)
+    """Whole batches that cannot be opened, each in the place of one message."""
+    sent: set[int] = field(default_factory=set)
+    """Numbers of those that were handed to the broker at least once."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def part_of(self, number: int) -> Part:
+        """The part in which message `number` stands."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        at = bisect_right(self.parts, number, key=lambda part: part.start)
+        while self.parts[at - 1].count == 0:
+            at -= 1
+        return self.parts[at - 1]
+
+    def pending(self, begin: int = 0, end: int | None = None) -> list[int]:
+        """Numbers of those in the range that are still to be published, in order."""
+        stop = len(self.outcomes) if end is None else end
+        if self.outcomes.count(Outcome.PENDING) == len(self.outcomes):
+            return list(range(begin, stop))
+        return [i for i in range(begin, stop) if self.outcomes[i] is Outcome.PENDING]
+
+    def first_pending(self, begin: int, end: int) -> int:
+        """Number of the first that is still to be published, `end` when there is none."""
+        try:
+            return self.outcomes.index(Outcome.PENDING, begin, end)
+        except ValueError:
+            return end
+
+    def first_unsent(self, begin: int, end: int) -> int:
+        """From this number to `end` nothing was ever handed to the broker."""
+        while end > begin and end - 1 not in self.sent:
+            end -= 1
+        return end
+
+    def expire(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Those whose deadline has passed are done with."""
+        for number in numbers:
+            deadline = self.entries[number].deadline_ms
+            if deadline and deadline <= now_ms:
+                self.outcomes[number] = Outcome.EXPIRED
+
+    def outgoing(self, numbers: Iterable[int], now_ms: int) -> tuple[list[int], list[Outgoing]]:
+        """These messages as they are to be published, and their numbers.
+
+        One whose properties cannot be read is left out and noted in `reasons`: it is quarantined.
+        """
+        sent: list[int] = []
+        messages: list[Outgoing] = []
+        flagged, entries = self.flagged, self.entries
+        part = self.parts[0]
+        begin, end, apply = part.start, part.end, part.stamp.apply
+        for number in numbers:
+            entry = entries[number]
+            if not begin <= number < end:
+                part = self.part_of(number)
+                begin, end, apply = part.start, part.end, part.stamp.apply
+            try:
+                properties = apply(
+                    entry.properties,
+                    flagged=number in flagged,
+                    left_ms=left_of(entry.deadline_ms, now_ms) if entry.deadline_ms else None,
+                )
+            except MalformedProperties as error:
+                self.reasons[number] = f"properties cannot be read: {error}"
+                continue
+            sent.append(number)
+            messages.append(Outgoing(entry.routing_key, properties, entry.body))
+        return sent, messages

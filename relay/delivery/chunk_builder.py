@@ -1,0 +1,190 @@
+"""Puts a flow's batches together into chunks: opens them, sorts out what is not to be published.
+
+Void batches, batches that cannot be opened, messages that are older than the outage window and
+the site's own messages are told apart here, before anything is announced or claimed.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from dedup.barrier import is_beyond_window, place_prefix, places_of
+from dedup.identity import content_hash, scope_prefix
+from federation.mesh import IdentityScope
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, LoggedBatch
+from relay.batches.format import BadBatch, decode_entries
+from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
+from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_PRESENT, text
+from relay.bulk_amqp.errors import MalformedProperties
+from relay.delivery.chunk import Chunk, Part
+from relay.delivery.context import DeliveryContext
+from relay.delivery.flow import FlowState, in_doubt
+from relay.delivery.flow_queue import Job
+from relay.delivery.properties import DeliveryStamp
+from relay.ledger.rows import Outcome
+from relay.state.codec import encode_name
+
+CHUNK_ENTRIES = 256
+CHUNK_BYTES = 1024 * 1024
+_STAMPS_REMEMBERED = 64
+
+
+class ChunkBuilder:
+    """One flow's. `add` jobs, `take` the chunk when it is full or nothing more is at hand."""
+
+    def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
+        self._flow = flow
+        self._context = context
+        self._own = flow.origin == context.settings.cluster_id
+        self._begun = {state.next.name: state.entry} if state.next else {}
+        """Where to go on in a batch of which a former run settled the first messages."""
+        self._doubt = dict(in_doubt(state))
+        self._assembly = FragmentAssembly()
+        self._pieces: dict[BatchName, list[BatchName]] = {}
+        self._bytes = 0
+        self._chunk = Chunk()
+        self._prefixes: dict[bool, bytes] = {}
+        self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
+
+    @property
+    def holds_fragments(self) -> bool:
+        """A message is not complete yet: the flow's position stays before its first piece."""
+        return bool(self._assembly.unfinished)
+
+    def is_full_for(self, batch: LoggedBatch) -> bool:
+        """Whether the chunk must be delivered before this batch can be added."""
+        chunk = self._chunk
+        if not chunk.parts:
+            return False
+        return (
+            len(chunk) + batch.header.entry_count > CHUNK_ENTRIES
+            or self._bytes + batch.header.byte_count > CHUNK_BYTES
+        )
+
+    def take(self) -> Chunk:
+        """The chunk so far; the next one begins."""
+        chunk, self._chunk, self._bytes = self._chunk, Chunk(), 0
+        return chunk
+
+    def add(self, job: Job) -> None:
+        """Open the batch and append what it has for this site."""
+        header, name = job.batch.header, job.batch.header.name
+        context = self._context
+        if name in context.settled:
+            return
+        if context.voids.is_void(header):
+            self._part(job, (name,), 0, void=True)
+            return
+        try:
+            entries = decode_entries(job.batch.data)
+            names: tuple[BatchName, ...] = (name,)
+            if header.kind is BatchKind.FRAGMENT:
+                self._assembly.abandon_earlier(self._flow, name.series.incarnation)
+                whole = self._assemble(job, entries)
+                if whole is None:
+                    return
+                entries, names = [whole], tuple(self._pieces.pop(message_of(header)[0]))
+        except (BadBatch, FragmentMismatch) as error:
+            reason = f"cannot be opened: {error}"
+            self._append(job, (name,), [_unopened(job.batch)], raw_reason=reason)
+            return
+        self._append(job, names, entries)
+
+    def _append(
+        self, job: Job, names: tuple[BatchName, ...], entries: list[Entry], raw_reason: str = ""
+    ) -> None:
+        first = self._begun.pop(names[-1], 0) if self._begun else 0
+        chunk = self._chunk
+        begin = len(chunk)
+        part = self._part(job, names, len(entries) - first, first=first)
+        entries = entries[first:]
+        chunk.entries += entries
+        whole = len(entries[0].body) if job.batch.header.fragment else 0
+        self._bytes += max(job.batch.header.byte_count, whole)
+        chunk.hashes += [content_of(entry) for entry in entries]
+        prefix = self._scope()
+        chunk.keys += [prefix + entry.identity for entry in entries]
+        place = place_prefix(encode_name(names[-1]))
+        chunk.places += places_of(place, first, first + len(entries))
+        chunk.outcomes += [Outcome.OWN if self._own else Outcome.PENDING] * len(entries)
+        doubt = self._doubt.pop(names[-1], None) if self._doubt else None
+        if doubt is not None:
+            numbers = [n - first + begin for n in doubt if n >= first]
+            chunk.flagged.update(numbers)
+            chunk.sent.update(numbers)  # by a former run, for all we know
+        chunk.flagged.update(begin + i for i, entry in enumerate(entries) if entry.doubtful)
+        header = job.batch.header
+        if raw_reason:
+            chunk.raw[begin] = job.batch.data
+            chunk.reasons[begin] = raw_reason
+        elif not self._own and self._is_too_old(header):
+            for number in range(begin, part.end):
+                chunk.reasons[number] = "older than the outage window"
+
+    def _part(
+        self,
+        job: Job,
+        names: tuple[BatchName, ...],
+        count: int,
+        *,
+        first: int = 0,
+        void: bool = False,
+    ) -> Part:
+        header = job.batch.header
+        stamp = self._stamps.get(header.path)
+        if stamp is None:
+            if len(self._stamps) >= _STAMPS_REMEMBERED:
+                self._stamps.clear()
+            stamp = DeliveryStamp(self._flow.exchange, header.path, self._context.settings.user)
+            self._stamps[header.path] = stamp
+        part = Part(header, names, job.point, stamp, len(self._chunk), first, count, void=void)
+        self._chunk.parts.append(part)
+        return part
+
+    def _assemble(self, job: Job, entries: list[Entry]) -> Entry | None:
+        """The whole message once its last piece is here."""
+        header = job.batch.header
+        if len(entries) != 1:
+            raise FragmentMismatch(header.name, f"{len(entries)} entries in a fragment's batch")
+        first, _ = message_of(header)
+        self._pieces = {key: value for key, value in self._pieces.items() if key == first}
+        self._pieces.setdefault(first, []).append(header.name)
+        return self._assembly.add(header, entries[0])
+
+    def _is_too_old(self, header: BatchHeader) -> bool:
+        context = self._context
+        ahead_ms = context.clock_differences_ms.get(self._flow.origin, 0)
+        return is_beyond_window(
+            header.first_published_ms, context.now_ms(), context.window_ms, ahead_ms
+        )
+
+    def _scope(self) -> bytes:
+        """Within what the flow's identities are unique, under the present mesh."""
+        exchange = self._context.mesh.exchanges.get(self._flow.exchange)
+        by_origin = exchange is not None and exchange.scope is IdentityScope.ORIGIN
+        if by_origin not in self._prefixes:
+            origin = self._flow.origin if by_origin else None
+            self._prefixes[by_origin] = scope_prefix(self._flow.exchange, origin)
+        return self._prefixes[by_origin]
+
+
+def _unopened(batch: LoggedBatch) -> Entry:
+    """A batch that cannot be opened stands in its chunk as one message, for the quarantine."""
+    identity = blake2b(encode_name(batch.header.name), digest_size=16).digest()
+    return Entry(identity, b"", NONE_PRESENT, b"", batch.header.first_published_ms)
+
+
+_EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
+"""The first byte of the flags is as much or more if, and only if, there is one of the two."""
+
+
+def content_of(entry: Entry) -> bytes:
+    """Of key, body, content type and encoding. Properties that cannot be read have neither."""
+    content_type = content_encoding = None
+    if entry.properties[:1] >= _EITHER:
+        try:
+            content_type = text(entry.properties, CONTENT_TYPE)
+            content_encoding = text(entry.properties, CONTENT_ENCODING)
+        except MalformedProperties:
+            content_type = None  # `Chunk.outgoing` finds it too, and sends it to the quarantine
+    return content_hash(entry.routing_key, entry.body, content_type, content_encoding)

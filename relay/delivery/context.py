@@ -1,0 +1,160 @@
+"""What the flows of one site's deliverer share. Wired by `deliverer`; no logic of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from dedup.barrier import Barrier
+from federation.mesh import Mesh
+from relay.batches.batch import BatchKind, LoggedBatch, Place
+from relay.batches.incarnation import VoidTable
+from relay.delivery.local_exchange import LocalExchange
+from relay.delivery.settlement import Settlement
+from relay.log.name_set import NameSet
+from relay.log.reader import LogGap, LogReader, PlaceLost
+from relay.log.writer import LogWriter
+from relay.state.node_state import Commit, NodeState
+
+POSITION = "deliverer"
+"""Name of the deliverer's position in the node's state."""
+
+_WITH_MESSAGES = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
+
+
+@dataclass(slots=True)
+class DeliveryCounters:
+    """What has become of messages since the node started."""
+
+    delivered: int = 0
+    duplicates: int = 0
+    identity_conflicts: int = 0
+    redelivered: int = 0
+    unrouted: int = 0
+    expired: int = 0
+    dead: int = 0
+    quarantined: int = 0
+    retried: int = 0
+    """Dead letters, and what was in quarantine, that an operator had sent again."""
+    dropped: int = 0
+    """... that an operator gave up."""
+    own: int = 0
+
+
+@dataclass(slots=True)
+class DeliverySettings:
+    """Names and limits of one site's deliverer."""
+
+    site: str
+    cluster_id: str
+    user: str
+    """The user that it publishes as."""
+    dead_letter_queue: str
+    quarantine_queue: str
+    confirm_timeout_s: float = 30.0
+    """Without an answer for so long (a leaderless queue), a publish counts as unknown."""
+    parked_poll_s: float = 2.0
+    """How often a flow looks whether its exchange is there now."""
+
+
+@dataclass(slots=True)
+class DeliveryContext:
+    """Everything that a flow needs besides its own queue. `mesh` is replaced when it changes."""
+
+    settings: DeliverySettings
+    mesh: Mesh
+    log: LogWriter
+    state: NodeState
+    settled: NameSet
+    barrier: Barrier
+    voids: VoidTable
+    settlement: Settlement
+    counters: DeliveryCounters
+    stopping: asyncio.Event
+    now_ms: Callable[[], int]
+    random: Callable[[], float]
+    exchange: Callable[[], Awaitable[LocalExchange | None]]
+    """The open connection to the site's broker; waits for one; None when stopping."""
+    window_ms: int
+    position: Place | None = None
+    """What was stored last."""
+    held: str = ""
+    """Why nothing is delivered at present; empty while it is."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `held` becomes empty."""
+    clock_differences_ms: dict[str, int] = field(default_factory=dict)
+    """Origin's clock minus ours, by cluster ID, where links have measured it."""
+
+    def wants(self, batch: LoggedBatch) -> bool:
+        """Whether this site has anything to do with the batch's messages.
+
+        Its origin said who is to get it, by the mesh file that it knew. Ours may be older or newer
+        by now; what exchange to deliver to is the flow's to find out.
+        """
+        header = batch.header
+        if header.kind not in _WITH_MESSAGES:
+            return False
+        series, own = header.name.series, self.settings.cluster_id
+        if series.origin == own:
+            # Never for ourselves, whatever its set; but of what is delivered here, the barrier
+            # has to know our own messages too.
+            exchange = self.mesh.exchanges.get(series.exchange)
+            return exchange is None or exchange.reaches(self.settings.site)
+        return not series.destinations or own in series.destinations
+
+    def hold(self, why: str) -> None:
+        """Deliver nothing from now on; with an empty reason, go on."""
+        self.held = why
+        if why:
+            self.released.clear()
+        else:
+            self.released.set()
+
+    async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
+        """What the reader has next; None when the node is stopping."""
+        reading = asyncio.ensure_future(reader.next_batches(most_bytes))
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else None
+        except PlaceLost as lost:
+            if isinstance(lost, LogGap):
+                raise
+            # The log lost its tail, or was made anew: what is settled stays so, by name.
+            reader.rewind(None)
+            return []
+        finally:
+            reading.cancel()
+            stopping.cancel()
+
+    def save_position(self, commit: Commit) -> None:
+        """Add the deliverer's position in the log to a commit: it moves with what it rests on."""
+        place = self.settlement.position(self.log.safe_position)
+        if place is not None:
+            self.position = place
+            commit.position(POSITION, place)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Wait so long; False at once when the node is stopping."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    async def unless_stopping(self, event: asyncio.Event) -> bool:
+        """Wait for the event; False when the node is stopping first."""
+        if event.is_set():
+            return not self.stopping.is_set()
+        waits = {
+            asyncio.ensure_future(event.wait()),
+            asyncio.ensure_future(self.stopping.wait()),
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not self.stopping.is_set()

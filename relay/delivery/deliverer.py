@@ -1,0 +1,201 @@
+"""Own log -> barrier -> local exchange: reads the site's log and hands each flow its batches.
+
+One reader meets every batch once, in log order; flows deliver theirs beside each other. A flow
+that stands is passed by (see `flow_queue`). One connection to the site's broker, which holds the
+lock; when it goes, the flows wait for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from relay.batches.batch import Flow, LoggedBatch
+from relay.delivery.context import DeliveryContext
+from relay.delivery.flow import FlowState
+from relay.delivery.flow_delivery import FlowDelivery
+from relay.delivery.flow_queue import Job
+from relay.delivery.local_exchange import LocalClosed, LocalExchange, LockHeld
+from relay.retry import reconnect_delay_s
+from relay.state.node_state import Commit
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1024 * 1024
+ROOM_WAIT_S = 0.2
+"""How long the reader waits for a busy flow before it lets batches go by: reading the log twice
+costs more than a short wait, and a flow that stands must not hold others up for longer."""
+UNDECIDED_POLL_S = 0.02
+
+
+class Connection:
+    """The deliverer's present connection to the site's broker, made again whenever it goes."""
+
+    def __init__(
+        self,
+        open_exchange: Callable[[], Awaitable[LocalExchange]],
+        stopping: asyncio.Event,
+        random: Callable[[], float],
+        settle_s: float,
+    ) -> None:
+        """`settle_s`: how long a new lock is held before anything is published: what the former
+        holder sent before it lost the lock is handled by then.
+        """
+        self._open_exchange = open_exchange
+        self._stopping = stopping
+        self._random = random
+        self._settle_s = settle_s
+        self._present: LocalExchange | None = None
+        self._changed = asyncio.Event()
+        self.reason = "connecting"
+        """Why there is no connection; empty while there is one."""
+
+    @property
+    def blocked(self) -> bool:
+        return self._present is not None and self._present.blocked
+
+    async def exchange(self) -> LocalExchange | None:
+        """The open connection; waits for one; None when the node is stopping without one."""
+        while self._present is None or self._present.closed.done():
+            if self._stopping.is_set():
+                return None
+            self._changed.clear()
+            waits = {
+                asyncio.ensure_future(self._changed.wait()),
+                asyncio.ensure_future(self._stopping.wait()),
+            }
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        return self._present
+
+    async def keep(self) -> None:
+        """Connect, and again whenever the connection goes. Cancelled at the end."""
+        failures = 0
+        while True:
+            try:
+                opened = await self._open_exchange()
+            except (LocalClosed, LockHeld) as error:
+                self._say(str(error))
+                await asyncio.sleep(reconnect_delay_s(failures, self._random))
+                failures += 1
+                continue
+            try:
+                await asyncio.wait({opened.closed}, timeout=self._settle_s)
+                if not opened.closed.done():
+                    failures = 0
+                    self._present, self.reason = opened, ""
+                    self._changed.set()
+                    await asyncio.wait({opened.closed})
+                self._present = None
+                self._say(opened.closed.result())
+            finally:
+                await opened.close()
+            await asyncio.sleep(reconnect_delay_s(failures, self._random))
+            failures += 1
+
+    def _say(self, reason: str) -> None:
+        if reason != self.reason:
+            log.warning("the site's broker is away: %s", reason)
+        self.reason = reason
+
+
+class Deliverer:
+    """One site's. `run` until `context.stopping` is set; what is in flight is finished then."""
+
+    def __init__(
+        self,
+        context: DeliveryContext,
+        connection: Connection,
+        flows: Mapping[Flow, FlowState],
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._known = dict(flows)
+        self._flows: dict[Flow, FlowDelivery] = {}
+        self._workers: dict[Flow, asyncio.Task[None]] = {}
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def standing(self) -> dict[str, str]:
+        """Flows that stand at present, and why."""
+        return {
+            f"{flow.origin}/{flow.exchange}": delivery.waiting
+            for flow, delivery in self._flows.items()
+            if delivery.waiting
+        }
+
+    @property
+    def blocked(self) -> bool:
+        return self._connection.blocked
+
+    @property
+    def away(self) -> str:
+        """Why the site's broker cannot be published to; empty when it can."""
+        return self._connection.reason
+
+    async def run(self) -> None:
+        """Read and deliver until the node stops. Raises what a flow or the log raises."""
+        keeping = asyncio.create_task(self._connection.keep(), name="deliverer: connection")
+        reading = asyncio.create_task(self._read(), name="deliverer: reader")
+        try:
+            await asyncio.wait(
+                {reading, keeping, self._failed}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for ended in (reading, keeping, self._failed):
+                if ended.done():
+                    ended.result()
+            await asyncio.gather(*self._workers.values())
+        finally:
+            if not self._failed.done():
+                self._failed.cancel()
+            tasks = [reading, keeping, *self._workers.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self) -> None:
+        context = self._context
+        reader = context.log.reader(context.settlement.reader.place, name="deliverer")
+        reader.on_sent_back = partial(context.settlement.sent_back, is_after=context.log.is_after)
+        try:
+            while (batches := await context.next_batches(reader, READ_BYTES)) is not None:
+                for batch in batches:
+                    while context.voids.is_undecided(batch.header):
+                        # This site's packer is about to say where its predecessor ended.
+                        if not await context.sleep(UNDECIDED_POLL_S):
+                            return
+                    await self._meet(batch)
+        finally:
+            await reader.close()
+
+    async def _meet(self, batch: LoggedBatch) -> None:
+        """The next batch of the log: to its flow, if this site has anything to do with it."""
+        context = self._context
+        if context.voids.learn(batch.header):
+            news = Commit()
+            news.void(batch.header.name.series.origin, batch.header.predecessors)
+            context.state.write(news)
+        before = context.settlement.reader
+        if not context.wants(batch) or batch.place.name in context.settled:
+            context.settlement.met(batch.place)
+            return
+        flow = batch.header.name.series.flow
+        delivery = self._flows.get(flow) or self._start(flow)
+        await delivery.queue.room(ROOM_WAIT_S)
+        context.settlement.outstanding(flow, before)
+        delivery.queue.offer(Job(context.settlement.met(batch.place), batch))
+
+    def _start(self, flow: Flow) -> FlowDelivery:
+        state = self._known.pop(flow, FlowState())
+        delivery = self._flows[flow] = FlowDelivery(flow, state, self._context)
+        worker = asyncio.create_task(delivery.run(), name=f"deliver {flow.exchange}@{flow.origin}")
+        worker.add_done_callback(self._ended)
+        self._workers[flow] = worker
+        return delivery
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        if not worker.cancelled() and worker.exception() and not self._failed.done():
+            self._failed.set_exception(worker.exception() or RuntimeError("a flow ended"))

@@ -1,0 +1,175 @@
+"""One flow's progress through the log: its next place, and its intent. Pure.
+
+*Next* is where the flow begins when the node starts: everything before it is settled. *Intent* is
+what the deliverer has announced that it publishes, made durable before it does. Whoever finds
+both after a crash knows exactly which messages are in doubt: those of the intent that are not
+before the next place. They go out again flagged, and nothing else does.
+
+    announce   before publishing; the state must be on the disk before the first message goes
+    withdraw   announced by this process and certainly not sent
+    commit     settled: leaves the intent, and next moves on
+
+The intent names its batches one by one (256 messages are mostly one or two): "up to this batch"
+would need an order among batches that their names do not have, and would flag for ever if that
+batch fell off the end of the log.
+
+Bytes, for the store::
+
+    1       version (1)
+    1       has a next place; if 1:  place (as `state_codec` draws it), varint entry
+    varint  number of announced batches, then each: name, varint first, varint last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from relay.batches import varint
+from relay.batches.batch import MAX_ENTRIES, BatchName, Place
+from relay.state.codec import get_name, get_place, put_name, put_place
+
+_VERSION = 1
+
+
+class FlowMisuse(Exception):
+    """A transition that the flow's rules do not allow; nothing was changed. A mistake of ours."""
+
+
+class BadFlowState(ValueError):
+    """These bytes are no flow state that this node can read."""
+
+
+class Announced(NamedTuple):
+    """Entries `first` up to, without, `last` of a batch."""
+
+    name: BatchName
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowState:
+    """Where a flow is. `entry` counts inside the batch at `next`; when it is that batch's entry
+    count, the flow goes on behind it. `intent` is in the order of the log.
+    """
+
+    next: Place | None = None
+    entry: int = 0
+    intent: tuple[Announced, ...] = ()
+
+    @property
+    def announced(self) -> int:
+        """Messages that are announced and not settled."""
+        return sum(part.last - part.first for part in self.intent)
+
+
+def announce(state: FlowState, parts: Iterable[Announced]) -> FlowState:
+    """The flow is about to publish these entries, in the order of the log.
+
+    Entries that are announced already (in doubt since a crash) stay announced. Raises FlowMisuse
+    for an empty part, and for more than MAX_ENTRIES new ones together: that is the most that a
+    crash may flag.
+    """
+    intent = {part.name: part for part in state.intent}
+    new = 0
+    for part in parts:
+        if not 0 <= part.first < part.last:
+            raise FlowMisuse(f"no entries to announce: {part}")
+        known = intent.get(part.name)
+        if known is None:
+            new += part.last - part.first
+            intent[part.name] = part
+            continue
+        joined = Announced(part.name, min(known.first, part.first), max(known.last, part.last))
+        new += (joined.last - joined.first) - (known.last - known.first)
+        intent[part.name] = joined
+    if new > MAX_ENTRIES:
+        raise FlowMisuse(f"{new} messages announced at once, at most {MAX_ENTRIES} may be")
+    return replace(state, intent=tuple(intent.values()))
+
+
+def withdraw(state: FlowState, parts: Iterable[Announced]) -> FlowState:
+    """These entries were announced by this very process and not sent: they are not in doubt."""
+    return replace(state, intent=_without(state.intent, parts))
+
+
+def commit(state: FlowState, parts: Iterable[Announced], place: Place, entry: int) -> FlowState:
+    """These entries are settled, and the flow goes on at `entry` of the batch at `place`.
+
+    What was announced before any of them is passed too (a batch in doubt that the log has lost).
+    `parts` may name entries that were never announced: those that needed no publishing.
+    """
+    parts = tuple(parts)
+    passed = {part.name for part in parts}
+    last = max(
+        (index for index, known in enumerate(state.intent) if known.name in passed), default=0
+    )
+    intent = _without(state.intent[last:], parts)
+    return FlowState(place, entry, intent)
+
+
+def in_doubt(state: FlowState) -> Mapping[BatchName, range]:
+    """After a crash: the entries that may have been published, by batch; these are flagged."""
+    return {part.name: range(part.first, part.last) for part in state.intent}
+
+
+def _without(intent: tuple[Announced, ...], parts: Iterable[Announced]) -> tuple[Announced, ...]:
+    """What is left, one range a batch: parts are cut off a range's begin or end."""
+    left = {part.name: part for part in intent}
+    for part in parts:
+        known = left.get(part.name)
+        if known is None:
+            continue
+        first, last = known.first, known.last
+        if part.first <= first:
+            first = max(first, part.last)
+        elif part.last >= last:
+            last = min(last, part.first)
+        else:
+            raise FlowMisuse(f"{part} is in the middle of what was announced: {known}")
+        if first < last:
+            left[part.name] = Announced(part.name, first, last)
+        else:
+            del left[part.name]
+    return tuple(left.values())
+
+
+def encode_flow_state(state: FlowState) -> bytes:
+    """The bytes drawn above."""
+    out = bytearray([_VERSION, state.next is not None])
+    if state.next is not None:
+        put_place(out, state.next)
+        varint.put(out, state.entry)
+    varint.put(out, len(state.intent))
+    for part in state.intent:
+        put_name(out, part.name)
+        varint.put(out, part.first)
+        varint.put(out, part.last)
+    return bytes(out)
+
+
+def decode_flow_state(data: bytes) -> FlowState:
+    """The state in these bytes. Raises BadFlowState."""
+    if len(data) < 2 or data[0] != _VERSION:
+        raise BadFlowState(f"not a flow state of version {_VERSION}: {data[:16]!r}")
+    place: Place | None = None
+    entry = 0
+    try:
+        at = 2
+        if data[1]:
+            place, at = get_place(data, at)
+            entry, at = varint.get(data, at)
+        count, at = varint.get(data, at)
+        intent = []
+        for _ in range(count):
+            name, at = get_name(data, at)
+            first, at = varint.get(data, at)
+            last, at = varint.get(data, at)
+            intent.append(Announced(name, first, last))
+    except varint.BadVarint as error:
+        raise BadFlowState(str(error)) from error
+    if at != len(data):
+        raise BadFlowState(f"{len(data) - at} bytes too many")
+    return FlowState(place, entry, tuple(intent))

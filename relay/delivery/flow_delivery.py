@@ -1,0 +1,477 @@
+"""Delivery of one flow: log -> barrier -> local exchange, in order, one chunk at a time.
+
+For each chunk: *intent* (durable: "publishing these") -> claim -> publish -> confirms -> *commit*,
+which is one atomic write of identities, ledger rows, settled names and the flow's next place.
+
+What the broker refused is tried again alone, flagged, while this flow stands and others go on;
+after its last attempt it is a dead letter. What was sent and not heard of is sent again, flagged.
+
+Longer than most files: one chunk's way, and what may interrupt it at each step, is read as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import takewhile
+
+from dedup.barrier import Judgement, Verdict
+from dedup.store import Changes
+from federation.mesh import RetryRule
+from relay.aside.dead_letter import dead_letter
+from relay.aside.quarantine import (
+    quarantined_bytes,
+    quarantined_message,
+    quarantined_note,
+    quarantined_record,
+)
+from relay.batches.batch import Flow, Place
+from relay.delivery.chunk import UNDELIVERED, Chunk
+from relay.delivery.chunk_builder import ChunkBuilder
+from relay.delivery.chunk_ledger import count_outcomes, delivered_row, void_row
+from relay.delivery.context import DeliveryContext
+from relay.delivery.flow import Announced, FlowState, announce, commit, withdraw
+from relay.delivery.flow_queue import FlowQueue
+from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.ledger.rows import Outcome, Stage
+from relay.log.gap import gap_reason, gap_row
+from relay.log.reader import LogGap
+from relay.retry import retry_delay_s
+from relay.state.node_state import Commit, NameSetKind
+
+log = logging.getLogger(__name__)
+
+_UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
+_ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
+
+
+class FlowDelivery:
+    """One flow's worker: `run` delivers what its queue has, until the node stops."""
+
+    def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
+        self.flow = flow
+        self.queue = FlowQueue(flow, context)
+        self.waiting = ""
+        """Why the flow stands; empty while it does not."""
+        self._context = context
+        self._state = state
+        self._own = flow.origin == context.settings.cluster_id
+        self._builder = ChunkBuilder(flow, state, context)
+        self._connection_lost = False
+        self._judgement: Judgement | None = None
+        self._judged: dict[int, int] = {}
+        """Number in the chunk -> index in the judgement, of those whose claims are still open."""
+
+    async def run(self) -> None:
+        """Returns when the node stops, with everything settled so far committed."""
+        try:
+            await self._run()
+        except LogGap as gap:
+            # It stood for longer than the log keeps. Others go on; what is gone was never settled,
+            # so that the deliverer's position stays before it, and the next start asks a person.
+            context = self._context
+            self._stand(gap_reason(gap))
+            log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
+            writing = Commit()
+            writing.row(gap_row(gap, Stage.DELIVERED, context.now_ms(), flow=self.flow))
+            context.state.write(writing)
+            await context.stopping.wait()
+
+    async def _run(self) -> None:
+        builder = self._builder
+        async for jobs in self.queue.jobs():
+            for job in jobs:
+                if builder.is_full_for(job.batch) and not await self._deliver(builder.take()):
+                    return
+                builder.add(job)
+            if not await self._deliver(builder.take()):
+                return
+            if self.queue.is_empty and not builder.holds_fragments:
+                self._context.settlement.idle(self.flow)
+
+    def _stand(self, why: str) -> None:
+        self.waiting = self.queue.standing = why
+
+    # -- one chunk ---------------------------------------------------------------------------
+
+    async def _deliver(self, chunk: Chunk) -> bool:
+        """Everything in the chunk to its end; False when the node stops before that."""
+        if self._own:
+            self._enter(chunk)
+            return True
+        exchange = await self._exchange(chunk)
+        if exchange is None:
+            self._abandon(chunk)
+            return False
+        announced = False
+        while pending := chunk.pending():
+            if (
+                self._context.held
+            ):  # before anything is announced: what was not sent is not in doubt
+                if not await self._released():
+                    break
+                continue
+            chunk.expire(pending, self._context.now_ms())
+            ready = self._judge(chunk, chunk.pending())
+            if ready is None:
+                continue  # only just became known: a claim ended, or all are duplicates
+            if not ready:
+                if not await self._wait_for_claim(chunk):
+                    break
+                continue
+            if not announced:
+                announced = True
+                await self._announce(chunk)
+            if not await self._publish(chunk, ready, exchange):
+                break
+            self._save(chunk)
+        else:
+            self._save(chunk)
+            return True
+        self._abandon(chunk)
+        return False
+
+    def _enter(self, chunk: Chunk) -> None:
+        """The site's own messages: its queues have them already, the barrier learns of them."""
+        barrier, begin = self._context.barrier, 0
+        while begin < len(chunk):
+            judgement = barrier.judge(
+                self, chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
+            )
+            self._judgement = judgement
+            self._judged = {
+                begin + index: index
+                for index, verdict in enumerate(judgement.verdicts)
+                if verdict <= Verdict.CONFLICT
+            }
+            # The last may be in another flow's hands: then that one enters it.
+            begin += len(judgement)
+            if begin < len(chunk):  # the last claims end in the chunk's own commit
+                writing = Commit()
+                self._end_claims(chunk, writing.changes)
+                self._context.state.write(writing)
+        self._save(chunk)
+
+    async def _exchange(self, chunk: Chunk) -> str | None:
+        """The local exchange's name; waits for a mesh that knows it. None when the node stops."""
+        while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
+            if not chunk.pending():
+                return ""
+            self._stand(f"the mesh file has no exchange {self.flow.exchange!r}: `isthmus apply`")
+            if not await self._context.sleep(self._context.settings.parked_poll_s):
+                return None
+            self._stand("")
+        return exchange.delivers_to
+
+    def _judge(self, chunk: Chunk, pending: list[int]) -> list[int] | None:
+        """Those that may be published now, claimed; empty if another flow must be waited for.
+
+        None when judging itself settled something: look again.
+        """
+        if not pending:
+            return None
+        if not chunk.keys:
+            return pending
+        whole = len(pending) == len(chunk)
+        judgement = self._context.barrier.judge(
+            self,
+            chunk.keys if whole else [chunk.keys[n] for n in pending],
+            chunk.hashes if whole else [chunk.hashes[n] for n in pending],
+            chunk.places if whole else [chunk.places[n] for n in pending],
+        )
+        self._judgement = judgement
+        if judgement.whole:
+            self._judged = {n: index for index, n in enumerate(pending)}
+            return pending
+        self._judged = {}
+        ready: list[int] = []
+        settled = False
+        # The last verdict is CLAIMED where another flow has that message in hand: what stands
+        # behind it in this flow has to wait with it, and was not judged.
+        for index, verdict in enumerate(judgement.verdicts):
+            number = pending[index]
+            if verdict is Verdict.DUPLICATE:
+                chunk.outcomes[number] = Outcome.DUPLICATE
+                settled = True
+            elif verdict is Verdict.REPLAY:
+                chunk.outcomes[number] = Outcome.DELIVERED
+                settled = True
+            elif verdict is Verdict.NEW or verdict is Verdict.CONFLICT:
+                if verdict is Verdict.CONFLICT:
+                    chunk.conflicts.add(number)
+                self._judged[number] = index
+                ready.append(number)
+            # A TWIN stays pending: once the message that it repeats is settled, it is judged anew.
+        return ready if ready or not settled else None
+
+    async def _wait_for_claim(self, chunk: Chunk) -> bool:
+        """The first pending message is in another flow's hands: wait for what comes of it."""
+        ended = asyncio.Event()
+        self._save(chunk)
+        assert self._judgement is not None
+        self._context.barrier.when_released(self._judgement, ended.set)
+        self._stand("the same message is being delivered from another site")
+        try:
+            return await self._context.unless_stopping(ended)
+        finally:
+            self._stand("")
+
+    async def _announce(self, chunk: Chunk) -> None:
+        """Durably: these may be found published after a crash."""
+        parts = [
+            Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
+            for part in chunk.parts
+            if (first := chunk.first_pending(part.start, part.end)) < part.end
+        ]
+        self._state = announce(self._state, parts)
+        writing = Commit()
+        writing.flow(self.flow, self._state)
+        await self._context.state.write_synced(writing)
+
+    # -- publishing --------------------------------------------------------------------------
+
+    async def _publish(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+        """Until none of these is pending; False when the node stops before that."""
+        outcomes, attempts = chunk.outcomes, chunk.attempts
+        while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
+            if attempts.get(todo[0]):
+                delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
+                if delay_s is None:
+                    if not await self._bury(chunk, todo[0]):
+                        return False
+                    continue
+                self._save(chunk)
+                self._stand(f"refused {attempts[todo[0]]} times: {chunk.reasons[todo[0]]}")
+                # Counted from its own refusal: those refused together do not wait in turns.
+                due = chunk.refused_at[todo[0]] + delay_s
+                if not await self._context.sleep(max(0.0, due - _now())):
+                    return False
+                if self._context.held and not await self._released():
+                    return False
+                todo = todo[:1]
+            elif attempts:
+                todo = list(takewhile(lambda n: n not in attempts, todo))
+            if not await self._attempt(chunk, todo, exchange):
+                return False
+        self._stand("")
+        return True
+
+    async def _released(self) -> bool:
+        """Wait while an operator holds the site; False when the node stops before that."""
+        self._stand(self._context.held)
+        try:
+            return await self._context.unless_stopping(self._context.released)
+        finally:
+            self._stand("")
+
+    async def _attempt(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+        """Publish these once and note what came of it; False when the node stops before that."""
+        now_ms = self._context.now_ms()
+        chunk.expire(numbers, now_ms)
+        numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
+        for number in [n for n in numbers if n in chunk.reasons and n not in chunk.attempts]:
+            if not await self._quarantine(chunk, number):
+                return False
+            numbers.remove(number)
+        sent, messages = chunk.outgoing(numbers, now_ms)
+        if not messages:
+            return True  # expired, or found unreadable just now
+        chunk.sent.update(sent)
+        answers = await self._send(exchange, messages)
+        if answers is None:
+            return False
+        if answers.count(Answer.CONFIRMED) == len(answers):
+            for number in sent:
+                chunk.outcomes[number] = Outcome.DELIVERED
+            return True
+        connected = not self._connection_lost
+        for number, answer in zip(sent, answers, strict=True):
+            outcome = _ANSWERED.get(answer)
+            if outcome is not None:
+                chunk.outcomes[number] = outcome
+                continue
+            if answer is Answer.UNSENDABLE:
+                chunk.attempts.pop(number, None)
+                chunk.reasons[number] = _UNSENDABLE
+                continue
+            chunk.flagged.add(number)
+            if answer is Answer.REFUSED:
+                chunk.reasons[number] = "a queue refused it (full, reject-publish)"
+            elif connected:
+                chunk.reasons[number] = "no confirm: a queue without a leader?"
+            else:
+                continue  # nobody's refusal: sent again, with the others, once connected
+            chunk.attempts[number] = chunk.attempts.get(number, 0) + 1
+            chunk.refused_at[number] = _now()
+        return True
+
+    async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
+        """Hand over to the site's broker, however long it is away; None when the node stops."""
+        while True:
+            local = await self._context.exchange()
+            if local is None:
+                return None
+            try:
+                answers = await local.publish(
+                    exchange, messages, timeout_s=self._context.settings.confirm_timeout_s
+                )
+            except ExchangeMissing as error:
+                self._stand(str(error))
+                if not await self._context.sleep(self._context.settings.parked_poll_s):
+                    return None
+            except LocalClosed as error:
+                self._stand(f"the site's broker is away: {error}")
+                if not await self._context.sleep(0.05):
+                    return None
+            else:
+                self._connection_lost = local.closed.done()
+                return answers
+
+    async def _bury(self, chunk: Chunk, number: int) -> bool:
+        """It was refused too often: to the dead letters."""
+        part = chunk.part_of(number)
+        letter = dead_letter(
+            chunk.entries[number],
+            part.names[-1],
+            part.first + number - part.start,
+            part.header.path,
+            queue=self._context.settings.dead_letter_queue,
+            reason=chunk.reasons[number],
+            attempts=chunk.attempts[number],
+        )
+        return await self._put_aside(chunk, number, letter, Outcome.DEAD)
+
+    async def _quarantine(self, chunk: Chunk, number: int) -> bool:
+        """It may not be guessed about: to the quarantine."""
+        part = chunk.part_of(number)
+        queue, reason = self._context.settings.quarantine_queue, chunk.reasons[number]
+        if number in chunk.raw:
+            raw = chunk.raw[number]
+            kept = quarantined_bytes(raw, queue=queue, reason=reason, offset=part.place.offset)
+        else:
+            kept = quarantined_message(
+                chunk.entries[number],
+                part.names[-1],
+                part.first + number - part.start,
+                part.header.path,
+                queue=queue,
+                reason=reason,
+            )
+        return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
+
+    async def _put_aside(
+        self, chunk: Chunk, number: int, message: Outgoing, outcome: Outcome
+    ) -> bool:
+        """Until the queue at the site has it; False when the node stops before that."""
+        while True:
+            answers = await self._send("", [message])
+            if answers is None:
+                return False
+            if answers[0] is Answer.CONFIRMED:
+                chunk.outcomes[number] = outcome
+                return True
+            if answers[0] is Answer.UNSENDABLE:
+                message, outcome = self._smaller(chunk, number, message), Outcome.QUARANTINED
+                continue
+            queue = message.routing_key.decode()
+            self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
+            if not await self._context.sleep(self._context.settings.parked_poll_s):
+                return False
+
+    def _smaller(self, chunk: Chunk, number: int, message: Outgoing) -> Outgoing:
+        """What is put aside of a message that the broker does not take in this form."""
+        entry, header = chunk.entries[number], chunk.part_of(number).header
+        form = quarantined_record if message.body is entry.body else quarantined_note
+        queue = self._context.settings.quarantine_queue
+        return form(entry, header, queue=queue, reason=chunk.reasons[number])
+
+    @property
+    def _rule(self) -> RetryRule:
+        exchange = self._context.mesh.exchanges.get(self.flow.exchange)
+        return exchange.retry if exchange else RetryRule()
+
+    # -- writing down ------------------------------------------------------------------------
+
+    def _save(self, chunk: Chunk) -> None:
+        """Commit what is settled: the first messages with their rows, others' identities early.
+
+        Without an await, from the claims' end to the write: in between nobody knows them.
+        """
+        context = self._context
+        writing = Commit()
+        self._end_claims(chunk, writing.changes)
+        moved: list[Announced] = []
+        reached: Place | None = None
+        entry = 0
+        for part in chunk.parts:
+            begin = part.start + part.recorded
+            end = chunk.first_pending(begin, part.end)
+            name = part.names[-1]
+            if part.void:
+                writing.row(void_row(part, context.now_ms()))
+            elif end > begin:
+                first = part.first + part.recorded
+                moved.append(Announced(name, first, first + end - begin))
+                writing.row(delivered_row(chunk, part, begin, end, context.now_ms()))
+                count_outcomes(context.counters, chunk, begin, end)
+                part.recorded = end - part.start
+            elif part.count:
+                break
+            reached, entry = part.place, part.first + part.recorded
+            if end < part.end:
+                break
+            part.done = True
+            for settled in part.names:
+                context.settled.add(settled)
+            writing.names(NameSetKind.SETTLED, context.settled, [name.series])
+            context.settlement.settled(self.flow, part.point)
+        while chunk.parts and chunk.parts[0].done:
+            chunk.parts.pop(0)
+        if reached is not None:
+            self._state = commit(self._state, moved, reached, entry)
+            writing.flow(self.flow, self._state)
+        if writing.changes:
+            context.save_position(writing)
+            context.state.write(writing)
+
+    def _end_claims(self, chunk: Chunk, changes: Changes) -> None:
+        """Of all judged messages that are settled by now."""
+        judgement, judged = self._judgement, self._judged
+        if judgement is None or not judged:
+            return
+        barrier, outcomes = self._context.barrier, chunk.outcomes
+        settled = [n for n in judged if outcomes[n] is not Outcome.PENDING]
+        undelivered = [n for n in settled if outcomes[n] in UNDELIVERED]
+        if judgement.whole and len(settled) == len(judged):
+            indices = frozenset(judged[n] for n in undelivered)
+            barrier.commit(judgement, changes, undelivered=indices)
+            judged.clear()
+            return
+        barrier.commit_early(
+            judgement, changes, [judged[n] for n in settled if outcomes[n] not in UNDELIVERED]
+        )
+        for number in undelivered:
+            barrier.release(judgement, judged[number], judged[number] + 1)
+        for number in settled:
+            del judged[number]
+
+    def _abandon(self, chunk: Chunk) -> None:
+        """The node stops: nothing stays claimed, and what was never sent is not in doubt."""
+        self._save(chunk)
+        if self._judgement is not None:
+            self._context.barrier.release(self._judgement)
+            self._judged = {}
+        unsent = [
+            Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
+            for part in chunk.parts
+            if (first := chunk.first_unsent(part.start, part.end)) < part.end
+        ]
+        self._state = withdraw(self._state, unsent)
+        writing = Commit()
+        writing.flow(self.flow, self._state)
+        self._context.state.write(writing)
+
+
+def _now() -> float:
+    """The clock that sleeps are measured by."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,131 @@
+"""What a flow has to deliver: the batches that the site's reader hands it, in log order.
+
+While the flow stands, the reader goes on without it and this lets batches go by (`behind`). Later
+it reads the log again with a cursor of its own, from the flow's last settled place up to where it
+lets the reader hand it batches again. So a flow that stands for a day holds no messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from relay.batches.batch import Flow, LoggedBatch
+from relay.delivery.context import DeliveryContext
+from relay.delivery.settlement import Point
+
+QUEUE_BATCHES = 64
+QUEUE_BYTES = 2 * 1024 * 1024
+REREAD_BYTES = 256 * 1024
+
+
+class Job(NamedTuple):
+    """A batch for this flow, and the point where it stands."""
+
+    point: Point
+    batch: LoggedBatch
+
+
+class FlowQueue:
+    """One flow's batches. The reader calls `offer`; the flow's worker iterates over `jobs`."""
+
+    def __init__(self, flow: Flow, context: DeliveryContext) -> None:
+        self.standing = ""
+        """Why the worker stands, if it does: the reader does not wait for it then."""
+        self._flow = flow
+        self._context = context
+        self._jobs: deque[Job] = deque()
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._behind = False
+        self._rereading = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left of what the reader met for this flow."""
+        return not (self._jobs or self._behind or self._rereading)
+
+    def offer(self, job: Job) -> None:
+        """Take the next batch, or let it go by when there is no room for it."""
+        if self._behind:
+            return
+        if self._room.is_set():
+            self._jobs.append(job)
+            self._bytes += len(job.batch.data)
+            if len(self._jobs) >= QUEUE_BATCHES or self._bytes >= QUEUE_BYTES:
+                self._room.clear()
+        else:
+            self._behind = True
+        self._changed.set()
+
+    async def room(self, timeout_s: float) -> None:
+        """Wait a little for room, unless the flow stands anyway."""
+        if self._room.is_set() or self._behind or self.standing:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._room.wait()
+        except TimeoutError:
+            return  # `offer` lets the batch go by
+
+    async def jobs(self) -> AsyncIterator[list[Job]]:
+        """All that is at hand, each time; ends when the node stops."""
+        while not self._context.stopping.is_set():
+            if self._jobs:
+                yield self._take()
+            elif self._behind:
+                async for jobs in self._reread():
+                    yield jobs
+                yield []  # for the worker to see that nothing is left
+            else:
+                self._changed.clear()
+                await self._context.unless_stopping(self._changed)
+
+    def _take(self) -> list[Job]:
+        jobs = list(self._jobs)
+        self._jobs.clear()
+        self._bytes = 0
+        self._room.set()
+        return jobs
+
+    async def _reread(self) -> AsyncIterator[list[Job]]:
+        """What went by, out of the log; ends at the batch from which on the queue has all."""
+        context = self._context
+        number, place = context.settlement.point_of(self._flow)
+        rejoin: Point | None = None
+        self._rereading = True
+        reader = context.log.reader(place, name=f"flow {self._flow.exchange}@{self._flow.origin}")
+        try:
+            while not context.stopping.is_set():
+                jobs: list[Job] = []
+                met = None
+                batches = await context.next_batches(reader, REREAD_BYTES)
+                if batches is None:
+                    return
+                for batch in batches:
+                    number += 1
+                    met = batch.place.name
+                    if batch.header.name.series.flow == self._flow and context.wants(batch):
+                        jobs.append(Job(Point(number, batch.place), batch))
+                    if rejoin and rejoin.place and rejoin.place.name == met and not self._behind:
+                        self._rereading = False
+                        yield jobs
+                        return
+                yield jobs
+                reached = context.settlement.reader
+                if self._behind and reached.place and reader.is_hot:
+                    # Near enough: the reader's next batches are taken again, ours end here.
+                    self._jobs.clear()
+                    self._bytes = 0
+                    self._room.set()
+                    self._behind = False
+                    rejoin = reached
+                    if reached.place.name == met:
+                        return
+        finally:
+            self._rereading = False
+            await reader.close()

@@ -1,0 +1,104 @@
+"""A site's broker in memory: for simulation and for the deliverer's tests. Same contract suite."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+
+
+@dataclass(slots=True)
+class MemoryBroker:
+    """What outlives connections: exchanges with their queues, and what those hold.
+
+    `queues` maps an exchange to the queues bound to it (all keys); the default exchange reaches
+    every queue by name. `capacity` makes a queue refuse (`reject-publish`) beyond that many.
+    """
+
+    exchanges: dict[str, list[str]] = field(default_factory=dict)
+    messages: dict[str, list[tuple[str, Outgoing]]] = field(default_factory=dict)
+    capacity: dict[str, int] = field(default_factory=dict)
+    most_property_bytes: int = 131072 - 8 - 12
+    """What fits into one frame."""
+    most_body_bytes: int = 128 * 2**20
+
+    def declare(self, exchange: str, *queues: str) -> None:
+        self.exchanges.setdefault(exchange, []).extend(queues)
+        for queue in queues:
+            self.messages.setdefault(queue, [])
+
+    def declare_queue(self, queue: str) -> None:
+        self.messages.setdefault(queue, [])
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        too_big = len(message.properties) > self.most_property_bytes
+        if too_big or len(message.body) > self.most_body_bytes:
+            return Answer.UNSENDABLE
+        if exchange:
+            queues = self.exchanges[exchange]
+        else:
+            name = message.routing_key.decode()
+            queues = [name] if name in self.messages else []
+        refused = False
+        for queue in queues:
+            held = self.messages[queue]
+            if len(held) >= self.capacity.get(queue, len(held) + 1):
+                refused = True
+            else:
+                held.append((exchange, message))
+        if refused:
+            return Answer.REFUSED
+        return Answer.CONFIRMED if queues else Answer.UNROUTED
+
+
+class MemoryExchange:
+    """One connection to a `MemoryBroker`.
+
+    `before_answer` is awaited between the broker's taking a message and the answer's arrival;
+    the default yields to the loop once, as a socket would.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        before_answer: Callable[[], asyncio.Future[None]] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._before_answer = before_answer
+        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.blocked = False
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        return self._closed
+
+    async def publish(
+        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+    ) -> list[Answer]:
+        if self._closed.done():
+            raise LocalClosed(self._closed.result())
+        if exchange and exchange not in self._broker.exchanges:
+            raise ExchangeMissing(exchange)
+        answers = [self._broker.take(exchange, message) for message in messages]
+        if self._before_answer is None:
+            await asyncio.sleep(0)
+        else:
+            waiting = self._before_answer()
+            self._closed.add_done_callback(lambda _: waiting.cancel())
+            await asyncio.wait({waiting}, timeout=timeout_s)
+            if not waiting.done() or waiting.cancelled():
+                waiting.cancel()
+                return [Answer.UNKNOWN] * len(messages)
+        if self._closed.done():
+            return [Answer.UNKNOWN] * len(messages)
+        return answers
+
+    def break_off(self, reason: str) -> None:
+        """The connection goes, with whatever it carried in doubt."""
+        if not self._closed.done():
+            self._closed.set_result(reason)
+
+    async def close(self) -> None:
+        self.break_off("closed")

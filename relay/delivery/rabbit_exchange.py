@@ -1,0 +1,171 @@
+"""The site's own broker as the deliverer's local exchange: one connection, a channel an exchange.
+
+A channel each, because publishing to an exchange that is gone closes the channel and puts what
+else is in flight on it in doubt. The lock is an exclusive queue on this very connection: whoever
+holds it is the one whose publishes the broker takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Sequence
+
+from relay.bulk_amqp import (
+    BulkAmqpError,
+    Channel,
+    ChannelClosed,
+    Connection,
+    ConnectionClosed,
+    Message,
+    MessageUnsendable,
+    Outcome,
+    Publisher,
+    connect,
+)
+from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, LockHeld, Outgoing
+
+_NOT_FOUND = 404
+_RESOURCE_LOCKED = 405
+_PRECONDITION_FAILED = 406
+_TOO_LARGE = re.compile(r"message size \d+ .*larger than .*?(\d+)")
+_BLOCKED_POLL_S = 0.25
+
+
+class RabbitExchange:
+    """See `local_exchange.LocalExchange`. Made by `open_exchange`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._publishers: dict[str, Publisher] = {}
+        self._channels: dict[str, Channel] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._watch = asyncio.create_task(self._wait_closed(), name="local exchange: watch")
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        return self._closed
+
+    @property
+    def blocked(self) -> bool:
+        return self._connection.blocked is not None
+
+    async def publish(
+        self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+    ) -> list[Answer]:
+        try:
+            publisher = await self._publisher(exchange)
+            batch: list[Message] = [(exchange, *message) for message in messages]
+            publication = publisher.publish_many(batch, mandatory=True)
+        except MessageUnsendable as error:
+            rest = [*messages[: error.index], *messages[error.index + 1 :]]
+            answers = await self.publish(exchange, rest, timeout_s=timeout_s) if rest else []
+            return [*answers[: error.index], Answer.UNSENDABLE, *answers[error.index :]]
+        except (ConnectionClosed, ConnectionError) as error:
+            raise LocalClosed(str(error)) from error
+        except ChannelClosed as error:
+            self._forget(exchange)
+            if error.code == _NOT_FOUND:
+                raise ExchangeMissing(exchange) from error
+            raise LocalClosed(str(error)) from error
+        waiting = asyncio.ensure_future(publisher.wait(publication))
+        timed_out = await self._wait(waiting, timeout_s)
+        if timed_out:
+            # An answer that comes now has nobody to take it: with the channel goes the doubt
+            # about which publish a later answer would be for.
+            channel = publisher.channel
+            if self._channels.get(exchange) is channel:  # else another flow gave it up already
+                self._forget(exchange)
+            closing = asyncio.ensure_future(channel.close())
+            outcome = await waiting
+            await asyncio.wait({closing})
+            if closing.exception() is not None and not self._connection.close_reason:
+                raise LocalClosed(str(closing.exception())) from closing.exception()
+        else:
+            outcome = waiting.result()
+        answers = [Answer.CONFIRMED] * len(messages)
+        most_bytes = most_body_bytes(publisher.channel.close_reason)
+        for sequence in outcome.returned:
+            answers[sequence - outcome.first] = Answer.UNROUTED
+        for sequence in outcome.nacked:
+            answers[sequence - outcome.first] = Answer.REFUSED
+        for sequence in outcome.unknown:
+            index = sequence - outcome.first
+            fits = most_bytes is None or len(messages[index].body) <= most_bytes
+            answers[index] = Answer.UNKNOWN if fits else Answer.UNSENDABLE
+        return answers
+
+    async def close(self) -> None:
+        """Close; idempotent."""
+        await self._connection.close()
+        await self._watch
+
+    async def _publisher(self, exchange: str) -> Publisher:
+        """The exchange's publisher; the first one sees first that the exchange is there."""
+        async with self._opening.setdefault(exchange, asyncio.Lock()):
+            known = self._publishers.get(exchange)
+            if known is not None and self._channels[exchange].close_reason is None:
+                return known
+            channel = await self._connection.channel()
+            if exchange:
+                await channel.declare_exchange(exchange, passive=True)
+            publisher = Publisher(channel)
+            await publisher.start()
+            self._publishers[exchange], self._channels[exchange] = publisher, channel
+            return publisher
+
+    def _forget(self, exchange: str) -> None:
+        self._publishers.pop(exchange, None)
+        self._channels.pop(exchange, None)
+
+    async def _wait(self, waiting: asyncio.Future[Outcome], timeout_s: float) -> bool:
+        """Whether time ran out; it stands still while the broker blocks us."""
+        left = timeout_s
+        while left > 0:
+            step = _BLOCKED_POLL_S if self.blocked else left
+            done, _ = await asyncio.wait({waiting}, timeout=step)
+            if done:
+                return False
+            if not self.blocked:
+                left -= step
+        return True
+
+    async def _wait_closed(self) -> None:
+        reason = await self._connection.wait_closed()
+        if not self._closed.done():
+            self._closed.set_result(str(reason))
+
+
+def most_body_bytes(reason: Exception | None) -> int | None:
+    """The broker's limit, if a channel was closed for a message that was beyond it."""
+    if not isinstance(reason, ChannelClosed) or reason.code != _PRECONDITION_FAILED:
+        return None
+    said = _TOO_LARGE.search(reason.text)
+    return int(said[1]) if said else None
+
+
+async def open_exchange(
+    uri: str, *, lock: str, name: str, ssl_context: ssl.SSLContext | None = None
+) -> RabbitExchange:
+    """Connect and take the site's lock (an exclusive queue called `lock`).
+
+    Raises LockHeld when another node has it, and LocalClosed when the broker cannot be reached.
+    """
+    try:
+        connection = await connect(uri, name=name, ssl_context=ssl_context)
+    except (BulkAmqpError, OSError) as error:
+        raise LocalClosed(str(error)) from error
+    try:
+        channel = await connection.channel()
+        await channel.declare_queue(lock, exclusive=True, auto_delete=True)
+    except ChannelClosed as error:
+        await connection.close()
+        if error.code == _RESOURCE_LOCKED:
+            raise LockHeld(lock) from error
+        raise LocalClosed(str(error)) from error
+    except (BulkAmqpError, OSError) as error:
+        await connection.close()
+        raise LocalClosed(str(error)) from error
+    return RabbitExchange(connection)

@@ -1,0 +1,1 @@
+"""What every stage writes down of every message, and the files that audits read."""

@@ -1,0 +1,51 @@
+"""The ledger's rows of batches: what each stage says of one, and what all say alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.batches.batch import BatchHeader
+from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
+from relay.packing.packer_record import PackedBatch
+
+
+def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -> LedgerRow:
+    """A row with all that the batch's header tells; `of_stage` are the stage's own fields."""
+    series = header.name.series
+    return LedgerRow(
+        stage=stage,
+        recorded_ms=now_ms,
+        kind=header.kind,
+        origin=series.origin,
+        incarnation=series.incarnation,
+        exchange=series.exchange,
+        lane=series.lane,
+        destinations=series.destinations,
+        sequence=header.name.sequence,
+        incarnation_sequence=header.incarnation_sequence,
+        revision=header.revision,
+        path=header.path,
+        fragment=header.fragment.piece if header.fragment else -1,
+        first_published_ms=header.first_published_ms,
+        last_published_ms=header.last_published_ms,
+        **of_stage,
+    )
+
+
+def linked_row(header: BatchHeader, stage: Stage, neighbour: str, now_ms: int) -> LedgerRow:
+    """For a batch that has gone over a link. Links do not look at messages."""
+    return batch_row(header, stage, now_ms, neighbour=neighbour, count=header.entry_count)
+
+
+def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
+    """For a batch that the site's log has confirmed."""
+    header, entries = packed
+    return batch_row(
+        header,
+        Stage.PACKED,
+        now_ms,
+        count=len(entries),
+        identities=b"".join([entry.identity for entry in entries]),
+        outcomes=bytes([Outcome.SENT]) * len(entries),
+        published=pack_offsets([e.published_ms for e in entries], header.first_published_ms),
+    )

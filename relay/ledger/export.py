@@ -1,0 +1,200 @@
+"""The roller: closed ranges of ledger rows go from the node's store into Parquet files.
+
+    choose a range -> note it in the store, synced -> file written, synced, renamed -> rows deleted
+
+The noted range makes it safe to be killed anywhere: the next node exports *the same* range again,
+and the same rows give the same file under the same name. The sync makes a power cut safe: no file
+holds a row that the store could still lose (and then number anew).
+
+Files: LEDGER/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet, by the UTC date of recording; LAST is
+the number of the last row in it. STATE is the state folder's ID: a folder that was lost and made
+anew numbers its rows from 0 again, which must not write over the former one's files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from struct import Struct
+
+from relay.ledger.file import LedgerFile, file_frame, frame
+from relay.ledger.rows import Stage, recorded_ms_of
+from relay.state.node_state import Commit, NodeState, RowRange
+
+_NOTE = Struct(">QQQ")
+"""First and last (exclusive) row, and when the first was recorded (ms): the date of the file."""
+_SLICE = 128
+"""Rows read from the store and handed over at a time: 1 MB when all are full."""
+_DAY_MS = 86_400_000
+_PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RollRule:
+    """When a stage's rows become a file. Small files make slow audits, old rows late ones."""
+
+    after_s: float = 300.0
+    """Age of the oldest row."""
+    at_rows: int = 4096
+    """Rows of one file at most: 35 MB when all are full."""
+
+
+class ExportFailed(Exception):
+    """The file could not be written. The rows stay in the store; the next round tries again."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"could not write {path}: {reason}; the ledger's rows are kept in the state folder"
+            " until it works: check the disk"
+        )
+        self.path = path
+        self.reason = reason
+
+
+def is_due(first: int, next_row: int, first_recorded_ms: int, now_ms: int, rule: RollRule) -> bool:
+    """Whether rows first..next_row of a stage are to be exported now. A day that is over is
+    closed at once: its audit waits for it."""
+    if next_row <= first:
+        return False
+    return (
+        next_row - first >= rule.at_rows
+        or now_ms - first_recorded_ms >= rule.after_s * 1000
+        or now_ms // _DAY_MS != first_recorded_ms // _DAY_MS
+    )
+
+
+class LedgerExport:
+    """One site's roller. `folder` is the site's ledger folder."""
+
+    def __init__(
+        self, state: NodeState, site: str, folder: Path, rule: RollRule | None = None
+    ) -> None:
+        self._state = state
+        self._site = site
+        self._folder = folder
+        self._rule = rule or RollRule()
+        self._busy = asyncio.Lock()
+
+    async def roll(self, now_ms: int, *, everything: bool = False) -> list[Path]:
+        """Export what is due, or `everything` there is; the files made.
+
+        Raises ExportFailed; what was exported before it stays exported. Cancelled, it leaves at
+        most a noted range, which the next call exports first.
+        """
+        made: list[Path] = []
+        async with self._busy:
+            writer: _Writer | None = None
+            try:
+                for stage in Stage:
+                    while (file := await self._next_file(stage, now_ms, everything)) is not None:
+                        writer = writer or await _Writer.start()
+                        await self._export(writer, stage, file)
+                        made.append(Path(file.path))
+            finally:
+                if writer is not None:
+                    await writer.stop()
+        return made
+
+    async def _next_file(self, stage: Stage, now_ms: int, everything: bool) -> LedgerFile | None:
+        noted = self._state.get(_note_key(stage))
+        if noted is not None:
+            return self._file(stage, *_NOTE.unpack(noted))
+        head = next(self._state.rows(stage), None)
+        if head is None:
+            return None
+        first, recorded_ms = head[0], recorded_ms_of(head[1])
+        next_row = self._state.next_row(stage)
+        if not everything and not is_due(first, next_row, recorded_ms, now_ms, self._rule):
+            return None
+        last = first
+        for number, data in islice(self._state.rows(stage, first), self._rule.at_rows):
+            if recorded_ms_of(data) // _DAY_MS != recorded_ms // _DAY_MS:
+                break
+            last = number + 1
+        note = Commit()
+        note.put(_note_key(stage), _NOTE.pack(first, last, recorded_ms))
+        await self._state.write_synced(note)
+        return self._file(stage, first, last, recorded_ms)
+
+    def _file(self, stage: Stage, first: int, last: int, recorded_ms: int) -> LedgerFile:
+        state = (self._state.get("state_id") or b"").hex()
+        date = datetime.fromtimestamp(recorded_ms / 1000, UTC).date().isoformat()
+        name = f"{stage.name.lower()}-{state[:8]}-{first:012}-{last - 1:012}.parquet"
+        path = self._folder / f"date={date}" / name
+        return LedgerFile(str(path), self._site, state, first, last)
+
+    async def _export(self, writer: _Writer, stage: Stage, file: LedgerFile) -> None:
+        await writer.send(file, file_frame(file))
+        at = file.first
+        while at < file.last:
+            rows = [
+                data for _, data in islice(self._state.rows(stage, at), min(_SLICE, file.last - at))
+            ]
+            if not rows:
+                raise ExportFailed(file.path, f"row {at} of the noted range is not in the store")
+            await writer.send(file, b"".join(map(frame, rows)))
+            at += len(rows)
+        await writer.finished(file)
+        done = Commit()
+        done.delete_rows(RowRange(stage, file.first, file.last))
+        done.put(_note_key(stage), None)
+        self._state.write(done)
+
+
+class _Writer:
+    """The process that writes the files of one round (`relay.ledger.file`)."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> _Writer:
+        # A session of its own: Ctrl-C is for the node, which lets it finish the file.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "relay.ledger.file",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        return cls(process)
+
+    async def send(self, file: LedgerFile, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            raise ExportFailed(file.path, await self._last_words()) from None
+
+    async def finished(self, file: LedgerFile) -> None:
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if line.decode().rstrip("\n") != file.path:
+            raise ExportFailed(file.path, await self._last_words())
+
+    async def _last_words(self) -> str:
+        assert self._process.stderr is not None
+        words = (await self._process.stderr.read()).decode(errors="replace").strip()
+        return words.splitlines()[-1] if words else f"exit {await self._process.wait()}"
+
+    async def stop(self) -> None:
+        """End it; after a failure or a cancelled round in mid-file it leaves nothing behind."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._process.wait()
+        except TimeoutError:
+            # A disk that hangs must not keep the node from ending; a half file has no name yet.
+            self._process.kill()
+
+
+def _note_key(stage: Stage) -> str:
+    return f"export.{stage.name.lower()}"

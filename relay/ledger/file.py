@@ -1,0 +1,150 @@
+"""Ledger files: rows in, one Parquet file a range out. Runs as a short-lived process of its own.
+
+    python -m relay.ledger.file < frames
+
+pyarrow costs 50 MB and never gives it back, so a node hands its rows to this process and lets it
+end. Frames on standard input, for each file::
+
+    4 + n   JSON: path, site, state, first, last (rows first..last, last exclusive)
+    then for each row:  4 + n  the row as `ledger_rows` draws it
+
+After each file that is on the disk under its name, a line with its path goes to standard output.
+A file is written under a temporary name, synced, renamed, and its folder synced: whoever sees the
+name sees the whole. The same rows give the same bytes. Input that ends too early leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, NamedTuple, TextIO
+
+from relay.ledger.rows import decode_row, parquet_schema, parquet_values
+
+_LENGTH = Struct("<I")
+_ROWS_AT_ONCE = 256
+"""Rows decoded at a time: 256 full ones are 8 MB as Python values."""
+_TEXT_COLUMNS = [
+    "site",
+    "state",
+    "stage",
+    "event",
+    "kind",
+    "origin",
+    "incarnation",
+    "exchange",
+    "destinations.list.element",
+    "revision",
+    "path.list.element",
+    "neighbour",
+]
+
+
+class LedgerFile(NamedTuple):
+    """Which file: where, whose, and the numbers of its rows (`last` exclusive)."""
+
+    path: str
+    site: str
+    state: str
+    first: int
+    last: int
+
+
+class LedgerInputCut(Exception):
+    """The node ended before it had handed over all rows of a file; the file was not made."""
+
+    def __init__(self, file: LedgerFile, number: int) -> None:
+        super().__init__(f"rows of {file.path} ended at {number}, before {file.last}")
+        self.file = file
+        self.number = number
+
+
+def frame(data: bytes) -> bytes:
+    """One frame of the input."""
+    return _LENGTH.pack(len(data)) + data
+
+
+def file_frame(file: LedgerFile) -> bytes:
+    """The frame that begins a file."""
+    return frame(json.dumps(file._asdict()).encode())
+
+
+def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
+    """Write the file of these encoded rows. Raises LedgerInputCut, BadLedgerRow, OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(file.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    schema = parquet_schema()
+    with contextlib.ExitStack() as unless_named:
+        unless_named.callback(temporary.unlink, missing_ok=True)
+        with (
+            temporary.open("wb") as target,
+            pq.ParquetWriter(
+                target, schema, compression="zstd", use_dictionary=_TEXT_COLUMNS
+            ) as writer,
+        ):
+            number = file.first
+            while number < file.last:
+                values = []
+                for data in rows:
+                    values.append(parquet_values(file.site, file.state, number, decode_row(data)))
+                    number += 1
+                    if number == file.last or len(values) == _ROWS_AT_ONCE:
+                        break
+                else:
+                    raise LedgerInputCut(file, number)
+                writer.write_table(pa.Table.from_pylist(values, schema))
+        _sync(temporary)
+        temporary.rename(path)
+        unless_named.pop_all()
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _frames(source: BinaryIO) -> Iterator[bytes]:
+    while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
+        (size,) = _LENGTH.unpack(head)
+        data = source.read(size)
+        if len(data) < size:
+            return
+        yield data
+
+
+def write_files(source: BinaryIO, done: TextIO) -> None:
+    """All files of the input; raises as `write_file`."""
+    frames = _frames(source)
+    for head in frames:
+        file = LedgerFile(**json.loads(head))
+        write_file(file, frames)
+        print(file.path, file=done, flush=True)
+
+
+def main() -> None:
+    os.nice(5)  # the relay's work goes before its books
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    try:
+        write_files(sys.stdin.buffer, sys.stdout)
+    except (LedgerInputCut, ValueError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

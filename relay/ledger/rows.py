@@ -1,0 +1,412 @@
+"""The ledger's rows: what each stage did with each message; what audits read.
+
+One row is one stage's dealing with one batch, or with the part of a batch that one commit settled.
+What is said of single messages lies packed in columns of the row, message after message: a row of
+256 costs as much to write as a row of one, and an audit need not open what adds up.
+
+A node keeps rows in its store in a form of its own (below) and never loads pyarrow, which costs
+50 MB; `ledger_export` writes them as Parquet with the schema of `parquet_schema`.
+
+Bytes in the store::
+
+    1 version   1 stage   1 event   1 batch kind
+    8 recorded ms   8 first published ms   8 last published ms   8 through ms (-1: not said)
+    8 sequence   8 incarnation sequence   8 incarnation
+    4 lane   4 first entry   4 count   4 fragment piece (-1: no fragment)
+    4 + n   texts: origin, exchange, revision, neighbour, position, reason; then destinations and
+            path, each a varint number of texts before its texts
+    4 + n   identities, 16 each
+    4 + n   content hashes, 8 each
+    4 + n   outcomes, 1 each
+    4 + n   published, 4 each, signed, ms after first published
+    4 + n   delivered, 4 each, signed, ms after recorded
+
+All numbers little-endian. A text is a varint length and UTF-8.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any
+
+from relay.batches import varint
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROW_VERSION = 1
+IDENTITY_BYTES = 16
+CONTENT_BYTES = 8
+OFFSET_BYTES = 4
+
+_HEAD = Struct("<4B4q2q8s4i")
+_LENGTH = Struct("<I")
+_MOST = 2**31 - 1
+
+
+class Stage(IntEnum):
+    """Who writes."""
+
+    PACKED = 1
+    """The packer: the batch is in the site's own log, confirmed."""
+    LINKED_OUT = 2
+    """The link's sender: the neighbour's log has the batch."""
+    LINKED_IN = 3
+    """The link's receiver: the batch is in this site's log."""
+    DELIVERED = 4
+    """The deliverer: settled here, each message in its own way."""
+
+
+class Event(IntEnum):
+    """What a row reports."""
+
+    BATCH = 1
+    """The stage did its work with these messages."""
+    IDLE = 2
+    """Nothing; written every minute whatever happens, so that idle is told from missing."""
+    VOID = 3
+    """The batch does not count: its incarnation had ended before it."""
+    QUARANTINED = 4
+    """The batch cannot be decoded; `position` says where it stands."""
+    GAP = 5
+    """Retention ate what the stage still needed, after `position`."""
+    RETRIED = 6
+    """An operator had a dead letter, or what was in quarantine, sent again."""
+    DROPPED = 7
+    """An operator gave up a dead letter, or what was in quarantine."""
+
+
+class Outcome(IntEnum):
+    """What became of one message at this site, in the low 4 bits of its byte in `outcomes`."""
+
+    PENDING = 0
+    DELIVERED = 1
+    UNROUTED = 2
+    DUPLICATE = 3
+    EXPIRED = 4
+    DEAD = 5
+    QUARANTINED = 6
+    OWN = 7
+    """The site's own message: entered at the barrier, not published back."""
+    VOID = 8
+    SENT = 9
+    """Packed; also what a repair sent again."""
+
+
+OUTCOME_MASK = 0x0F
+CONFLICT = 0x10
+"""Flag: its identity was known with other content (delivered all the same)."""
+REDELIVERED = 0x20
+"""Flag: went out marked `x-mesh-redelivered`."""
+REPAIRED = 0x40
+"""Flag: came in a repair batch."""
+
+
+class BadLedgerRow(ValueError):
+    """These bytes are no row that this version can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One row. Times are milliseconds since 1970 by this site's clock, but those of publishing,
+    which are by the origin's.
+
+    The packed columns are empty where the stage does not look at messages (links, idle), and else
+    hold `count` values. `pack_*` make them.
+    """
+
+    stage: Stage
+    recorded_ms: int
+    event: Event = Event.BATCH
+    kind: int = 0
+    """`BatchKind`; 0 for a row without a batch."""
+    origin: str = ""
+    """Cluster ID."""
+    incarnation: bytes = bytes(8)
+    exchange: str = ""
+    lane: int = 0
+    destinations: tuple[str, ...] = ()
+    """Cluster IDs; empty for every site."""
+    sequence: int = -1
+    incarnation_sequence: int = -1
+    revision: str = ""
+    path: tuple[str, ...] = ()
+    neighbour: str = ""
+    """Links: name of the site at the other end."""
+    fragment: int = -1
+    first_published_ms: int = 0
+    last_published_ms: int = 0
+    through_ms: int = -1
+    """Everything that this stage reads and that was published before then is dealt with; -1 where
+    the stage cannot say. What closes a day's books."""
+    position: str = ""
+    """Idle and trouble: the name of the last batch dealt with, or the offset."""
+    reason: str = ""
+    first_entry: int = 0
+    count: int = 0
+    identities: bytes = b""
+    contents: bytes = b""
+    outcomes: bytes = b""
+    published: bytes = b""
+    delivered: bytes = b""
+
+
+def pack_contents(contents: Iterable[bytes]) -> bytes:
+    """Content hashes, cut to 8 bytes each."""
+    return b"".join([content[:CONTENT_BYTES] for content in contents])
+
+
+def pack_offsets(times_ms: Sequence[int], base_ms: int) -> bytes:
+    """Times as 4 bytes each after (or before) `base_ms`; beyond 24 days they stop at the end."""
+    try:
+        offsets = array("i", [time - base_ms for time in times_ms])
+    except OverflowError:
+        offsets = array("i", [max(-_MOST, min(_MOST, time - base_ms)) for time in times_ms])
+    return _little(offsets).tobytes()
+
+
+def unpack_offsets(packed: bytes, base_ms: int) -> list[int]:
+    """The times again."""
+    offsets = array("i")
+    offsets.frombytes(packed)
+    return [base_ms + offset for offset in _little(offsets)]
+
+
+def encode_row(row: LedgerRow) -> bytes:
+    """The bytes drawn above. Raises ValueError if a packed column does not hold `count` values."""
+    for column, size in (
+        (row.identities, IDENTITY_BYTES),
+        (row.contents, CONTENT_BYTES),
+        (row.outcomes, 1),
+        (row.published, OFFSET_BYTES),
+        (row.delivered, OFFSET_BYTES),
+    ):
+        if column and len(column) != size * row.count:
+            raise ValueError(f"a column of {len(column)} bytes for {row.count} messages")
+    texts = _encode_texts(
+        (row.origin, row.exchange, row.revision, row.neighbour, row.position, row.reason),
+        row.destinations,
+        row.path,
+    )
+    length = _LENGTH.pack
+    return b"".join(
+        (
+            _HEAD.pack(
+                ROW_VERSION,
+                row.stage,
+                row.event,
+                row.kind,
+                row.recorded_ms,
+                row.first_published_ms,
+                row.last_published_ms,
+                row.through_ms,
+                row.sequence,
+                row.incarnation_sequence,
+                row.incarnation,
+                row.lane,
+                row.first_entry,
+                row.count,
+                row.fragment,
+            ),
+            length(len(texts)),
+            texts,
+            length(len(row.identities)),
+            row.identities,
+            length(len(row.contents)),
+            row.contents,
+            length(len(row.outcomes)),
+            row.outcomes,
+            length(len(row.published)),
+            row.published,
+            length(len(row.delivered)),
+            row.delivered,
+        )
+    )
+
+
+def decode_row(data: bytes) -> LedgerRow:
+    """The row in these bytes. Raises BadLedgerRow."""
+    if not data or data[0] != ROW_VERSION:
+        raise BadLedgerRow(f"not a ledger row of version {ROW_VERSION}: {data[:4]!r}")
+    try:
+        head = _HEAD.unpack_from(data)
+        columns: list[bytes] = []
+        at = _HEAD.size
+        for _ in range(6):
+            (size,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            columns.append(data[at : at + size])
+            at += size
+        (origin, exchange, revision, neighbour, position, reason), destinations, path = (
+            _decode_texts(columns[0])
+        )
+        stage, event = Stage(head[1]), Event(head[2])
+    except (struct_error, ValueError) as error:
+        raise BadLedgerRow(str(error)) from error
+    if at != len(data):
+        raise BadLedgerRow(f"{len(data)} bytes where {at} were expected")
+    return LedgerRow(
+        stage=stage,
+        event=event,
+        kind=head[3],
+        recorded_ms=head[4],
+        first_published_ms=head[5],
+        last_published_ms=head[6],
+        through_ms=head[7],
+        sequence=head[8],
+        incarnation_sequence=head[9],
+        incarnation=head[10],
+        lane=head[11],
+        first_entry=head[12],
+        count=head[13],
+        fragment=head[14],
+        origin=origin,
+        exchange=exchange,
+        revision=revision,
+        neighbour=neighbour,
+        position=position,
+        reason=reason,
+        destinations=destinations,
+        path=path,
+        identities=columns[1],
+        contents=columns[2],
+        outcomes=columns[3],
+        published=columns[4],
+        delivered=columns[5],
+    )
+
+
+def recorded_ms_of(data: bytes) -> int:
+    """When an encoded row was recorded, without opening the rest."""
+    recorded: int = _HEAD.unpack_from(data)[4]
+    return recorded
+
+
+@lru_cache(maxsize=1024)
+def _encode_texts(
+    fields: tuple[str, ...], destinations: tuple[str, ...], path: tuple[str, ...]
+) -> bytes:
+    """Remembered: the same few hundred combinations come with every batch."""
+    out = bytearray()
+    for text in fields:
+        varint.put_text(out, text)
+    for texts in (destinations, path):
+        varint.put(out, len(texts))
+        for text in texts:
+            varint.put_text(out, text)
+    return bytes(out)
+
+
+@lru_cache(maxsize=1024)
+def _decode_texts(data: bytes) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    fields, at = _get_texts(data, 0, 6)
+    count, at = varint.get(data, at)
+    destinations, at = _get_texts(data, at, count)
+    count, at = varint.get(data, at)
+    path, at = _get_texts(data, at, count)
+    return fields, destinations, path
+
+
+def _get_texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
+    texts = []
+    for _ in range(count):
+        text, at = varint.get_text(data, at)
+        texts.append(text)
+    return tuple(texts), at
+
+
+def _little(numbers: array[int]) -> array[int]:
+    if array("H", [1]).tobytes() != b"\x01\x00":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
+
+
+def parquet_schema() -> pyarrow.Schema:
+    """The ledger's columns as Parquet. Loads pyarrow."""
+    import pyarrow as pa
+
+    time = pa.timestamp("ms", tz="UTC")
+    texts = pa.list_(pa.string())
+    return pa.schema(
+        [
+            pa.field("site", pa.string(), nullable=False),
+            pa.field("state", pa.string(), nullable=False),
+            pa.field("stage", pa.string(), nullable=False),
+            pa.field("number", pa.int64(), nullable=False),
+            pa.field("event", pa.string(), nullable=False),
+            pa.field("kind", pa.string()),
+            pa.field("origin", pa.string()),
+            pa.field("incarnation", pa.binary()),
+            pa.field("exchange", pa.string()),
+            pa.field("lane", pa.int32(), nullable=False),
+            pa.field("destinations", texts, nullable=False),
+            pa.field("sequence", pa.int64()),
+            pa.field("incarnation_sequence", pa.int64()),
+            pa.field("revision", pa.string()),
+            pa.field("path", texts, nullable=False),
+            pa.field("neighbour", pa.string()),
+            pa.field("fragment", pa.int32()),
+            pa.field("recorded", time, nullable=False),
+            pa.field("first_published", time),
+            pa.field("last_published", time),
+            pa.field("through", time),
+            pa.field("position", pa.string()),
+            pa.field("reason", pa.string()),
+            pa.field("first_entry", pa.int32(), nullable=False),
+            pa.field("count", pa.int32(), nullable=False),
+            pa.field("identities", pa.binary()),
+            pa.field("contents", pa.binary()),
+            pa.field("outcomes", pa.binary()),
+            pa.field("published", pa.binary()),
+            pa.field("delivered", pa.binary()),
+        ],
+        metadata={"isthmus.ledger.version": str(ROW_VERSION)},
+    )
+
+
+def parquet_values(site: str, state: str, number: int, row: LedgerRow) -> dict[str, Any]:
+    """One row as the values of `parquet_schema`. `state` is the ID of the state folder, within
+    which `number` counts the rows of a stage without a gap: a hole is a missing row."""
+    batch = row.kind != 0
+    return {
+        "site": site,
+        "state": state,
+        "stage": row.stage.name.lower(),
+        "number": number,
+        "event": row.event.name.lower(),
+        "kind": _KINDS.get(row.kind, str(row.kind)) if batch else None,
+        "origin": row.origin or None,
+        "incarnation": row.incarnation if batch else None,
+        "exchange": row.exchange or None,
+        "lane": row.lane,
+        "destinations": list(row.destinations),
+        "sequence": row.sequence if batch else None,
+        "incarnation_sequence": row.incarnation_sequence if batch else None,
+        "revision": row.revision or None,
+        "path": list(row.path),
+        "neighbour": row.neighbour or None,
+        "fragment": row.fragment if row.fragment >= 0 else None,
+        "recorded": row.recorded_ms,
+        "first_published": row.first_published_ms if batch else None,
+        "last_published": row.last_published_ms if batch else None,
+        "through": row.through_ms if row.through_ms >= 0 else None,
+        "position": row.position or None,
+        "reason": row.reason or None,
+        "first_entry": row.first_entry,
+        "count": row.count,
+        "identities": row.identities or None,
+        "contents": row.contents or None,
+        "outcomes": row.outcomes or None,
+        "published": row.published or None,
+        "delivered": row.delivered or None,
+    }
+
+
+_KINDS = {1: "messages", 2: "fragment", 3: "mark", 4: "canary", 5: "repair"}

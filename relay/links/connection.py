@@ -1,0 +1,125 @@
+"""One end of a link: its connection, and the next one whenever it goes.
+
+The same for sender and receiver, which bring what is to be done with a connection. Each waits for
+the site's log before it connects: without one there is nothing to send and nowhere to put what
+comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from relay.links.transport import LinkConnector, LinkEnd, LinkTransportError
+from relay.log.writer import LogWriter
+from relay.retry import reconnect_delay_s
+
+log = logging.getLogger(__name__)
+
+MOST_WAIT_S = 1.0
+"""The machine is looked after this often, whatever it says is due."""
+LASTED_S = 10.0
+"""A connection that lived longer was a good one: the next wait is a short one again."""
+
+
+class Clock(Protocol):
+    """Both clocks that a link needs."""
+
+    def now(self) -> float:
+        """Seconds, never going back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+
+class LinkConnection:
+    """Keeps one end connected. `random` (0..1) is for the jitter of the waits between."""
+
+    def __init__(
+        self,
+        name: str,
+        connector: LinkConnector,
+        writer: LogWriter,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self.wake = asyncio.Event()
+        """Set by whatever the driver of this end has to look at."""
+        self._name = name
+        self._connector = connector
+        self._writer = writer
+        self._clock = clock
+        self._random = random
+        self._end: LinkEnd | None = None
+        self._nap_ends = 0.0
+
+    @property
+    def blocked(self) -> bool:
+        """The meeting broker takes no publishes on this end's connection at present."""
+        return self._end is not None and self._end.line.blocked
+
+    async def keep(
+        self,
+        live: Callable[[LinkEnd], Awaitable[str]],
+        not_connected: Callable[[str], Awaitable[None]],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Connect, and again whenever the connection goes, as long as one is `wanted`.
+
+        `live` has a connection until it is gone and gives the reason; `not_connected` is told why
+        there is none.
+        """
+        failures = 0
+        while wanted():
+            await self._writer.running()
+            try:
+                self._end = await self._connector.connect()
+            except LinkTransportError as error:
+                await not_connected(error.reason)
+                await self._pause(failures)
+                failures += 1
+                continue
+            began = self._clock.now()
+            reason = await live(self._end)
+            failures = 0 if self._clock.now() - began > LASTED_S else failures + 1
+            log.info("link %s: %s", self._name, reason)
+            if wanted():
+                await self._pause(failures)
+
+    async def _pause(self, failures: int) -> None:
+        await asyncio.sleep(reconnect_delay_s(failures, self._random))
+
+    async def nap(self, due: float | None, most_s: float = MOST_WAIT_S) -> None:
+        """Until woken, or it is `due`, or `most_s` are over."""
+        now = self._clock.now()
+        wait = most_s if due is None else min(most_s, max(0.0, due - now))
+        self._nap_ends = now + wait
+        try:
+            async with asyncio.timeout(wait):
+                await self.wake.wait()
+        except TimeoutError:
+            return
+
+    def wake_by(self, due: float | None) -> None:
+        """See to it that the driver is awake by then, for what has no more for it to look at."""
+        if due is not None and due < self._nap_ends:
+            self.wake.set()
+
+    def send(self, frame: bytes) -> None:
+        """Hand over to the connection; nothing where none was made yet."""
+        if self._end is not None:
+            self._end.send(frame)
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection at once."""
+        if self._end is not None:
+            self._end.abort(reason)
+
+    async def close(self) -> None:
+        """Close what is open; idempotent."""
+        if self._end is not None:
+            await self._end.close()

@@ -1,0 +1,165 @@
+"""Does this batch go to that neighbour? Pure; asked of the unopened header alone.
+
+A batch must not come back to a site that has had it, must not go to one that may not hold its
+exchange (`never_via`), and need not go where nobody wants it. What is decided here says nothing
+about what the neighbour already has: that is the link's logged set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from federation.mesh import ForwardingRule, Link, Mesh
+from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
+
+FEW_SITES = 8
+
+
+class Verdict(StrEnum):
+    """Send, or why not."""
+
+    SEND = "send"
+    ON_PATH = "on its path already"
+    ONLY_THE_ORIGIN_SENDS = "only its origin sends"
+    NOT_WANTED = "no destination that way"
+    KEPT_OFF = "its exchange may not cross that site"
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How one site passes batches on to one neighbour. All are cluster IDs.
+
+    `reachable` is every site that a batch handed to this neighbour can get to without coming back
+    through `own`, the neighbour itself included. `sites` are all of the mesh.
+    """
+
+    rule: ForwardingRule
+    own: str
+    neighbour: str
+    reachable: frozenset[str]
+    sites: frozenset[str]
+    kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Exchange -> what is reachable for it, where there are sites that it may not cross; nothing
+    where the neighbour is one of these."""
+
+    def reach(self, exchange: str) -> frozenset[str]:
+        """Sites that a batch of this exchange can get to by this neighbour."""
+        return self.kept_off.get(exchange, self.reachable)
+
+    def goes_for(self) -> frozenset[str] | None:
+        """Sites for which it may carry batches, if these are few; None: too many to tell apart."""
+        if self.rule is ForwardingRule.COMPLETE:
+            return frozenset((self.neighbour,))
+        return self.reachable if len(self.reachable) <= FEW_SITES else None
+
+    def decide(self, header: BatchHeader) -> Verdict:
+        path = header.path
+        if self.neighbour in path:
+            return Verdict.ON_PATH
+        complete = self.rule is ForwardingRule.COMPLETE
+        series = header.name.series
+        reachable = self.reachable
+        # A mark is of no exchange, and goes everywhere.
+        if self.kept_off and (found := self.kept_off.get(series.exchange)) is not None:
+            if self.neighbour not in found:
+                return Verdict.KEPT_OFF
+            reachable = found
+        if complete and series.origin != self.own:
+            return Verdict.ONLY_THE_ORIGIN_SENDS
+        destinations = series.destinations
+        # A mark tells where an incarnation ended: every site judges its batches by that.
+        if destinations == EVERY_SITE or header.kind is BatchKind.MARK:
+            return Verdict.SEND
+        if self.neighbour in destinations:
+            return Verdict.SEND
+        if not complete:
+            for destination in destinations:
+                if destination in reachable and destination not in path:
+                    return Verdict.SEND
+        return Verdict.NOT_WANTED
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSeen:
+    """The filter that a link's position was reached with, kept beside the position.
+
+    `sites` are all cluster IDs of any revision so far: a batch may name a site that has left since.
+    """
+
+    rule: ForwardingRule
+    own: str
+    neighbour: str
+    reachable: frozenset[str]
+    sites: frozenset[str]
+    kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def after(self, now: Forwarding) -> FilterSeen:
+        """What is to be kept once the link has gone through its log with `now`."""
+        return replace(seen_with(now), sites=self.sites | now.sites)
+
+    def stranded_by(self, now: Forwarding) -> bool:
+        """Whether batches that were skipped with this filter may be due with `now`.
+
+        Then the position means nothing. A site that was never in the mesh is in no batch's
+        destination set, so that a new site makes no link go through its log again.
+        """
+        if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
+            return True
+        if not (now.reachable & self.sites) <= self.reachable:
+            return True
+        return any(
+            not (now.reach(exchange) & self.sites) <= self.kept_off.get(exchange, self.reachable)
+            for exchange in {*self.kept_off, *now.kept_off}
+        )
+
+
+def seen_with(now: Forwarding) -> FilterSeen:
+    """The filter of a link that begins."""
+    return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off)
+
+
+def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
+    """The declared mesh's rule for one of its links."""
+    onward: dict[str, list[Link]] = {name: [] for name in mesh.sites}
+    for other in mesh.links:
+        onward[other.sender].append(other)
+    cluster_ids = {name: site.cluster_id for name, site in mesh.sites.items()}
+
+    def reachable(banned: Collection[str]) -> frozenset[str]:
+        found = _reached(link, onward, banned)
+        return frozenset(cluster_ids[name] for name in found)
+
+    return Forwarding(
+        mesh.rule,
+        cluster_ids[link.sender],
+        cluster_ids[link.receiver],
+        reachable(()),
+        frozenset(cluster_ids.values()),
+        {
+            exchange.name: reachable(frozenset(exchange.never_via))
+            for exchange in mesh.exchanges.values()
+            if exchange.never_via
+        },
+    )
+
+
+def _reached(link: Link, onward: Mapping[str, list[Link]], banned: Collection[str]) -> set[str]:
+    """Names of the sites behind the link, its receiver included, without crossing its sender or a
+    banned one, be it only by the broker that two others meet at.
+    """
+    if link.receiver in banned or link.meeting in banned:
+        return set()
+    found = {link.receiver}
+    queue = deque([link.receiver])
+    while queue:
+        for other in onward[queue.popleft()]:
+            name = other.receiver
+            if name in found or name == link.sender:
+                continue
+            if name not in banned and other.meeting not in banned:
+                found.add(name)
+                queue.append(name)
+    return found

@@ -1,0 +1,274 @@
+"""A meeting broker in memory, in whatever time it is given: for simulation and tests.
+
+It behaves as the real one does where a link can tell: the receiver's queue has a fixed name and
+one holder, is capped, and vanishes with its connection; what nobody takes comes back; a connection
+that is gone is noticed only by who is told. Faults are for the caller to set or call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from relay.links.settings import MIB
+from relay.links.transport import Carried, Line, LinkListener, LinkTaken, LinkUnreachable
+
+Schedule = Callable[[float, Callable[[], None]], object]
+"""`loop.call_later`, or its like in virtual time."""
+
+Tamper = Callable[[bytes], Sequence[bytes]]
+"""What becomes of a frame on the way: itself, nothing, itself twice, something damaged."""
+
+
+def _untouched(frame: bytes) -> Sequence[bytes]:
+    return (frame,)
+
+
+@dataclass(slots=True)
+class MemoryLineSettings:
+    """One way to the meeting broker and back. Seconds, bytes a second."""
+
+    delay_s: float = 0.0
+    bytes_per_s: float = float("inf")
+    """How fast the end's bytes leave it. What comes in is not slowed."""
+
+
+class MemoryMeeting:
+    """One link's two exchanges on a meeting broker.
+
+    `cut_sender` and `cut_receiver` swallow silently whatever crosses that end's line; `reachable`
+    is whether new connections can be made. `tamper_data` and `tamper_acks` see every frame.
+    """
+
+    def __init__(
+        self, schedule: Schedule, *, queue_bytes: int = 17 * MIB, heartbeats_s: float = 20.0
+    ) -> None:
+        self.schedule = schedule
+        self.heartbeats_s = heartbeats_s
+        self.queue_bytes = queue_bytes
+        self.reachable = True
+        self.cut_sender = False
+        self.cut_receiver = False
+        self.tamper_data: Tamper = _untouched
+        self.tamper_acks: Tamper = _untouched
+        self.bytes_published = 0
+        """By senders, so far: what a storm would show in."""
+        self._senders: list[MemoryEnd] = []
+        self._receiver: MemoryEnd | None = None
+
+    def sender_end(self, user: str, line: MemoryLineSettings | None = None) -> MemoryEnd:
+        """A sender's new connection. Raises LinkUnreachable."""
+        if not self.reachable or self.cut_sender:
+            raise LinkUnreachable("the meeting broker cannot be reached")
+        end = MemoryEnd(self, user, is_sender=True, line=line or MemoryLineSettings())
+        self._senders.append(end)
+        return end
+
+    def receiver_end(self, user: str, line: MemoryLineSettings | None = None) -> MemoryEnd:
+        """The receiver's new connection. Raises LinkUnreachable, LinkTaken."""
+        if not self.reachable or self.cut_receiver:
+            raise LinkUnreachable("the meeting broker cannot be reached")
+        if self._receiver is not None:
+            raise LinkTaken("another receiver holds the queue")
+        end = MemoryEnd(self, user, is_sender=False, line=line or MemoryLineSettings())
+        self._receiver = end
+        return end
+
+    # What an operator, or chance, may do
+
+    def purge(self) -> None:
+        """Empty the receiver's queue."""
+        if self._receiver is not None:
+            self._receiver.purge()
+
+    def close_all(self, reason: str) -> None:
+        """The broker restarts: every connection ends, and every end is told."""
+        for end in (*self._senders, *([self._receiver] if self._receiver else [])):
+            end.lost(reason)
+
+    def expire_dead(self) -> None:
+        """The broker's heartbeats: connections behind a cut line end; their ends hear nothing."""
+        if self.cut_receiver and self._receiver is not None:
+            self._receiver.forgotten()
+        if self.cut_sender:
+            for end in tuple(self._senders):
+                end.forgotten()
+
+    # Between ends
+
+    def gone(self, end: MemoryEnd) -> None:
+        if end is self._receiver:
+            self._receiver = None
+        elif end in self._senders:
+            self._senders.remove(end)
+
+    def is_cut(self, end: MemoryEnd) -> bool:
+        return self.cut_sender if end.is_sender else self.cut_receiver
+
+    def published(self, end: MemoryEnd, frame: bytes) -> None:
+        """A frame has come to the broker."""
+        if end.is_sender:
+            self.bytes_published += len(frame)
+            for copy in self.tamper_data(frame):
+                if self._receiver is None:
+                    end.returned(frame[:64])
+                else:
+                    self._receiver.enqueue(Carried(end.user, copy), self.queue_bytes)
+            return
+        for copy in self.tamper_acks(frame):
+            for sender in tuple(self._senders):
+                sender.enqueue(Carried(end.user, copy), self.queue_bytes)
+
+
+class MemoryEnd:
+    """One connection; a `LinkEnd`."""
+
+    def __init__(
+        self, meeting: MemoryMeeting, user: str, *, is_sender: bool, line: MemoryLineSettings
+    ) -> None:
+        self.user = user
+        self.is_sender = is_sender
+        self.blocked = False
+        self.paused = False
+        """The process is stopped: what comes waits, nothing is read."""
+        self._meeting = meeting
+        self._line = line
+        self._listener: LinkListener | None = None
+        self._closed: str | None = None
+        self._forgotten = False
+        self._taken = 0
+        self._out: deque[bytes] = deque()
+        self._out_bytes = 0
+        self._sending = False
+        self._in: deque[Carried] = deque()
+        self._in_bytes = 0
+        self._delivering = False
+
+    # LinkEnd
+
+    @property
+    def line(self) -> Line:
+        return Line(self._taken, self._out_bytes, self.blocked)
+
+    def listen(self, listener: LinkListener) -> None:
+        self._listener = listener
+        if self._closed is not None:
+            reason = self._closed
+            self._later(0.0, lambda: listener.on_closed(reason))
+        elif self._in:
+            self._deliver_soon()
+
+    def send(self, frame: bytes) -> None:
+        if self._closed is not None:
+            return
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        self._send_soon()
+
+    def abort(self, reason: str) -> None:
+        self._out.clear()
+        self._out_bytes = 0
+        self._end(reason)
+
+    async def close(self) -> None:
+        self._end("closed")
+
+    # Faults
+
+    def lost(self, reason: str) -> None:
+        """The connection breaks, and this end is told (also when it is behind a cut: a reset)."""
+        self.abort(reason)
+
+    def unblock(self) -> None:
+        self.blocked = False
+        self._send_soon()
+
+    def resume(self) -> None:
+        self.paused = False
+        self._deliver_soon()
+
+    def purge(self) -> None:
+        self._in.clear()
+        self._in_bytes = 0
+
+    def forgotten(self) -> None:
+        """The broker has given this connection up; whoever holds it does not know."""
+        self._forgotten = True
+        self._in.clear()
+        self._meeting.gone(self)
+
+    # The broker's side
+
+    def enqueue(self, carried: Carried, most_bytes: int) -> None:
+        self._in.append(carried)
+        self._in_bytes += len(carried.frame)
+        while self._in_bytes > most_bytes:
+            self._in_bytes -= len(self._in.popleft().frame)
+        self._deliver_soon()
+
+    def returned(self, head: bytes) -> None:
+        def tell() -> None:
+            if self._closed is None and self._listener and not self._meeting.is_cut(self):
+                self._listener.on_nobody(head)
+
+        self._later(self._line.delay_s, tell)
+
+    # Moving
+
+    def _send_soon(self) -> None:
+        if self._sending or not self._out or self.blocked:
+            return
+        self._sending = True
+        self._later(len(self._out[0]) / self._line.bytes_per_s, self._sent)
+
+    def _sent(self) -> None:
+        self._sending = False
+        if not self._out or self._closed is not None:
+            return
+        if self._meeting.is_cut(self):
+            self._later(1.0, self._send_soon)  # the socket's buffer is full
+            return
+        frame = self._out.popleft()
+        self._out_bytes -= len(frame)
+        self._taken += len(frame)
+        self._later(self._line.delay_s, lambda: self._arrived(frame))
+        self._send_soon()
+
+    def _arrived(self, frame: bytes) -> None:
+        if not self._forgotten and not self._meeting.is_cut(self):
+            self._meeting.published(self, frame)
+
+    def _deliver_soon(self) -> None:
+        if not self._delivering and self._listener is not None:
+            self._delivering = True
+            self._later(self._line.delay_s, self._deliver)
+
+    def _deliver(self) -> None:
+        self._delivering = False
+        if self._closed is not None or self.paused or not self._in or self._listener is None:
+            return
+        if self._meeting.is_cut(self):
+            self._later(1.0, self._deliver_soon)
+            return
+        frames = list(self._in)
+        self._in.clear()
+        self._in_bytes = 0
+        self._listener.on_frames(frames)
+
+    def _end(self, reason: str) -> None:
+        if self._closed is not None:
+            return
+        self._closed = reason
+        self._in.clear()
+        if self._meeting.is_cut(self):
+            # The broker hears nothing of it until its heartbeats fail.
+            self._later(self._meeting.heartbeats_s, lambda: self._meeting.gone(self))
+        else:
+            self._meeting.gone(self)
+        listener = self._listener
+        if listener is not None:
+            self._later(0.0, lambda: listener.on_closed(reason))
+
+    def _later(self, delay: float, call: Callable[[], None]) -> None:
+        self._meeting.schedule(delay, call)

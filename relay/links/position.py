@@ -1,0 +1,186 @@
+"""How far a link has safely got, what that was true of, and where its next session begins.
+
+Pure. A position says "the receiver's log has all up to here that it should have". It is worth only
+what it was reached with: that log of the receiver's, its run, our filter. When
+any of these has changed, the link looks again from further back for what the receiver lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from federation.mesh import ForwardingRule
+from relay.batches.batch import BatchHeader, BatchName, Place, Series
+from relay.links.forwarding import FilterSeen, Forwarding, seen_with
+
+_VERSION = 1
+_WITH_KEPT_OFF = 2
+"""A node that does not know `kept_off` would take such a position for more than it is."""
+
+
+class Sample(NamedTuple):
+    """The position once stood at `place` (None: before the log's first batch). `at` in seconds,
+    of whatever clock; only differences count.
+    """
+
+    at: float
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPosition:
+    """What a link's sender keeps over restarts. The bytes of `encode` go into the node's state.
+
+    `history` is in order of time; its first is where to look again from for a receiver with a
+    new run. `reached` is the furthest place that was ever acknowledged before this session: where
+    a session looks again from further back, what stands before it may be gone, never what follows.
+    """
+
+    receiver_log: bytes
+    run: bytes
+    seen: FilterSeen
+    place: Place | None
+    history: tuple[Sample, ...]
+    reached: Place | None = None
+
+    def encode(self) -> bytes:
+        """JSON, with ages instead of times: clocks of two processes have nothing in common."""
+        last = self.history[-1].at
+        return json.dumps(
+            {
+                "version": _WITH_KEPT_OFF if self.seen.kept_off else _VERSION,
+                "receiver_log": self.receiver_log.hex(),
+                "run": self.run.hex(),
+                "rule": self.seen.rule.value,
+                "reachable": sorted(self.seen.reachable),
+                "sites": sorted(self.seen.sites),
+                "own": self.seen.own,
+                "neighbour": self.seen.neighbour,
+                "kept_off": {
+                    exchange: sorted(reachable)
+                    for exchange, reachable in self.seen.kept_off.items()
+                },
+                "place": _place_out(self.place),
+                "history": [[last - s.at, _place_out(s.place)] for s in self.history],
+                "reached": _place_out(self.reached),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, now: float) -> LinkPosition:
+        """The position in these bytes, its last sample taken as of `now`. Raises ValueError."""
+        kept = json.loads(data)
+        if kept["version"] not in (_VERSION, _WITH_KEPT_OFF):
+            raise ValueError(f"a link's position of version {kept['version']}")
+        return cls(
+            bytes.fromhex(kept["receiver_log"]),
+            bytes.fromhex(kept["run"]),
+            FilterSeen(
+                ForwardingRule(kept["rule"]),
+                kept["own"],
+                kept["neighbour"],
+                frozenset(kept["reachable"]),
+                frozenset(kept["sites"]),
+                {
+                    exchange: frozenset(reachable)
+                    for exchange, reachable in kept.get("kept_off", {}).items()
+                },
+            ),
+            _place_in(kept["place"]),
+            tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
+            _place_in(kept["reached"]),
+        )
+
+
+class LinkMemory(Protocol):
+    """Where one link's position is kept: the node's state, or a test's variable."""
+
+    def load(self) -> LinkPosition | None:
+        """What was saved last, None for a link that begins."""
+        ...
+
+    def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
+        """Keep it; must not block. An older one that survives costs resends, never loss.
+
+        `linked`: what the receiver's log has got since the last call, for the ledger.
+        """
+        ...
+
+
+class Beginning(NamedTuple):
+    """How a session begins: the position to go on from, and why there."""
+
+    position: LinkPosition
+    why: str
+
+
+def begin(
+    kept: LinkPosition | None,
+    receiver_log: bytes,
+    run: bytes,
+    forwarding: Forwarding,
+    now: float,
+) -> Beginning:
+    """Where the session with this receiver begins. The place given is where reading starts;
+    what the receiver has is skipped from there on.
+    """
+    why = _from_the_start(kept, receiver_log, forwarding)
+    reached = _later(kept.reached, kept.place) if kept else None
+    if kept is None or why:
+        seen = kept.seen.after(forwarding) if kept else seen_with(forwarding)
+        fresh = LinkPosition(receiver_log, run, seen, None, (Sample(now, None),), reached)
+        return Beginning(fresh, why)
+    kept = replace(kept, seen=kept.seen.after(forwarding), reached=reached)
+    if kept.run == run:
+        return Beginning(kept, "the receiver's run is the same")
+    # Its broker may have lost the end of its log: unsynced, and acknowledged shortly before.
+    back = kept.history[0].place
+    position = replace(kept, run=run, place=back, history=(Sample(now, back),))
+    return Beginning(position, "the receiver has a new run")
+
+
+def sampled(
+    history: tuple[Sample, ...], now: float, place: Place | None, keep_s: float
+) -> tuple[Sample, ...]:
+    """The history with one more sample, and of those older than `keep_s` only the last."""
+    kept = (*history, Sample(now, place))
+    first = 0
+    while first + 1 < len(kept) and kept[first + 1].at <= now - keep_s:
+        first += 1
+    return kept[first:]
+
+
+def _from_the_start(kept: LinkPosition | None, receiver_log: bytes, forwarding: Forwarding) -> str:
+    if kept is None:
+        return "the link is new"
+    if kept.receiver_log != receiver_log:
+        return "the receiver's log is another"
+    if kept.seen.stranded_by(forwarding):
+        return "the mesh has changed what this link carries"
+    return ""
+
+
+def _later(one: Place | None, other: Place | None) -> Place | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda place: place.offset)
+
+
+def _place_out(place: Place | None) -> list[Any] | None:
+    if place is None:
+        return None
+    offset, (series, sequence) = place
+    origin, incarnation, exchange, lane, destinations = series
+    return [offset, origin, incarnation.hex(), exchange, lane, list(destinations), sequence]
+
+
+def _place_in(kept: list[Any] | None) -> Place | None:
+    if kept is None:
+        return None
+    offset, origin, incarnation, exchange, lane, destinations, sequence = kept
+    series = Series(origin, bytes.fromhex(incarnation), exchange, lane, tuple(destinations))
+    return Place(offset, BatchName(series, sequence))

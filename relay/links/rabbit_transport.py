@@ -1,0 +1,199 @@
+"""A link's frames over two exchanges of the meeting broker: one carries data, the other acks.
+
+Frames are transient, mandatory towards the receiver, and not confirmed: between the two logs
+everything may lose. Each end publishes as its own user, and the broker refuses a `user_id` that is
+not the connection's: so what comes vouches for who sent it.
+
+The receiver's queue has a fixed name and is exclusive to the connection that also sends its acks:
+there is one receiver. The sender's has a name of its own each time, so that a connection that the
+broker still believes in does not stand in the way of its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from dataclasses import dataclass, field
+
+from relay.bulk_amqp import (
+    AuthenticationFailed,
+    BulkAmqpError,
+    ChannelClosed,
+    Connection,
+    Consumer,
+    Delivery,
+    Publisher,
+    Returned,
+    connect,
+)
+from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, USER_ID, rewrite, text
+from relay.links.transport import (
+    Carried,
+    Line,
+    LinkListener,
+    LinkRefused,
+    LinkTaken,
+    LinkUnreachable,
+)
+from relay.links.wire import HEAD_BYTES
+
+_LOCKED = 405
+_TRANSIENT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEndAddress:
+    """How one end of a link reaches the other. `uri` has the password."""
+
+    uri: str = field(repr=False)
+    user: str
+    """Whom the connection authenticates as."""
+    sends_to: str
+    """Exchange that this end publishes to."""
+    hears_from: str
+    """Exchange that this end's queue is bound to."""
+    queue: str
+    """Its queue's name; for a sender the beginning of it."""
+    is_receiver: bool
+    queue_bytes: int
+    """What the queue may hold: two windows."""
+    name: str
+    """Shown by the broker."""
+    heartbeat_s: int = 10
+    ssl_context: ssl.SSLContext | None = None
+
+
+class RabbitLinkEnd:
+    """See `link_transport.LinkEnd`. Made by `RabbitLinkConnector`."""
+
+    def __init__(self, connection: Connection, address: LinkEndAddress) -> None:
+        self._connection = connection
+        self._address = address
+        self._properties = rewrite(
+            NONE_PRESENT, {DELIVERY_MODE: _TRANSIENT, USER_ID: address.user.encode()}
+        )
+        self._listener: LinkListener | None = None
+        self._early: list[Carried] = []
+        self._consumer: Consumer | None = None
+        self._publisher: Publisher | None = None
+        self._over = False
+        self._watch: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Declare, bind and consume; raises what the channel raises."""
+        address = self._address
+        channel = await self._connection.channel()
+        queue = address.queue
+        if not address.is_receiver:
+            queue += f".{secrets.token_hex(4)}"
+        await channel.declare_queue(
+            queue,
+            exclusive=True,
+            auto_delete=True,
+            arguments={"x-max-length-bytes": address.queue_bytes},
+        )
+        await channel.bind_queue(queue, address.hears_from, "")
+        self._consumer = Consumer(channel, queue, self._on_deliveries, on_ended=self._on_ended)
+        await self._consumer.start(prefetch=0)
+        self._publisher = Publisher(channel, confirms=False, on_returned=self._on_returned)
+        await self._publisher.start()
+        self._watch = asyncio.create_task(self._until_closed(), name=f"{address.name}: watch")
+
+    @property
+    def line(self) -> Line:
+        connection = self._connection
+        return Line(
+            connection.bytes_taken, connection.bytes_waiting, connection.blocked is not None
+        )
+
+    def listen(self, listener: LinkListener) -> None:
+        self._listener = listener
+        early, self._early = self._early, []
+        if early:
+            listener.on_frames(early)
+        if self._over:
+            # It broke before: whoever was never told would wait for ever.
+            asyncio.get_running_loop().call_soon(self._tell_closed)
+
+    def send(self, frame: bytes) -> None:
+        if self._over or self._publisher is None:
+            return
+        message = (self._address.sends_to, b"", self._properties, frame)
+        try:
+            self._publisher.publish_many([message], mandatory=not self._address.is_receiver)
+        except BulkAmqpError as error:
+            self._connection.abort(str(error))
+
+    def abort(self, reason: str) -> None:
+        self._connection.abort(reason)
+
+    async def close(self) -> None:
+        await self._connection.close(timeout=2.0)
+        if self._watch is not None:
+            await self._watch
+
+    def _on_deliveries(self, deliveries: list[Delivery]) -> None:
+        frames = [
+            Carried((text(properties, USER_ID) or b"").decode(errors="replace"), body)
+            for _, _, _, _, properties, body in deliveries
+        ]
+        assert self._consumer is not None
+        self._consumer.ack(deliveries[-1][0])
+        if self._listener is None:
+            self._early += frames
+        else:
+            self._listener.on_frames(frames)
+
+    def _on_ended(self, error: BulkAmqpError) -> None:
+        # The queue was deleted, or the channel closed: nothing comes any more on this connection.
+        self._connection.abort(f"the link's queue is gone: {error}")
+
+    def _on_returned(self, sequence: int, returned: Returned) -> None:
+        if self._listener is not None:
+            self._listener.on_nobody(returned.body[:HEAD_BYTES])
+
+    async def _until_closed(self) -> None:
+        await self._connection.wait_closed()
+        self._over = True
+        self._tell_closed()
+
+    def _tell_closed(self) -> None:
+        if self._listener is not None:
+            self._listener.on_closed(str(self._connection.close_reason))
+
+
+class RabbitLinkConnector:
+    """Makes one end of one link, again and again."""
+
+    def __init__(self, address: LinkEndAddress) -> None:
+        self._address = address
+
+    async def connect(self) -> RabbitLinkEnd:
+        """Raises LinkUnreachable, LinkRefused, LinkTaken."""
+        address = self._address
+        try:
+            connection = await connect(
+                address.uri,
+                name=address.name,
+                heartbeat=address.heartbeat_s,
+                ssl_context=address.ssl_context,
+            )
+        except AuthenticationFailed as error:
+            raise LinkRefused(str(error)) from error
+        except (BulkAmqpError, OSError) as error:
+            raise LinkUnreachable(str(error)) from error
+        end = RabbitLinkEnd(connection, address)
+        with contextlib.ExitStack() as unless_open:
+            unless_open.callback(connection.abort, "the link could not be opened")
+            try:
+                await end.open()
+            except ChannelClosed as error:
+                if error.code == _LOCKED:
+                    raise LinkTaken(f"another receiver holds {address.queue!r}") from error
+                raise LinkRefused(str(error)) from error
+            except BulkAmqpError as error:
+                raise LinkUnreachable(str(error)) from error
+            unless_open.pop_all()
+        return end

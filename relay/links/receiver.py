@@ -1,0 +1,431 @@
+"""The receiving end of a link: a state machine without socket, clock or log.
+
+Events go in as calls with the time; what is to be done comes out as a list of actions, in order;
+`wakeup` says when to call `tick`.
+
+A session is opened here: the sender asks, the WELCOME offers, the first PULSE or BATCH with the
+offered nonce begins it. (Not the ASK: one that comes late, from a connection long gone, must not
+end the session that followed it.) In a session only the next number is taken. A number counts as
+logged when the log has confirmed the batch, or had it; the ACK is cumulative.
+
+A batch that is damaged ends the session, so that it comes again. Only when the sender marks it as
+one that was called bad before is it refused: quarantined, its name *not* taken (the good copy may
+come by another path), and acknowledged, so that it does not hold up the link for ever. One that is
+intact and not the neighbour's to send is refused at once: another copy would be no better.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from relay.batches.batch import BatchHeader
+from relay.batches.format import BadBatch, NewerFormat, append_to_path, read_header, verify_digest
+from relay.links.metrics import LinkState, ReceiverCounters
+from relay.links.settings import LinkSettings
+from relay.links.wire import (
+    Ack,
+    Ask,
+    BadFrame,
+    BatchFrame,
+    Cause,
+    Pulse,
+    Send,
+    Welcome,
+    decode_frame,
+    encode_ack,
+    encode_hello,
+    encode_over,
+    encode_refused,
+    encode_welcome,
+    path_matches,
+)
+
+
+class Append(NamedTuple):
+    """Append this to the log after all earlier ones, and tell `appended` or `log_lost`."""
+
+    header: BatchHeader
+    data: bytes
+    session: int
+    number: int
+
+
+class Quarantine(NamedTuple):
+    """Put these bytes aside for a human, with the reason. They are not in the log."""
+
+    data: bytes
+    reason: str
+
+
+ReceiverAction: TypeAlias = Send | Append | Quarantine
+
+_MOST_NONCES = 64
+
+
+class LogFacts(NamedTuple):
+    """What the receiver says of its log in a welcome. `logged` encodes the names, at that time."""
+
+    run: bytes
+    log_id: bytes
+    logged: Callable[[], bytes]
+
+
+@dataclass(slots=True)
+class _Session:
+    number: int
+    nonce: bytes
+    arrived: int = 0
+    logged: int = 0
+    acked: int = 0
+    acked_at: float = 0.0
+    unacked_bytes: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+    """Sizes of what has arrived and is not logged, in order of number."""
+    early: set[int] = field(default_factory=set)
+    """Numbers logged before an earlier one."""
+    echo_ms: int = 0
+
+
+class LinkReceiver:
+    """One link's receiver. `own` and `neighbour` are cluster IDs; `sender_user` is whom the
+    carrier must vouch for.
+    """
+
+    def __init__(
+        self,
+        *,
+        own: str,
+        neighbour: str,
+        sender_user: str,
+        settings: LinkSettings | None = None,
+        counters: ReceiverCounters | None = None,
+    ) -> None:
+        self.counters = counters or ReceiverCounters()
+        self._own = own
+        self._neighbour = neighbour
+        self._sender_user = sender_user
+        self._settings = settings or LinkSettings()
+        self._connected = False
+        self._log: LogFacts | None = None
+        self._session: _Session | None = None
+        self._session_number = 0
+        self._offered: OrderedDict[bytes, None] = OrderedDict()
+        self._ended: OrderedDict[bytes, bytes] = OrderedDict()
+        self._heard_at = 0.0
+        self._ack_at: float | None = None
+        self._reason = ""
+
+    @property
+    def state(self) -> LinkState:
+        if self._session is not None:
+            return LinkState.RUNNING
+        return LinkState.DOWN if self._reason else LinkState.STARTING
+
+    @property
+    def reason(self) -> str:
+        """Why there is no session; empty if nothing is known to be wrong."""
+        return self._reason
+
+    @property
+    def heard_at(self) -> float:
+        """When the sender was last heard."""
+        return self._heard_at
+
+    @property
+    def waiting(self) -> int:
+        """Batches of this session that have arrived and are not in the log yet."""
+        return len(self._session.waiting) if self._session else 0
+
+    def wakeup(self) -> float | None:
+        """When `tick` is due, at the latest."""
+        return self._ack_at
+
+    # Events
+
+    def connected(self, now: float) -> list[ReceiverAction]:
+        """A new connection stands, its queue declared."""
+        self._connected = True
+        return [] if self._log is None else [Send(encode_hello(self._log.run))]
+
+    def disconnected(self, reason: str) -> list[ReceiverAction]:
+        """The connection is gone, and with it what was in its queue."""
+        self._connected = False
+        self._offered.clear()
+        self._forget(reason)
+        return []
+
+    def log_opened(self, facts: LogFacts, now: float) -> list[ReceiverAction]:
+        """A connection to the log stands, with a new run: whatever the log lost is known now."""
+        actions = self._end_all(Cause.LOG_AWAY, "log opened anew")
+        self._log = facts
+        self._ended.clear()
+        if self._connected:
+            actions.append(Send(encode_hello(facts.run)))
+        return actions
+
+    def log_lost(self, reason: str) -> list[ReceiverAction]:
+        """The connection to the log is gone: what was in flight is in doubt."""
+        actions = self._end_all(Cause.LOG_AWAY, reason)
+        self._log = None
+        return actions
+
+    def closing(self) -> list[ReceiverAction]:
+        """The node goes."""
+        return self._end_all(Cause.CLOSING, "")
+
+    def frame(self, sender: str, frame: bytes, now: float, wall_ms: int) -> list[ReceiverAction]:
+        """A frame came, from the user that the carrier vouches for."""
+        if sender != self._sender_user:
+            return self._drop("from a stranger")
+        try:
+            said = decode_frame(frame)
+        except BadFrame as error:
+            return self._drop(error.reason)
+        self._heard_at = now
+        if isinstance(said, Ask):
+            return self._on_ask(said, wall_ms)
+        if not isinstance(said, BatchFrame | Pulse):
+            return self._drop("not for a receiver")
+        session = self._session
+        if session is None or said.nonce != session.nonce:
+            session = self._begin(said, now)
+            if session is None:
+                return self._on_unknown(said)
+        if isinstance(said, BatchFrame):
+            return self._on_batch(session, said, frame, now, wall_ms)
+        return self._on_pulse(session, said, now, wall_ms)
+
+    def appended(
+        self, session_number: int, number: int, known: bool, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        """The log has the batch of that Append; `known`: it had it before."""
+        if known:
+            self.counters.known += 1
+        else:
+            self.counters.logged += 1
+        session = self._session
+        if session is None or session.number != session_number:
+            return []
+        self._done(session, number)
+        return self._ack_if_due(session, now, wall_ms)
+
+    def refused(
+        self, session_number: int, number: int, reason: str, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        """The log will never take the batch of that Append (too large). The caller has put it
+        aside; the link goes on.
+        """
+        self.counters.refused += 1
+        session = self._session
+        if session is None or session.number != session_number or self._log is None:
+            return []
+        told = Send(encode_refused(session.nonce, self._log.run, number, reason))
+        self._done(session, number)
+        return [told, *self._ack_if_due(session, now, wall_ms)]
+
+    def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
+        """Time has passed: acknowledge what waited for it, or say that we are here."""
+        session = self._session
+        if session is None or self._ack_at is None or now < self._ack_at:
+            return []
+        return self._ack(session, now, wall_ms)
+
+    # Sessions
+
+    def _on_ask(self, ask: Ask, wall_ms: int) -> list[ReceiverAction]:
+        if self._log is None:
+            return self._drop("asked while the log is away")
+        if ask.nonce in self._ended:
+            return self._drop("asked with an old nonce")
+        if self._session is None or self._session.nonce != ask.nonce:
+            _keep(self._offered, ask.nonce, None)
+        facts = self._log
+        welcome = Welcome(ask.nonce, facts.run, wall_ms, ask.wall_ms, facts.log_id, facts.logged())
+        return [Send(encode_welcome(welcome))]
+
+    def _begin(self, said: BatchFrame | Pulse, now: float) -> _Session | None:
+        if self._log is None or said.run != self._log.run or said.nonce not in self._offered:
+            return None
+        del self._offered[said.nonce]
+        if self._session is not None:
+            self.counters.ends["the sender asked anew"] += 1
+            # No answer to what comes of it: only a sender that was replaced still uses it.
+            _keep(self._ended, self._session.nonce, b"")
+        self._session_number += 1
+        self._session = _Session(self._session_number, said.nonce, acked_at=now - 1e9)
+        self._ack_at = now + self._settings.pulse_s
+        self.counters.sessions += 1
+        self._reason = ""
+        return self._session
+
+    def _on_unknown(self, said: BatchFrame | Pulse) -> list[ReceiverAction]:
+        self.counters.dropped["of another session"] += 1
+        if said.nonce not in self._ended:
+            cause = Cause.LOG_AWAY if self._log is None else Cause.UNKNOWN_SESSION
+            over = encode_over(said.nonce, said.run, cause, 0, "")
+            _keep(self._ended, said.nonce, over)
+            return [Send(over)]
+        # What told the sender of the end may be lost; each of its pulses is told again.
+        over = self._ended[said.nonce]
+        return [Send(over)] if over and isinstance(said, Pulse) else []
+
+    def _on_pulse(
+        self, session: _Session, pulse: Pulse, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        if pulse.number > session.arrived:
+            return self._end(session, Cause.GAP, session.arrived + 1, "")
+        if pulse.measured is not None:
+            self.counters.clock_ahead_ms = pulse.measured.ahead_ms
+        session.echo_ms = pulse.wall_ms
+        return self._ack(session, now, wall_ms)
+
+    # Batches
+
+    def _on_batch(
+        self, session: _Session, said: BatchFrame, frame: bytes, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        if self._log is None or said.run != self._log.run:
+            return self._drop("of another run")
+        number = said.number
+        if number <= session.arrived:
+            return self._drop("repeated")
+        if number != session.arrived + 1:
+            return self._end(session, Cause.GAP, session.arrived + 1, "")
+        batch = said.batch
+        try:
+            header = read_header(batch)
+            verify_digest(batch)
+            if not path_matches(frame, said.check, header.path):
+                raise BadBatch("the path or the frame's head is damaged")
+        except NewerFormat as error:
+            return self._end(session, Cause.NEWER_FORMAT, number, error.reason)
+        except BadBatch as error:
+            self.counters.dropped["damaged"] += 1
+            if not said.suspect:
+                return self._end(session, Cause.BAD_BATCH, number, error.reason)
+            return self._refuse(session, batch, error.reason, now, wall_ms)
+        why = self._why_not_ours(header)
+        if why:
+            return self._refuse(session, batch, why, now, wall_ms)
+        session.arrived = number
+        session.waiting.append(len(batch))
+        self.counters.arrived += 1
+        self.counters.arrived_messages += header.entry_count
+        self.counters.arrived_bytes += len(batch)
+        ours = replace(header, path=(*header.path, self._own))
+        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+
+    def _why_not_ours(self, header: BatchHeader) -> str:
+        if header.path[-1] != self._neighbour:
+            return (
+                f"its path ends at {header.path[-1]!r}, and it came from {self._neighbour!r}: "
+                "do both sites have the same mesh file?"
+            )
+        if self._own in header.path:
+            return f"{self._own!r}, this site, has had it: it is on its path"
+        return ""
+
+    def _refuse(
+        self, session: _Session, batch: memoryview, reason: str, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        session.arrived += 1
+        session.waiting.append(len(batch))
+        self.counters.refused += 1
+        assert self._log is not None
+        actions: list[ReceiverAction] = [
+            Quarantine(bytes(batch), reason),
+            Send(encode_refused(session.nonce, self._log.run, session.arrived, reason)),
+        ]
+        self._done(session, session.arrived)
+        return actions + self._ack_if_due(session, now, wall_ms)
+
+    def _done(self, session: _Session, number: int) -> None:
+        early = session.early
+        if number != session.logged + 1:
+            early.add(number)
+            return
+        while True:
+            session.logged += 1
+            session.unacked_bytes += session.waiting.popleft()
+            if session.logged + 1 not in early:
+                return
+            early.remove(session.logged + 1)
+
+    # Acks
+
+    def _ack_if_due(self, session: _Session, now: float, wall_ms: int) -> list[ReceiverAction]:
+        settings = self._settings
+        unacked = session.logged - session.acked
+        if not unacked:
+            return []
+        if (
+            unacked >= settings.ack_batches
+            or session.unacked_bytes >= settings.ack_bytes
+            or now - session.acked_at >= settings.ack_delay_s
+        ):
+            return self._ack(session, now, wall_ms)
+        due = session.acked_at + settings.ack_delay_s
+        if self._ack_at is None or self._ack_at > due:
+            self._ack_at = due
+        return []
+
+    def _ack(self, session: _Session, now: float, wall_ms: int) -> list[ReceiverAction]:
+        assert self._log is not None
+        ack = Ack(
+            session.nonce,
+            self._log.run,
+            session.logged,
+            session.arrived,
+            wall_ms,
+            session.echo_ms,
+        )
+        session.echo_ms = 0
+        session.acked = session.logged
+        session.unacked_bytes = 0
+        session.acked_at = now
+        self._ack_at = now + self._settings.pulse_s
+        self.counters.acks += 1
+        return [Send(encode_ack(ack))]
+
+    # Ends
+
+    def _end(
+        self, session: _Session, cause: Cause, number: int, reason: str
+    ) -> list[ReceiverAction]:
+        assert self._log is not None
+        over = encode_over(session.nonce, self._log.run, cause, number, reason)
+        _keep(self._ended, session.nonce, over)
+        told = cause.name.lower().replace("_", " ")
+        self.counters.ends[told] += 1
+        self._forget(f"{told}: {reason}" if reason else told)
+        return [Send(over)]
+
+    def _end_all(self, cause: Cause, reason: str) -> list[ReceiverAction]:
+        actions: list[ReceiverAction] = []
+        if self._session is not None and self._log is not None:
+            actions = self._end(self._session, cause, 0, reason)
+        self._offered.clear()
+        self._forget(reason)
+        return actions
+
+    def _forget(self, reason: str) -> None:
+        self._session = None
+        self._ack_at = None
+        self._reason = reason
+
+    def _drop(self, why: str) -> list[ReceiverAction]:
+        self.counters.dropped[why] += 1
+        return []
+
+
+_Value = TypeVar("_Value")
+
+
+def _keep(nonces: OrderedDict[bytes, _Value], nonce: bytes, value: _Value) -> None:
+    nonces[nonce] = value
+    nonces.move_to_end(nonce)
+    if len(nonces) > _MOST_NONCES:
+        nonces.popitem(last=False)

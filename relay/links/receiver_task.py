@@ -1,0 +1,160 @@
+"""Drives one link's receiver: its machine, its connection, and the appends to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from relay.batches.batch import BatchHeader
+from relay.links.connection import Clock, LinkConnection
+from relay.links.receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
+from relay.links.transport import Carried, LinkConnector, LinkEnd
+from relay.links.wire import Send
+from relay.log.site_log import LogRefused
+from relay.log.writer import Appended, LogWriter
+
+log = logging.getLogger(__name__)
+
+
+class LinkReceiverTask:
+    """Runs one link's receiver until cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: LinkReceiver,
+        connector: LinkConnector,
+        writer: LogWriter,
+        quarantine: Callable[[bytes, str], None],
+        on_linked: Callable[[Sequence[BatchHeader]], None],
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self._connection = LinkConnection(f"{name}, receiving", connector, writer, clock, random)
+        self._writer = writer
+        self._quarantine = quarantine
+        self._on_linked = on_linked
+        self._linked: list[BatchHeader] = []
+        self._is_over = False
+        self._clock = clock
+        self._closed: str | None = None
+        self._wake = self._connection.wake
+        self._run_id = b""
+
+    @property
+    def blocked(self) -> bool:
+        """The meeting broker takes no publishes on this end's connection at present."""
+        return self._connection.blocked
+
+    async def run(self) -> None:
+        """Connect, and again whenever the connection goes."""
+        try:
+            await self._connection.keep(self._one_connection, self._not_connected)
+        finally:
+            self._is_over = True
+            self._tell_linked()
+            self._do(self.machine.closing())
+            await self._connection.close()
+
+    async def _not_connected(self, reason: str) -> None:
+        self._do(self.machine.disconnected(reason))
+
+    async def _one_connection(self, end: LinkEnd) -> str:
+        machine, clock = self.machine, self._clock
+        self._closed = None
+        end.listen(self)
+        self._look_at_log()
+        self._do(machine.connected(clock.now()))
+        try:
+            while self._closed is None:
+                self._wake.clear()
+                self._look_at_log()
+                self._do(machine.tick(clock.now(), clock.wall_ms()))
+                await self._connection.nap(machine.wakeup())
+        finally:
+            await end.close()
+        self._do(machine.disconnected(self._closed))
+        return self._closed
+
+    def _look_at_log(self) -> None:
+        """Tell the machine of a new run of the log, or that there is none."""
+        run = self._writer.run
+        if run is None:
+            if self._run_id:
+                self._run_id = b""
+                self._do(self.machine.log_lost("this site's log is away"))
+            return
+        if run.id != self._run_id:
+            self._run_id = run.id
+            run.ended.add_done_callback(lambda _: self._wake.set())
+            facts = LogFacts(run.id, run.log_id, lambda: self._writer.logged.encode())
+            self._do(self.machine.log_opened(facts, self._clock.now()))
+
+    def _do(self, actions: Sequence[ReceiverAction]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame):
+                    self._tell_linked()  # before it is acknowledged
+                    self._connection.send(frame)
+                case Append(header, data, session, number):
+                    appending = self._writer.append_nowait(header, data)
+                    appending.add_done_callback(
+                        partial(self._appended, session, number, header, data)
+                    )
+                case Quarantine(data, reason):
+                    log.error("link %s: quarantined: %s", self.name, reason)
+                    self._quarantine(data, reason)
+
+    def _appended(
+        self,
+        session: int,
+        number: int,
+        header: BatchHeader,
+        data: bytes,
+        appending: asyncio.Future[Appended],
+    ) -> None:
+        if appending.cancelled():
+            return
+        clock = self._clock
+        error = appending.exception()
+        if isinstance(error, LogRefused):
+            # It will never fit this log: kept for a person, and the link goes on.
+            self._quarantine(data, str(error))
+            self._do(
+                self.machine.refused(session, number, str(error), clock.now(), clock.wall_ms())
+            )
+        elif error is None:
+            known = appending.result() is Appended.ALREADY_LOGGED
+            if not known:
+                self._linked.append(header)
+                if self._is_over:  # the link ended first; the log has it all the same
+                    self._tell_linked()
+            self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
+        else:  # the log's connection is gone: `_look_at_log` ends the session
+            self._wake.set()
+        self._connection.wake_by(self.machine.wakeup())
+
+    def _tell_linked(self) -> None:
+        if self._linked:
+            linked, self._linked = self._linked, []
+            self._on_linked(linked)
+
+    # -- LinkListener ------------------------------------------------------------------------
+
+    def on_frames(self, frames: Sequence[Carried]) -> None:
+        clock = self._clock
+        self._look_at_log()
+        for sender, frame in frames:
+            self._do(self.machine.frame(sender, frame, clock.now(), clock.wall_ms()))
+        self._connection.wake_by(self.machine.wakeup())
+
+    def on_nobody(self, head: bytes) -> None:
+        """Acks are not mandatory: nothing is returned."""
+
+    def on_closed(self, reason: str) -> None:
+        self._closed = reason
+        self._wake.set()

@@ -1,0 +1,661 @@
+"""The sending end of a link: a state machine without socket, clock or log.
+
+Events go in as calls with the time; what is to be done comes out as a list of actions, in order.
+Afterwards the driver looks at `wakeup` (when to call `tick`) and `room` (how much to read).
+
+::
+
+                 connected               WELCOME
+    DISCONNECTED ----------> ASKING -----------------> RUNNING
+         ^                    | ^   (reading the log)    |
+         |    disconnected    | |   session over         |
+         +--------------------+ +------------------------+
+         +-----------------------------------------------+
+
+The position moves by nothing but an ACK of this session's nonce and run, and over batches that
+were skipped with nothing under way. Everything that looks over-careful here answers a way in which
+a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
+that come late.
+
+How far the link has got is `link_progress`'s, what is under way `link_window`'s, how long to wait
+`link_patience`'s, the clocks `link_echo`'s. What is left is one piece, long as it is: the protocol.
+Every event may end the session, and what ends one decides when and how the next is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
+from relay.batches.format import BadBatch, verify_digest
+from relay.links.echo import LinkEcho
+from relay.links.forwarding import Forwarding, Verdict
+from relay.links.metrics import LinkState, SenderCounters
+from relay.links.patience import Backoff, Patience
+from relay.links.position import LinkPosition, begin
+from relay.links.progress import LinkProgress
+from relay.links.settings import LinkSettings
+from relay.links.transport import Line
+from relay.links.window import LinkWindow
+from relay.links.wire import (
+    HEAD_BYTES,
+    NO_NONCE,
+    NONCE_BYTES,
+    Ack,
+    BadFrame,
+    Cause,
+    Hello,
+    Over,
+    Refused,
+    Send,
+    Welcome,
+    decode_frame,
+    encode_ask,
+    encode_batch_frame,
+    encode_pulse,
+    read_nonce,
+)
+from relay.log.name_set import BadNameSet, NameSet
+
+
+class ReadFrom(NamedTuple):
+    """Read the log after `place` (None: from its start) and hand it in with `session`. If the log
+    begins behind `reached`, something is gone that was never acknowledged.
+    """
+
+    place: Place | None
+    session: int
+    reached: Place | None
+
+
+class StopReading(NamedTuple):
+    """The session is over: read no more."""
+
+
+class Save(NamedTuple):
+    """Keep this position, and note which batches the receiver's log has got since the last."""
+
+    position: LinkPosition
+    linked: tuple[BatchHeader, ...]
+
+
+class Disconnect(NamedTuple):
+    """Drop the connection, with what it still holds, and make a new one."""
+
+    reason: str
+
+
+class GaveUpOn(NamedTuple):
+    """The receiver will never take this batch. Say so loudly."""
+
+    name: BatchName
+    reason: str
+
+
+SenderAction: TypeAlias = Send | ReadFrom | StopReading | Save | Disconnect | GaveUpOn
+
+
+class SenderPhase(Enum):
+    DISCONNECTED = "disconnected"
+    ASKING = "asking"
+    RUNNING = "running"
+
+
+_MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
+    SenderPhase.DISCONNECTED: frozenset({SenderPhase.ASKING}),
+    SenderPhase.ASKING: frozenset({SenderPhase.RUNNING, SenderPhase.DISCONNECTED}),
+    SenderPhase.RUNNING: frozenset({SenderPhase.ASKING, SenderPhase.DISCONNECTED}),
+}
+
+_FRUITFUL_AFTER_S = 30.0
+"""A session that lived so long is no setback even if there was nothing to send."""
+_MOST_SUSPECTS = 1024
+_MOST_NOT_WANTED = 4096
+
+
+@dataclass(slots=True)
+class _Session:
+    """What only one session knows."""
+
+    run: bytes
+    began_at: float
+    window: LinkWindow
+    logged: NameSet
+    heard_at: float
+    progress_at: float
+    arrived: int = 0
+    acked: bool = False
+    acked_at: float = 0.0
+
+
+class IllegalMove(Exception):
+    """An event that cannot happen in this phase: the driver is wrong. Nothing was changed."""
+
+    def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
+        super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
+
+
+class LinkSender:
+    """One link's sender. `random_bytes` makes nonces, `random` (0..1) jitter.
+
+    `is_void` says of a header whether its incarnation had ended before it. `safe_place` gives,
+    for a place in our log, the last one not after it of which the log is certain: what stands
+    before that one was read, and nothing that is found later will stand there.
+    """
+
+    def __init__(
+        self,
+        *,
+        forwarding: Forwarding,
+        receiver_user: str,
+        position: LinkPosition | None,
+        random: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+        is_void: Callable[[BatchHeader], bool] = lambda header: False,
+        safe_place: Callable[[Place | None], Place | None] = lambda place: place,
+        settings: LinkSettings | None = None,
+        counters: SenderCounters | None = None,
+    ) -> None:
+        self.counters = counters or SenderCounters()
+        self._settings = settings or LinkSettings()
+        self._forwarding = forwarding
+        self._receiver_user = receiver_user
+        self._progress = LinkProgress(position, safe_place, self._settings)
+        self._random_bytes = random_bytes
+        self._is_void = is_void
+        self._phase = SenderPhase.DISCONNECTED
+        self._patience = Patience(self._settings)
+        self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
+        self._setbacks = 0
+        self._asked = 0
+        self._window_bytes = self._settings.window_bytes
+        self._session: _Session | None = None
+        self._session_number = 0
+        self._nonce = NO_NONCE
+        self._ask_at = 0.0
+        self._pulse_at = 0.0
+        self._echo = LinkEcho()
+        self._taken = 0
+        self._blocked = False
+        self._not_wanted: set[Series] = set()
+        """Of those that come straight from their origin: not to be sent, for their destinations."""
+        self._suspects: dict[BatchName, int] = {}
+        self._highest_sent: dict[bytes, int] = {}
+        self._reason = ""
+
+    # What the driver and status look at
+
+    @property
+    def phase(self) -> SenderPhase:
+        return self._phase
+
+    @property
+    def state(self) -> LinkState:
+        if self._phase is SenderPhase.RUNNING:
+            return LinkState.RUNNING
+        return LinkState.DOWN if self._reason else LinkState.STARTING
+
+    @property
+    def reason(self) -> str:
+        """Why the link is down, or what the last session ended of; empty if nothing is known."""
+        return self._reason
+
+    @property
+    def position(self) -> LinkPosition | None:
+        """How far the receiver's log safely has what it should. None: no session ever."""
+        return self._progress.position
+
+    @property
+    def place(self) -> Place | None:
+        """As `position`, but up to date, and to be believed only as long as the session lasts."""
+        return self._progress.place
+
+    @property
+    def outstanding(self) -> int:
+        """Batches under way."""
+        return self._session.window.outstanding if self._session else 0
+
+    @property
+    def outstanding_bytes(self) -> int:
+        return self._session.window.outstanding_bytes if self._session else 0
+
+    @property
+    def window_bytes(self) -> int:
+        """The window at present: halved after sessions that brought nothing."""
+        return self._window_bytes
+
+    def receiver_has(self, name: BatchName) -> bool:
+        """Whether the receiver's log has the batch, as far as this session has told."""
+        return self._session is not None and name in self._session.logged
+
+    @property
+    def heard_at(self) -> float | None:
+        """When the receiver was last heard; None without a session."""
+        return None if self._session is None else self._session.heard_at
+
+    @property
+    def goes_for(self) -> frozenset[str] | None:
+        """Cluster IDs: batches that are for none of these are not sent; None: not told."""
+        return self._forwarding.goes_for()
+
+    def room(self) -> int:
+        """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
+        if self._session is None:
+            return 0
+        window = self._session.window
+        if not window.outstanding:
+            return self._window_bytes
+        return max(0, self._window_bytes - window.outstanding_bytes)
+
+    def wakeup(self) -> float | None:
+        """When `tick` is due, at the latest."""
+        if self._phase is SenderPhase.ASKING:
+            return self._ask_at
+        session = self._session
+        if session is None:
+            return None
+        due = min(self._pulse_at, session.heard_at + self._patience.silence())
+        window = session.window
+        if session.arrived < window.last_sent:
+            due = min(due, self._progress_due(session))
+        save_due = self._progress.save_due
+        return due if save_due is None else min(due, save_due)
+
+    # Events
+
+    def connected(self, now: float, line: Line) -> list[SenderAction]:
+        """A new connection stands."""
+        self._move(SenderPhase.ASKING)
+        self._taken = line.bytes_taken
+        self._begin_asking(now)
+        return []
+
+    def disconnected(self, now: float, reason: str) -> list[SenderAction]:
+        """The connection is gone, or could not be made."""
+        if self._phase is SenderPhase.DISCONNECTED:
+            self._reason = reason
+            return []
+        actions: list[SenderAction] = []
+        self._end_session(now, reason, actions)
+        self._move(SenderPhase.DISCONNECTED)
+        self._reason = reason
+        return actions
+
+    def change(self, forwarding: Forwarding, now: float) -> list[SenderAction]:
+        """The mesh has changed what this link carries. The session goes on if nothing that it has
+        passed over may be due now; else the next one looks through the log from its start.
+        """
+        if forwarding == self._forwarding:
+            return []
+        self._forwarding = forwarding
+        self._not_wanted.clear()
+        if self._progress.goes_on_with(forwarding):
+            return []
+        return self._give_up(now, "the mesh has changed")
+
+    def log_failed(self, now: float, reason: str) -> list[SenderAction]:
+        """Our log cannot be read. The session ends, the next begins where it is due."""
+        return self._give_up(now, reason)
+
+    def sent_back(self, now: float) -> list[SenderAction]:
+        """The log turned out to hold batches that were not read, somewhere among the last ones.
+
+        The place reached may be past them. The session ends without it, and the next begins from
+        the last sample, which was certain: what the receiver has is skipped.
+        """
+        self._progress.back_to_certain()
+        return self._give_up(now, "the log was read again from further back")
+
+    def place_lost(self, now: float) -> list[SenderAction]:
+        """The log does not have the batch that the session should have begun after: begin at the
+        log's start, where the receiver's names tell what it has.
+        """
+        self._progress.back_to_start(now)
+        return self._give_up(now, "the log was read again from further back")
+
+    def nobody(self, head: bytes, now: float) -> list[SenderAction]:
+        """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
+        self.counters.returned += 1
+        try:
+            nonce = read_nonce(head[:HEAD_BYTES])
+        except BadFrame as error:
+            return self._drop(error.reason)
+        if nonce != self._nonce:
+            return self._drop("returned late")
+        if self._phase is SenderPhase.RUNNING:
+            return self._give_up(now, "nobody there")
+        self._reason = "nobody there"
+        return []
+
+    def frame(self, sender: str, frame: bytes, now: float) -> list[SenderAction]:
+        """A frame came, from the user that the carrier vouches for."""
+        if sender != self._receiver_user:
+            return self._drop("from a stranger")
+        try:
+            said = decode_frame(frame)
+        except BadFrame as error:
+            return self._drop(error.reason)
+        if isinstance(said, Hello):
+            return self._on_hello(now)
+        if said.nonce != self._nonce:
+            return self._drop("of another session")
+        if isinstance(said, Welcome):
+            return self._on_welcome(said, now)
+        session = self._session
+        if session is None or said.run != session.run:
+            return self._drop("of another run")
+        session.heard_at = now
+        if isinstance(said, Ack):
+            return self._on_ack(session, said, now)
+        if isinstance(said, Over):
+            return self._on_over(session, said, now)
+        if isinstance(said, Refused):
+            return self._on_refused(session, said)
+        return self._drop("not for a sender")
+
+    def batches(
+        self, batches: Sequence[LoggedBatch], session_number: int, now: float
+    ) -> list[SenderAction]:
+        """What was read next. Ignored if it was read for a session that is over."""
+        session = self._session
+        if session is None or session_number != self._session_number:
+            return []
+        actions: list[SenderAction] = []
+        window, counters, logged = session.window, self.counters, session.logged
+        moved = False
+        known, passed_by = self._not_wanted, 0
+        passed: Place | None = None
+        for place, header, data in batches:
+            # Of a hub's messages for its shops, nearly all: no more work for each than must be.
+            if len(header.path) == 1 and header.name.series in known:
+                passed = place
+                passed_by += 1
+                continue
+            if passed is not None:
+                moved = window.skip(passed) or moved
+                passed = None
+            why = self._why_not(header, logged)
+            if why is not None:
+                counters.skipped[why] += 1
+                moved = window.skip(place) or moved
+                continue
+            if session.arrived >= window.last_sent:
+                session.progress_at = now  # the clock of progress runs from the first under way
+            number = window.send(place, header, len(data), now)
+            name = header.name
+            suspect = name in self._suspects and self._is_suspect(name, data)
+            actions.append(
+                Send(
+                    encode_batch_frame(self._nonce, session.run, number, data, header.path, suspect)
+                )
+            )
+            counters.sent += 1
+            counters.sent_bytes += len(data)
+            self._count_resent(header)
+        if passed is not None:
+            moved = window.skip(passed) or moved
+        if passed_by:
+            counters.skipped[Verdict.NOT_WANTED.value] += passed_by
+        if moved:
+            self._position_moved(now, actions)
+        return actions
+
+    def tick(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+        """Time has passed: ask, pulse, or give up. `wall_ms` is the wall clock."""
+        if self._phase is SenderPhase.ASKING:
+            return self._ask(now, wall_ms, line)
+        session = self._session
+        if session is None:
+            return []
+        if line.bytes_taken > self._taken:
+            self._taken = line.bytes_taken
+            session.progress_at = now
+        if line.blocked or self._blocked:
+            # No time-out runs while it is blocked; each begins anew with the first tick after.
+            session.progress_at = session.heard_at = now
+        self._blocked = line.blocked
+        window = session.window
+        if session.arrived < window.last_sent and now >= self._progress_due(session):
+            return self._time_out(now, "no progress")
+        if now >= session.heard_at + self._patience.silence():
+            return self._time_out(now, "the receiver is silent")
+        actions: list[SenderAction] = []
+        if now >= self._pulse_at:
+            self._pulse_at = now + self._settings.pulse_s
+            if not line.blocked:
+                self._echo.sent(wall_ms, now)
+                best = self._echo.best
+                pulse = encode_pulse(self._nonce, session.run, window.last_sent, wall_ms, best)
+                actions.append(Send(pulse))
+        self._save_if_due(now, actions)
+        return actions
+
+    def stop(self, now: float) -> list[SenderAction]:
+        """The node goes: end the session and keep what is known."""
+        return self._give_up(now, "stopped")
+
+    # Sums of a time and a span, and never differences, are compared with the time: so what is due
+    # at `wakeup` is due in the tick that comes then, whatever the rounding.
+
+    def _progress_due(self, session: _Session) -> float:
+        return session.progress_at + self._patience.time_out(session.window.outstanding_bytes)
+
+    # Asking
+
+    def _begin_asking(self, now: float) -> None:
+        self._nonce = self._random_bytes(NONCE_BYTES)
+        self._asked = 0
+        self._echo.forget()
+        self._ask_at = now + self._backoff.delay(self._setbacks)
+
+    def _ask(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+        if now < self._ask_at:
+            return []
+        self._asked += 1
+        self._ask_at = now + self._backoff.delay(self._asked)
+        if line.blocked:
+            self._reason = "the connection is blocked"
+            return []
+        if self._asked > 2 and not self._reason:
+            self._reason = "no answer"
+        self._echo.sent(wall_ms, now)
+        return [Send(encode_ask(self._nonce, wall_ms))]
+
+    def _on_hello(self, now: float) -> list[SenderAction]:
+        # A receiver that has just come has none of what was under way.
+        actions = self._give_up(now, "the receiver came anew")
+        if self._phase is SenderPhase.ASKING:
+            self._asked = 0
+            wait = self._settings.ask_first_s if self._setbacks > 1 else 0.0
+            self._ask_at = min(self._ask_at, now + wait)
+        return actions
+
+    def _on_welcome(self, welcome: Welcome, now: float) -> list[SenderAction]:
+        if self._phase is not SenderPhase.ASKING:
+            return self._drop("welcomed twice")
+        try:
+            logged = NameSet.decode(welcome.logged)
+        except BadNameSet:
+            return self._drop("bad set of names")
+        self._move(SenderPhase.RUNNING)
+        beginning = begin(
+            self._progress.position,
+            welcome.log_id,
+            welcome.run,
+            self._forwarding,
+            now,
+        )
+        window = LinkWindow(beginning.position.place)
+        self._progress.session_begins(beginning.position, window)
+        self._not_wanted.clear()  # whom they are for is noted with this position, too
+        self._session = _Session(welcome.run, now, window, logged, now, now)
+        self._session_number += 1
+        self.counters.sessions += 1
+        self._measure(welcome.echo_ms, welcome.wall_ms, now)
+        self._reason = ""
+        self._pulse_at = now  # at once: only now does the receiver know that we heard it
+        actions: list[SenderAction] = []
+        self._save_if_due(now, actions)
+        actions.append(ReadFrom(window.place, self._session_number, beginning.position.reached))
+        return actions
+
+    # In a session
+
+    def _why_not(self, header: BatchHeader, logged: NameSet) -> str | None:
+        verdict = self._forwarding.decide(header)
+        if verdict is not Verdict.SEND:
+            if verdict is Verdict.NOT_WANTED:
+                self._note_strangers(header)
+                if len(header.path) == 1:
+                    if len(self._not_wanted) >= _MOST_NOT_WANTED:
+                        self._not_wanted.clear()
+                    self._not_wanted.add(header.name.series)
+            return verdict.value
+        if header.name in logged:
+            return "the receiver has it"
+        if self._is_void(header):
+            return "void"
+        return None
+
+    def _note_strangers(self, header: BatchHeader) -> None:
+        # Its origin may know a newer file than we do, and the batch be due once we know it too.
+        strangers = set(header.name.series.destinations).difference(self._forwarding.sites)
+        if strangers:
+            self._progress.passed_over_for(strangers)
+
+    def _on_ack(self, session: _Session, ack: Ack, now: float) -> list[SenderAction]:
+        self._measure(ack.echo_ms, ack.wall_ms, now)
+        window = session.window
+        if session.arrived < ack.arrived <= window.last_sent:
+            session.arrived = ack.arrived
+            session.progress_at = now
+        try:
+            done = window.acknowledge(ack.logged)
+        except ValueError:
+            return self._drop("acknowledges what was not sent")
+        if done is None:
+            return []
+        counters = self.counters
+        counters.acked += done.batches
+        counters.acked_messages += done.messages
+        counters.acked_bytes += done.bytes
+        self._progress.acknowledged(done.headers)
+        for header in done.headers:
+            session.logged.add(header.name)
+        since = max(done.first_sent_at, session.acked_at)
+        self._patience.measured_transfer(done.bytes, now - since)
+        session.progress_at = session.acked_at = now
+        if not session.acked:
+            session.acked = True
+            self._patience.fruitless = 0
+            self._setbacks = 0
+        if self._window_bytes < self._settings.window_bytes:
+            grown = 2 * max(self._window_bytes, done.bytes)
+            self._window_bytes = min(self._settings.window_bytes, grown)
+        actions: list[SenderAction] = []
+        self._position_moved(now, actions)
+        return actions
+
+    def _on_refused(self, session: _Session, refused: Refused) -> list[SenderAction]:
+        name = session.window.name_of(refused.number)
+        if name is None:
+            return self._drop("refuses what is not under way")
+        self.counters.refused += 1
+        self._suspects.pop(name, None)
+        return [GaveUpOn(name, refused.reason)]
+
+    def _on_over(self, session: _Session, over: Over, now: float) -> list[SenderAction]:
+        reason = over.cause.name.lower().replace("_", " ")
+        if over.cause is Cause.BAD_BATCH:
+            name = session.window.name_of(over.number)
+            if name is not None and len(self._suspects) < _MOST_SUSPECTS:
+                self._suspects[name] = self._suspects.get(name, 0) + 1
+        return self._give_up(now, f"{reason}: {over.reason}" if over.reason else reason)
+
+    def _is_suspect(self, name: BatchName, data: bytes) -> bool:
+        # The receiver called it damaged. A copy that is bad here too will never get better; an
+        # intact one is tried a few times more before it is given up.
+        try:
+            verify_digest(data)
+        except BadBatch:
+            return True
+        return self._suspects[name] >= self._settings.bad_copies
+
+    def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
+        seconds = self._echo.came(echo_ms, wall_ms, now)
+        if seconds is None:
+            return
+        self._patience.measured_round_trip(seconds)
+        self.counters.round_trip_s = self._patience.round_trip_s
+        best = self._echo.best
+        assert best is not None
+        self.counters.clock_ahead_ms = best.ahead_ms
+
+    def _position_moved(self, now: float, actions: list[SenderAction]) -> None:
+        self._progress.moved(now)
+        self._save_if_due(now, actions)
+
+    def _save_if_due(self, now: float, actions: list[SenderAction], at_once: bool = False) -> None:
+        keep = self._progress.to_keep(now, at_once)
+        if keep is not None:
+            actions.append(Save(*keep))
+
+    # The end of a session
+
+    def _time_out(self, now: float, reason: str) -> list[SenderAction]:
+        # Its bytes may lie in the socket for a long time yet, ahead of the next session's.
+        actions = self._give_up(now, reason)
+        actions.append(Disconnect(reason))
+        return actions
+
+    def _give_up(self, now: float, reason: str) -> list[SenderAction]:
+        """The session, if there is one, is over; ask for the next."""
+        actions: list[SenderAction] = []
+        if self._phase is SenderPhase.RUNNING:
+            self._end_session(now, reason, actions)
+            self._move(SenderPhase.ASKING)
+            self._reason = reason
+            self._begin_asking(now)
+        return actions
+
+    def _end_session(self, now: float, reason: str, actions: list[SenderAction]) -> None:
+        session = self._session
+        if session is None:
+            return
+        self.counters.ends[reason.partition(":")[0]] += 1
+        self._save_if_due(now, actions, at_once=True)
+        self._progress.session_ends()
+        if session.acked or now - session.began_at >= _FRUITFUL_AFTER_S:
+            self._setbacks = 0
+        else:
+            self._setbacks += 1
+        if not session.acked and session.window.last_sent:
+            self.counters.fruitless_sessions += 1
+            self._patience.fruitless += 1
+            self._window_bytes = max(1, self._window_bytes // 2)
+        self._session = None
+        self._nonce = NO_NONCE
+        actions.append(StopReading())
+
+    def _count_resent(self, header: BatchHeader) -> None:
+        key = header.name.series.incarnation
+        sequence = header.incarnation_sequence
+        highest = self._highest_sent.get(key, -1)
+        if sequence > highest:
+            self._highest_sent[key] = sequence
+            if len(self._highest_sent) > _MOST_SUSPECTS:
+                self._highest_sent.pop(next(iter(self._highest_sent)))
+        else:
+            self.counters.resent += 1
+
+    def _drop(self, why: str) -> list[SenderAction]:
+        self.counters.dropped[why] += 1
+        return []
+
+    def _move(self, new: SenderPhase) -> None:
+        if new not in _MOVES[self._phase]:
+            raise IllegalMove(self._phase, new)
+        self._phase = new

@@ -1,0 +1,271 @@
+"""Drives one link's sender: its machine, its connection, its reader of the log.
+
+One task does everything, woken by what comes: frames, batches read, the clock. The machine says
+what to do; this does it. Before each event the machine is told if the log has sent its reader
+back: until it knows, no position may move.
+
+Where retention has eaten what the link still needed, the link stops for good and says so: only a
+person can decide to go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from relay.batches.batch import BatchHeader, LoggedBatch, Place
+from relay.links.connection import MOST_WAIT_S, Clock, LinkConnection
+from relay.links.forwarding import Forwarding
+from relay.links.lag import AppendTimes
+from relay.links.metrics import Lag
+from relay.links.position import LinkMemory
+from relay.links.sender import (
+    Disconnect,
+    GaveUpOn,
+    LinkSender,
+    ReadFrom,
+    Save,
+    SenderAction,
+    StopReading,
+)
+from relay.links.transport import Carried, LinkConnector, LinkEnd
+from relay.links.wire import Send
+from relay.log.gap import gap_reason
+from relay.log.reader import LogGap, LogReader, PlaceLost
+from relay.log.site_log import SiteLogError
+from relay.log.writer import LogWriter
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1024 * 1024
+UNDECIDED_POLL_S = 0.02
+
+
+class LinkSenderTask:
+    """Runs one link's sender until cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        make_machine: Callable[[Callable[[Place | None], Place | None]], LinkSender],
+        connector: LinkConnector,
+        writer: LogWriter,
+        memory: LinkMemory,
+        times: AppendTimes,
+        clock: Clock,
+        random: Callable[[], float],
+        is_undecided: Callable[[BatchHeader], bool],
+        on_gap: Callable[[LogGap], None],
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`make_machine` is given the machine's `safe_place`. `on_gap` is called once, `on_news`
+        whenever it is known of more batches that the receiver has them.
+        """
+        self.name = name
+        self.machine = make_machine(self._safe_place)
+        self._connection = LinkConnection(name, connector, writer, clock, random)
+        self._writer = writer
+        self._memory = memory
+        self._times = times
+        self._clock = clock
+        self._is_undecided = is_undecided
+        self._on_gap = on_gap
+        self._on_news = on_news
+        self._closed: str | None = None
+        self._reader: LogReader | None = None
+        self._sent_back = 0
+        self._reading: asyncio.Task[list[LoggedBatch]] | None = None
+        self._reading_for = 0
+        self._undecided: list[LoggedBatch] = []
+        self._wake = self._connection.wake
+        self._frames: list[Carried] = []
+        self._nobody: list[bytes] = []
+        self._forwarding: Forwarding | None = None
+        self.gap = ""
+        """Why the link stopped for good; empty while it has not."""
+
+    def change(self, forwarding: Forwarding) -> None:
+        """The mesh has changed what this link carries: known to the machine at its next turn."""
+        self._forwarding = forwarding
+        self._wake.set()
+
+    @property
+    def lag(self) -> Lag:
+        """What the receiver does not have yet."""
+        messages, nbytes = self._writer.lag(self.machine.place)
+        appended = self._writer.counts.appended_messages
+        return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
+
+    @property
+    def blocked(self) -> bool:
+        """The meeting broker takes no publishes on this end's connection at present."""
+        return self._connection.blocked
+
+    async def run(self) -> None:
+        """Connect, and again whenever the connection goes."""
+        try:
+            await self._connection.keep(
+                self._one_connection, self._not_connected, lambda: not self.gap
+            )
+        finally:
+            await self._stop()
+
+    async def _not_connected(self, reason: str) -> None:
+        await self._do(self.machine.disconnected(self._clock.now(), reason))
+
+    async def _one_connection(self, end: LinkEnd) -> str:
+        """Until it is gone; why."""
+        machine, clock = self.machine, self._clock
+        self._closed = None
+        end.listen(self)
+        await self._do(machine.connected(clock.now(), end.line))
+        try:
+            while self._closed is None:
+                self._wake.clear()
+                await self._turn(end)
+                if self.gap:
+                    self._closed = self.gap
+                elif self._closed is None and not self._frames and not self._nobody:
+                    most_s = UNDECIDED_POLL_S if self._undecided else MOST_WAIT_S
+                    await self._connection.nap(machine.wakeup(), most_s)
+            reason = self._closed
+            await self._tell(lambda: machine.disconnected(clock.now(), reason))
+        finally:
+            await end.close()
+        return reason
+
+    async def _turn(self, end: LinkEnd) -> None:
+        """Hand the machine everything that has come, and let it look at the clock."""
+        machine, clock = self.machine, self._clock
+        known = (machine.counters.acked, machine.counters.sessions)
+        forwarding, self._forwarding = self._forwarding, None
+        if forwarding is not None:
+            await self._tell(partial(machine.change, forwarding, clock.now()))
+            if self._reader is not None:
+                self._reader.only_for = machine.goes_for
+        frames, self._frames = self._frames, []
+        for sender, frame in frames:
+            await self._tell(partial(machine.frame, sender, frame, clock.now()))
+        heads, self._nobody = self._nobody, []
+        for head in heads:
+            await self._tell(partial(machine.nobody, head, clock.now()))
+        await self._take_batches()
+        await self._tell(lambda: machine.tick(clock.now(), clock.wall_ms(), end.line))
+        if (machine.counters.acked, machine.counters.sessions) != known:
+            self._on_news()
+        self._read_on()
+
+    async def _tell(self, event: Callable[[], Sequence[SenderAction]]) -> None:
+        """Hand one event to the machine, and do what it says."""
+        if self._was_sent_back():
+            await self._do(self.machine.sent_back(self._clock.now()))
+        await self._do(event())
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Read ahead while the machine has room."""
+        if self._reader is None or self._reading is not None or self._undecided:
+            return
+        room = self.machine.room()
+        if room <= 0:
+            return
+        self._reading = asyncio.create_task(
+            self._reader.next_batches(min(room, READ_BYTES)), name=f"{self.name}: read"
+        )
+        self._reading.add_done_callback(lambda _: self._wake.set())
+
+    async def _take_batches(self) -> None:
+        """What was read goes to the machine, up to a batch that the packer has yet to judge."""
+        batches: Sequence[LoggedBatch] = ()
+        if self._undecided:
+            batches, self._undecided = self._undecided, []
+        elif self._reading is not None and self._reading.done():
+            reading, self._reading = self._reading, None
+            try:
+                batches = reading.result()
+            except LogGap as gap:
+                self._stop_at(gap)
+                return
+            except PlaceLost as error:
+                log.warning("link %s: from the log's start: %s", self.name, error)
+                await self._tell(lambda: self.machine.place_lost(self._clock.now()))
+                return
+            except SiteLogError as error:
+                reason = str(error)
+                await self._tell(lambda: self.machine.log_failed(self._clock.now(), reason))
+                return
+        for number, batch in enumerate(batches):
+            if self._is_undecided(batch.header):
+                self._undecided = list(batches[number:])
+                batches = batches[:number]
+                break
+        if batches:
+            now, session = self._clock.now(), self._reading_for
+            await self._tell(partial(self.machine.batches, batches, session, now))
+
+    def _stop_at(self, gap: LogGap) -> None:
+        self.gap = gap_reason(gap)
+        log.error("link %s stops: %s", self.name, self.gap)
+        self._on_gap(gap)
+
+    async def _stop_reading(self) -> None:
+        self._undecided = []
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
+        if self._reader is not None:
+            await self._reader.close()
+            self._reader = None
+
+    def _was_sent_back(self) -> bool:
+        reader = self._reader
+        return reader is not None and reader.sent_back != self._sent_back
+
+    def _safe_place(self, place: Place | None) -> Place | None:
+        return None if self._was_sent_back() else self._writer.safe_position(place)
+
+    # -- what the machine wants --------------------------------------------------------------
+
+    async def _do(self, actions: Sequence[SenderAction]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame):
+                    self._connection.send(frame)
+                case ReadFrom(place, session, reached):
+                    await self._stop_reading()
+                    name = f"link {self.name}"
+                    self._reader = self._writer.reader(place, name=name, reached=reached)
+                    self._reader.only_for = self.machine.goes_for
+                    self._sent_back = 0
+                    self._reading_for = session
+                case StopReading():
+                    await self._stop_reading()
+                case Save(position, linked):
+                    self._memory.save(position, linked)
+                case Disconnect(reason):
+                    self._connection.abort(reason)
+                case GaveUpOn(name, reason):
+                    log.error("link %s: %s will never be taken: %s", self.name, name, reason)
+
+    async def _stop(self) -> None:
+        await self._tell(lambda: self.machine.stop(self._clock.now()))
+        await self._stop_reading()
+        await self._connection.close()
+
+    # -- LinkListener ------------------------------------------------------------------------
+
+    def on_frames(self, frames: Sequence[Carried]) -> None:
+        self._frames += frames
+        self._wake.set()
+
+    def on_nobody(self, head: bytes) -> None:
+        self._nobody.append(head)
+        self._wake.set()
+
+    def on_closed(self, reason: str) -> None:
+        self._closed = reason
+        self._wake.set()

@@ -1,0 +1,1 @@
+"""A site's durable log: one writer, readers, and what is known of it. On RabbitMQ a stream."""

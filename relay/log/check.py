@@ -1,0 +1,121 @@
+"""At every new connection to the log, before anything else: what of the known is still there?
+
+The names logged last are looked for, in order. Usually the last place that was checked is there
+and only what follows it is read. If it is not, the log has lost its tail: the last of the
+remembered names that is there is the end, and those after it leave the logged set. If none is
+there, the log was made anew: all of it is read, and what it has is what is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from relay.batches.batch import BatchName, LoggedBatch, Place
+from relay.log.knowledge import LogKnowledge, decode_record
+from relay.log.site_log import LogCursor, SiteLog
+
+READ_AHEAD = 8
+
+DataOf = Callable[[BatchName], bytes | None]
+
+
+class Checked(NamedTuple):
+    """`cursor` stands behind all that was looked at, so that nothing that comes later is missed.
+
+    `disorder_after`: the log has another order than this node thought, from here on (or None).
+    `lost`: names that were logged and are not there, `last` the place before them. `anew`: none of
+    what was known is there.
+    """
+
+    cursor: LogCursor
+    disorder_after: Place | None = None
+    lost: frozenset[BatchName] = frozenset()
+    last: Place | None = None
+    anew: bool = False
+
+
+async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
+    """See the module. Changes `knowledge`. Raises what the log raises; then do it again, on a
+    new connection.
+    """
+    base, oldest = knowledge.recent.checked, knowledge.recent.oldest
+    first, end = await log.first(), await log.end()
+    knowledge.first = first or 0
+    if base is not None and oldest is not None and first is not None and end is not None:
+        checked = None
+        if first <= base.offset <= end:
+            checked = await _go_on_from(log, knowledge, data_of, base, end)
+        if checked is None and oldest.offset <= end:
+            checked = await _find_what_is_left(log, knowledge, oldest, first, end)
+        if checked is not None:
+            return checked
+    knowledge.begin_anew()
+    cursor = await log.read(0)
+    if end is not None:
+        async for batch in _batches_up_to(cursor, end, knowledge):
+            knowledge.note(batch.place, batch.header)
+    return Checked(cursor, anew=True)
+
+
+async def _go_on_from(
+    log: SiteLog, knowledge: LogKnowledge, data_of: DataOf, base: Place, end: int
+) -> Checked | None:
+    cursor = await log.read(base.offset)
+    records = await cursor.next(READ_AHEAD)
+    there = decode_record(records[0])
+    if not isinstance(there, LoggedBatch) or there.place != base:
+        await cursor.close()
+        return None
+    orderly = knowledge.read_back(records[1:], data_of)
+    while records[-1].offset < end:
+        records = await cursor.next(READ_AHEAD)
+        orderly = knowledge.read_back(records, data_of) and orderly
+    # With a stranger's among what came after `base`, only up to there had everybody all of it.
+    last = knowledge.recent.checked if orderly else base
+    lost = frozenset(knowledge.recent.take_awaited())
+    knowledge.lose(lost, last)
+    return Checked(cursor, None if orderly else base, lost, last)
+
+
+async def _find_what_is_left(
+    log: SiteLog, knowledge: LogKnowledge, oldest: Place, first: int, end: int
+) -> Checked | None:
+    recent = knowledge.recent
+    # Names that retention has eaten at the head are not lost: they were there, and are old.
+    known = [seen.name for seen in recent if seen.offset >= first]
+    known += [name for name in recent.awaited() if name in knowledge.logged]
+    found: list[LoggedBatch] = []
+    cursor = await log.read(oldest.offset)
+    async for batch in _batches_up_to(cursor, end, knowledge):
+        found.append(batch._replace(data=b""))
+    kept = 0
+    while kept < min(len(known), len(found)) and found[kept].place.name == known[kept]:
+        kept += 1
+    if not kept:
+        await cursor.close()
+        return None
+    # Whoever had come further may have missed what stands there now.
+    last = found[kept - 1].place
+    there = {batch.place.name for batch in found}
+    recent.clear(from_offset=found[0].place.offset)
+    lost = frozenset(known) - there
+    knowledge.lose(lost, last, moved=[name for name in known[kept:] if name in there])
+    for name in there:
+        knowledge.logged.discard(name)  # noted again below, where they stand now
+    for batch in found:
+        knowledge.note(batch.place, batch.header)
+    return Checked(cursor, last, lost, last)
+
+
+async def _batches_up_to(
+    cursor: LogCursor, end: int, knowledge: LogKnowledge
+) -> AsyncIterator[LoggedBatch]:
+    offset = -1
+    while offset < end:
+        records = await cursor.next(READ_AHEAD)
+        offset = records[-1].offset
+        for record in records:
+            batch = knowledge.decode(record)
+            if batch is not None:
+                yield batch

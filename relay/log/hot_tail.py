@@ -1,0 +1,169 @@
+"""The batches appended last, in memory, for readers that have caught up.
+
+Reading a small batch back from a stream costs the broker 240 us and a millisecond of delay; the
+node that appends it has it at hand. The tail is the *confirmed prefix in the order of appending*,
+and is bounded: a reader that falls out of it reads the stream, and changes over at a batch that
+is in both.
+
+Batches in the tail are numbered, for good: numbers are never used again, so that a reader's number
+from before a `restart` is not taken for a present one.
+
+A hub has a reader for each of its hundreds of shops, and most batches are for one of them. So a
+reader may say whose batches it waits for: others wake it only now and then, often enough that what
+it has passed over is noted, and that it does not fall out of the tail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from relay.batches.batch import EVERY_SITE, BatchName, LoggedBatch
+
+MAX_BYTES = 16 * 1024 * 1024
+LOOK_S = 1.0
+"""How long batches that a waiting reader did not ask for may stay unread by it."""
+_OVERHEAD_BYTES = 1024
+"""What a batch costs here beside its data: header, names and places as Python objects."""
+
+
+class HotTail:
+    """Bounded by `max_bytes`, but always has the last batch."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._batches: dict[int, LoggedBatch] = {}
+        self._numbers: dict[BatchName, int] = {}
+        self._first = 0
+        self._next = 0
+        self._bytes = 0
+        self._before: BatchName | None = None
+        self._anchored = False
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._choosy: dict[str, set[asyncio.Future[None]]] = {}
+        """Who waits for batches that are for this site."""
+        self._new_for: set[str] | None = set()
+        """Sites that batches appended since the last `appended` are for; None: for every site."""
+        self._unread_bytes = 0
+        self._look: asyncio.TimerHandle | None = None
+
+    @property
+    def byte_count(self) -> int:
+        """What it holds, with an estimate of the objects' own size."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def append(self, batch: LoggedBatch) -> None:
+        """Add the batch that follows in the log. Readers are told by `appended`."""
+        self._batches[self._next] = batch
+        self._numbers[batch.place.name] = self._next
+        self._next += 1
+        size = len(batch.data) + _OVERHEAD_BYTES
+        self._bytes += size
+        self._unread_bytes += size
+        if self._new_for is not None:
+            destinations = batch.header.name.series.destinations
+            if destinations == EVERY_SITE:
+                self._new_for = None
+            else:
+                self._new_for.update(destinations)
+        while self._bytes > self._max_bytes and len(self._batches) > 1:
+            oldest = self._batches.pop(self._first)
+            del self._numbers[oldest.place.name]
+            self._bytes -= len(oldest.data) + _OVERHEAD_BYTES
+            self._before = oldest.place.name
+            self._anchored = True
+            self._first += 1
+
+    def restart(self, before: BatchName | None, *, anchored: bool) -> None:
+        """Forget all. `before`: the name after which the next one to be appended stands in the
+        log (None: it is the log's first); not `anchored`: nobody knows.
+        """
+        self._batches.clear()
+        self._numbers.clear()
+        self._bytes = 0
+        self._next += 1  # makes every number that a reader may hold invalid
+        self._first = self._next
+        self._before = before
+        self._anchored = anchored
+        self.wake()
+
+    def number_after(self, name: BatchName | None) -> int | None:
+        """Number of the batch after `name` (None: the log's first); None if that is not known."""
+        if name is not None:
+            number = self._numbers.get(name)
+            if number is not None:
+                return number + 1
+        if self._anchored and name == self._before:
+            return self._first
+        return None
+
+    def take(self, number: int, max_bytes: int) -> list[LoggedBatch] | None:
+        """Batches from `number` on, at least one if there is one, up to about `max_bytes`;
+        None: fallen out.
+        """
+        if number < self._first:
+            return None
+        taken: list[LoggedBatch] = []
+        size = 0
+        while (batch := self._batches.get(number)) is not None:
+            size += len(batch.data)
+            if taken and size > max_bytes:
+                break
+            taken.append(batch)
+            number += 1
+        return taken
+
+    def data_of(self, name: BatchName) -> bytes | None:
+        """The batch's bytes, if it is still here."""
+        number = self._numbers.get(name)
+        return None if number is None else self._batches[number].data
+
+    async def changed(self, only_for: Collection[str] | None = None) -> None:
+        """Wait for the next `wake`, or for batches: any, or one that is for these sites or for
+        every site (others are told of within LOOK_S).
+        """
+        waiter = asyncio.get_running_loop().create_future()
+        if only_for is None:
+            among = [self._waiters]
+        else:
+            among = [self._choosy.setdefault(site, set()) for site in only_for]
+        for waiters in among:
+            waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            for waiters in among:
+                waiters.discard(waiter)
+
+    def appended(self) -> None:
+        """Let those readers look again that wait for what was appended since the last call."""
+        new_for, self._new_for = self._new_for, set()
+        if new_for is None or self._unread_bytes > self._max_bytes // 4:
+            self.wake()
+            return
+        _wake(self._waiters)
+        for site in new_for:
+            if (waiters := self._choosy.get(site)) is not None:
+                _wake(waiters)
+        if self._look is None and any(self._choosy.values()):
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self.wake)
+
+    def wake(self) -> None:
+        """Let every waiting reader look again."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        self._unread_bytes = 0
+        _wake(self._waiters)
+        for waiters in self._choosy.values():
+            _wake(waiters)
+
+
+def _wake(waiters: set[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()

@@ -1,0 +1,336 @@
+"""What a node knows of its site's log: which names it has, and where the last of them stand.
+
+Kept beside the log and never instead of it: whatever is read back is put in here, and what turns
+out not to be there is taken out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place, Series
+from relay.batches.format import BadBatch, read_header
+from relay.log.name_set import NameSet
+from relay.log.recent_names import Finding, RecentNames
+from relay.log.site_log import Record
+from relay.log.snapshot import LogLoss, LogMemory, LogSnapshot
+
+logger = logging.getLogger(__name__)
+
+_LOG_ID_BYTES = 16
+_MOST_LOSSES = 16
+"""Losses remembered apart; older ones are put together, with the earlier place."""
+
+
+class LogLag(NamedTuple):
+    """How far behind the log's end a place is."""
+
+    messages: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class LogCounts:
+    """What happened since the node started."""
+
+    appended_batches: int = 0
+    appended_messages: int = 0
+    appended_bytes: int = 0
+    """Before compression."""
+    stored_bytes: int = 0
+    """The same as they lie in the log."""
+    already_logged: int = 0
+    aliens: int = 0
+    copies: int = 0
+    out_of_order: int = 0
+    bad_records: int = 0
+    readers_sent_back: int = 0
+    connections: int = 0
+    tails_lost: int = 0
+    names_lost: int = 0
+    rebuilds: int = 0
+
+
+class LogKnowledge:
+    """The logged set, the names logged last, the log's ID; loaded from and saved to a snapshot."""
+
+    def __init__(
+        self,
+        memory: LogMemory,
+        *,
+        origin: str,
+        random_bytes: Callable[[int], bytes],
+        on_bad_record: Callable[[int, bytes, str], None],
+        on_superseded: Callable[[BatchHeader], None],
+    ) -> None:
+        self.logged = NameSet()
+        self.recent = RecentNames()
+        self.log_id = b""
+        self.counts = LogCounts()
+        self.first = 0
+        """Offset of the log's first record, as of the last look: only for telling lag."""
+        self.checked: Place | None = None
+        """The last place checked that a snapshot has: positions may be stored up to here."""
+        self.losses: list[LogLoss] = []
+        self._memory = memory
+        self._origin = origin
+        self._random_bytes = random_bytes
+        self._on_bad_record = on_bad_record
+        self._on_superseded = on_superseded
+        self._last_seen: dict[tuple[str, bytes], int] = {}
+        self._changed = False
+        self._own_marks: set[bytes] = set()
+        self._latest_mark: BatchName | None = None
+        self._mark_is_logged = False
+
+    # What comes in
+
+    def submitted(self, header: BatchHeader) -> None:
+        """This node hands a batch to the log."""
+        name = header.name
+        self.recent.submitted(name, header.entry_count, header.byte_count)
+        if header.kind is BatchKind.MARK and name.series.origin == self._origin:
+            self._own_marks.add(name.series.incarnation)
+            self._latest_mark = name
+            self._mark_is_logged = False
+
+    def confirmed(self, header: BatchHeader) -> Place:
+        """... and it was confirmed: where it stands, at the least."""
+        name = header.name
+        self.logged.add(name)
+        self._see(name.series, header.last_published_ms)
+        self.counts.appended_messages += header.entry_count
+        self.counts.appended_bytes += header.byte_count
+        return Place(self.recent.confirmed(name), name)
+
+    def read_back(
+        self, records: Iterable[Record], data_of: Callable[[BatchName], bytes | None]
+    ) -> bool:
+        """Take in what was read from the log; whether all that is awaited comes in its order,
+        with nothing else before or between. `data_of`: the bytes of what this node appended.
+        """
+        recent = self.recent
+        orderly = True
+        for record in records:
+            name = recent.next_awaited
+            if name is not None and data_of(name) == record.data:
+                # Byte for byte what was appended: no need to open its header.
+                self.logged.add(name)
+                recent.read_back(name, record.offset, 0, 0, known=True)
+                self._mark_is_logged |= name == self._latest_mark
+                self._changed = True
+                continue
+            batch = self.decode(record)
+            if batch is not None:
+                finding = self.note(batch.place, batch.header)
+                if finding is Finding.OUT_OF_ORDER or (
+                    finding is Finding.ALIEN and recent.next_awaited is not None
+                ):
+                    orderly = False
+        return orderly
+
+    def note(self, place: Place, header: BatchHeader) -> Finding:
+        """The log has this batch at this place."""
+        name = place.name
+        finding = self.recent.read_back(
+            name,
+            place.offset,
+            header.entry_count,
+            header.byte_count,
+            known=name in self.logged,
+        )
+        if finding is Finding.COPY:
+            self.counts.copies += 1
+            return finding
+        self._changed = True
+        self.logged.add(name)
+        self._see(name.series, header.last_published_ms)
+        self._mark_is_logged |= name == self._latest_mark
+        if finding is Finding.OUT_OF_ORDER:
+            self.counts.out_of_order += 1
+        elif finding is Finding.ALIEN:
+            self.counts.aliens += 1
+            if (
+                header.kind is BatchKind.MARK
+                and name.series.origin == self._origin
+                and name.series.incarnation not in self._own_marks
+                and self._mark_is_logged
+            ):
+                self._on_superseded(header)
+        return finding
+
+    def decode(self, record: Record) -> LoggedBatch | None:
+        """The batch in a record; None, and told to whoever quarantines, if there is none."""
+        batch = decode_record(record)
+        if isinstance(batch, LoggedBatch):
+            return batch
+        self.counts.bad_records += 1
+        self._on_bad_record(record.offset, record.data, batch)
+        return None
+
+    # What goes out
+
+    def lose(
+        self, lost: Collection[BatchName], last: Place | None, moved: Iterable[BatchName] = ()
+    ) -> None:
+        """These names are not in the log any more, everything up to `last` is where it was; the
+        `moved` stand elsewhere than they did: of a position there the same holds.
+        """
+        names = NameSet()
+        for name in lost:
+            names.add(name)
+            self.logged.discard(name)
+        for name in moved:
+            names.add(name)
+        if names:
+            self._remember_loss(LogLoss(last, names))
+            self._changed = True
+        if lost:
+            self.log_id = self._random_bytes(_LOG_ID_BYTES)
+            self.counts.tails_lost += 1
+            self.counts.names_lost += len(lost)
+            logger.warning("the log lost %d batches after %s", len(lost), last and last.name)
+
+    def begin_anew(self) -> None:
+        """Nothing that was known of the log holds: what is read from now on is what it has."""
+        if self.log_id:
+            self.counts.rebuilds += 1
+            logger.warning("the log was made anew: nothing that was logged last is in it")
+            self.losses = [LogLoss(None, self.logged)]
+        self.recent.clear()
+        self.logged = NameSet()
+        self._last_seen.clear()
+        self.log_id = self._random_bytes(_LOG_ID_BYTES)
+        self._changed = True
+
+    def forget_before(self, time_ms: int) -> int:
+        """Forget the names of incarnations of which nothing was logged since `time_ms`, except
+        each origin's latest: they ended before the window. How many incarnations went.
+        """
+        latest: dict[str, int] = {}
+        for (origin, _), last_ms in self._last_seen.items():
+            latest[origin] = max(last_ms, latest.get(origin, 0))
+        gone = {
+            key
+            for key, last_ms in self._last_seen.items()
+            if last_ms < time_ms and last_ms < latest[key[0]]
+        }
+        if gone:
+            for names in (self.logged, *(loss.names for loss in self.losses)):
+                names.forget(lambda series: (series.origin, series.incarnation) in gone)
+            self.losses = [loss for loss in self.losses if loss.names]
+            for key in gone:
+                del self._last_seen[key]
+            self._changed = True
+        return len(gone)
+
+    # What is asked
+
+    def safe_position(self, place: Place | None) -> Place | None:
+        """As `LogWriter.safe_position`."""
+        place = self.before_losses(place)
+        if place is None or self.checked is None:
+            return None
+        if self.recent.is_awaited(place.name):
+            return self.checked
+        seen = self.recent.find(place.name)
+        exact = place if seen is None else Place(seen.offset, place.name)
+        return min(exact, self.checked, key=lambda p: p.offset)
+
+    def before_losses(self, place: Place | None) -> Place | None:
+        """Where whoever has done everything up to `place`, perhaps before the log lost it, must
+        go on: there, or at the last place that the log has kept ever since.
+        """
+        candidates = [place]
+        for candidate in candidates:
+            if candidate is not None:
+                candidates += [
+                    last
+                    for last, names in self.losses
+                    if candidate.name in names and last not in candidates
+                ]
+        # Not `place` itself if it was lost: its offset is from before, and may be a lower bound.
+        kept = candidates[1:] or candidates
+        return min(kept, key=lambda c: -1 if c is None else c.offset)
+
+    def is_after(self, place: Place, other: Place | None) -> bool:
+        """Whether `place` comes after `other`, a checked one (None: before everything)."""
+        if other is None or self.recent.is_awaited(place.name):
+            return True
+        seen = self.recent.find(place.name)
+        return (place.offset if seen is None else seen.offset) > other.offset
+
+    def lag(self, place: Place | None) -> LogLag:
+        """As `LogWriter.lag`."""
+        return LogLag(*self.recent.lag(place, self.first))
+
+    # The snapshot
+
+    def load(self) -> None:
+        """Begin with what was saved; with nothing if that cannot be read."""
+        data = self._memory.load()
+        if data is None:
+            return
+        try:
+            snapshot = LogSnapshot.decode(data)
+            self.recent.load(snapshot.blocks, snapshot.points)
+        except ValueError as error:
+            logger.error("the log's snapshot cannot be read, it is built again: %s", error)
+            self.recent.clear()
+            return
+        self.logged = snapshot.logged
+        self.log_id = snapshot.log_id
+        self._last_seen = dict(snapshot.last_seen)
+        self.losses = list(snapshot.losses)
+        self.checked = self.recent.checked
+
+    def save(self) -> None:
+        """Save if anything has changed."""
+        if not self._changed:
+            return
+        logged = self.logged
+        awaited = self.recent.awaited()
+        if awaited:
+            logged = logged.copy()
+            for name in awaited:
+                logged.discard(name)
+        snapshot = LogSnapshot(
+            self.log_id,
+            logged,
+            self.recent.encoded_blocks(),
+            self.recent.points,
+            self._last_seen,
+            self.losses,
+        )
+        self._memory.save(snapshot.encode())
+        self.checked = self.recent.checked
+        self._changed = False
+
+    def _remember_loss(self, loss: LogLoss) -> None:
+        self.losses.append(loss)
+        if len(self.losses) > _MOST_LOSSES:
+            (first, names), (second, more), *others = self.losses
+            names.merge(more)
+            last = None
+            if first is not None and second is not None:
+                last = min(first, second, key=lambda place: place.offset)
+            self.losses = [LogLoss(last, names), *others]
+
+    def _see(self, series: Series, last_published_ms: int) -> None:
+        key = (series.origin, series.incarnation)
+        if last_published_ms > self._last_seen.get(key, -1):
+            self._last_seen[key] = last_published_ms
+
+
+def decode_record(record: Record) -> LoggedBatch | str:
+    """The batch in a record, or why there is none."""
+    if record.flaw:
+        return record.flaw
+    try:
+        header = read_header(record.data)
+    except BadBatch as error:
+        return error.reason
+    return LoggedBatch(Place(record.offset, header.name), header, record.data)

@@ -1,0 +1,225 @@
+"""Sets of batch names: what the log has, what the deliverer is done with.
+
+Sequences are dense inside a series, so the names of one are a few intervals however many there
+are. A series is kept as one flat sorted list of bounds, `[start, end, start, end, ...]` with the
+ends exclusive: a sequence is in the set if an odd number of bounds lies at or below it. The usual
+case, the next number of a series, only raises the last bound.
+
+Bytes, for the snapshot and for a link's welcome::
+
+    1       version (1)
+    table   of the series, as `series_table` draws it
+    then for each series of the table:
+      varint  number of intervals, then each:
+                varint  names missing since the end of the one before (for the first: since 0)
+                varint  names in it, at least 1
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from relay.batches import varint
+from relay.batches.batch import BatchName, Series
+from relay.batches.series_table import get_series, put_series
+
+_VERSION = 1
+
+
+class BadNameSet(ValueError):
+    """These bytes are no set of names that this node can read."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a set of batch names: {reason}")
+        self.reason = reason
+
+
+class NameSet:
+    """A mutable set of `BatchName`. Not safe to change while one of its iterators runs."""
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self) -> None:
+        self._bounds: dict[Series, list[int]] = {}
+
+    def add(self, name: BatchName) -> bool:
+        """Add one; whether it was new."""
+        series, sequence = name
+        bounds = self._bounds.get(series)
+        if bounds is None:
+            if sequence < 0:
+                raise ValueError(f"sequences start at 0: {name}")
+            self._bounds[series] = [sequence, sequence + 1]
+            return True
+        if bounds[-1] == sequence:
+            bounds[-1] = sequence + 1
+            return True
+        if sequence < 0:
+            raise ValueError(f"sequences start at 0: {name}")
+        at = bisect_right(bounds, sequence)
+        if at % 2:
+            return False
+        _add_range(bounds, sequence, sequence + 1)
+        return True
+
+    def add_range(self, series: Series, start: int, end: int) -> None:
+        """Add `start` up to, without, `end`."""
+        if not 0 <= start <= end:
+            raise ValueError(f"no range: {start} to {end}")
+        if start < end:
+            _add_range(self._bounds.setdefault(series, []), start, end)
+
+    def discard(self, name: BatchName) -> bool:
+        """Take one out; whether it was there."""
+        series, sequence = name
+        bounds = self._bounds.get(series)
+        if bounds is None:
+            return False
+        at = bisect_right(bounds, sequence)
+        if at % 2 == 0:
+            return False
+        kept = [bounds[at - 1], sequence, sequence + 1, bounds[at]]
+        if kept[2] == kept[3]:
+            del kept[2:]
+        if kept[0] == kept[1]:
+            del kept[:2]
+        bounds[at - 1 : at + 1] = kept
+        if not bounds:
+            del self._bounds[series]
+        return True
+
+    def merge(self, other: NameSet) -> None:
+        """Add all of `other`."""
+        for series, theirs in other._bounds.items():
+            mine = self._bounds.get(series)
+            if mine is None:
+                self._bounds[series] = theirs.copy()
+                continue
+            for i in range(0, len(theirs), 2):
+                _add_range(mine, theirs[i], theirs[i + 1])
+
+    def copy(self) -> NameSet:
+        """An independent copy."""
+        result = NameSet()
+        result._bounds = {series: bounds.copy() for series, bounds in self._bounds.items()}
+        return result
+
+    def series(self) -> list[Series]:
+        """Every series of which there is a name."""
+        return list(self._bounds)
+
+    def intervals(self, series: Series) -> list[tuple[int, int]]:
+        """(first, end without) of each run of names, in order; empty for an unknown series."""
+        bounds = self._bounds.get(series, [])
+        return list(zip(bounds[::2], bounds[1::2], strict=True))
+
+    def first_missing(self, series: Series, after: int = -1) -> int:
+        """The lowest sequence above `after` that is not in the set."""
+        bounds = self._bounds.get(series)
+        at = bisect_right(bounds, after + 1) if bounds else 0
+        return bounds[at] if bounds and at % 2 else after + 1
+
+    def last(self, series: Series) -> int:
+        """The highest sequence in the set, -1 when there is none."""
+        bounds = self._bounds.get(series)
+        return bounds[-1] - 1 if bounds else -1
+
+    def forget(self, gone: Callable[[Series], bool]) -> int:
+        """Drop every series for which `gone`, that is: incarnations older than the window.
+        How many series went.
+        """
+        dropped = [series for series in self._bounds if gone(series)]
+        for series in dropped:
+            del self._bounds[series]
+        return len(dropped)
+
+    def interval_count(self) -> int:
+        """Runs of names over all series: what the set costs in memory and bytes."""
+        return sum(len(bounds) for bounds in self._bounds.values()) // 2
+
+    def __contains__(self, name: BatchName) -> bool:
+        bounds = self._bounds.get(name[0])
+        return bounds is not None and bisect_right(bounds, name[1]) % 2 == 1
+
+    def __len__(self) -> int:
+        return sum(sum(bounds[1::2]) - sum(bounds[::2]) for bounds in self._bounds.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def __iter__(self) -> Iterator[BatchName]:
+        for series in self._bounds:
+            for start, end in self.intervals(series):
+                for sequence in range(start, end):
+                    yield BatchName(series, sequence)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NameSet) and self._bounds == other._bounds
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"NameSet({len(self)} names in {self.interval_count()} intervals)"
+
+    def encode(self) -> bytes:
+        """The bytes drawn above."""
+        out = bytearray([_VERSION])
+        put_series(out, self._bounds)
+        for bounds in self._bounds.values():
+            varint.put(out, len(bounds) // 2)
+            end_before = 0
+            for start, end in zip(bounds[::2], bounds[1::2], strict=True):
+                varint.put(out, start - end_before)
+                varint.put(out, end - start)
+                end_before = end
+        return bytes(out)
+
+    @classmethod
+    def decode(cls, data: bytes) -> NameSet:
+        """The set in these bytes. Raises BadNameSet: they may come from a neighbour."""
+        if not data or data[0] != _VERSION:
+            raise BadNameSet(f"version {data[0]}" if data else "empty")
+        result = cls()
+        try:
+            all_series, at = get_series(data, 1)
+            for series in all_series:
+                if series in result._bounds:
+                    raise BadNameSet(f"series twice: {series}")
+                bounds, at = _get_bounds(data, at)
+                result._bounds[series] = bounds
+        except varint.BadVarint as error:
+            raise BadNameSet(str(error)) from error
+        if at != len(data):
+            raise BadNameSet(f"{len(data) - at} bytes too many")
+        return result
+
+
+def _add_range(bounds: list[int], start: int, end: int) -> None:
+    # Everything from the interval that touches `start` to the one that touches `end` becomes one.
+    # bisect_left(x) is bisect_right(x - 1): an interval that ends exactly at `start` is joined.
+    low = bisect_right(bounds, start - 1)
+    high = bisect_right(bounds, end)
+    joined: list[int] = []
+    if low % 2 == 0:
+        joined.append(start)
+    if high % 2 == 0:
+        joined.append(end)
+    bounds[low:high] = joined
+
+
+def _get_bounds(data: bytes, at: int) -> tuple[list[int], int]:
+    count, at = varint.get(data, at)
+    if not count:
+        raise BadNameSet("a series without a name")
+    bounds: list[int] = []
+    end = 0
+    for i in range(count):
+        missing, at = varint.get(data, at)
+        names, at = varint.get(data, at)
+        if not names or (i and not missing):
+            raise BadNameSet("an interval that is empty or touches the one before")
+        bounds.append(end + missing)
+        end += missing + names
+        bounds.append(end)
+    return bounds, at

@@ -1,0 +1,357 @@
+"""A site's log as a RabbitMQ stream.
+
+One RabbitLog is one connection (`stream_connection`); it ends once, with one reason, and nothing
+that was under way on it is told anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from federation.brokers.addresses import StreamAddress
+from relay.log.site_log import LogClosed, LogMissing, LogRefused, Record, SiteLogError
+from relay.log.stream_appends import StreamAppends
+from relay.log.stream_connection import (
+    PUBLISHER,
+    NoOffset,
+    StreamConnection,
+    StreamEdge,
+    log_errors,
+    open_connection,
+)
+from relay.log.stream_frames import Chunk
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SUBSCRIPTIONS = 256
+_EXTRA_CHUNKS = 8
+"""Chunks that all cursors together may have under way beyond one each: 32 MiB at the worst."""
+_MARK_DEADLINE_S = 5.0
+_GOODBYE_S = 1.0
+
+
+class RabbitLog:
+    """SiteLog over one stream connection. Make one with `open_rabbit_log`."""
+
+    def __init__(self, connection: StreamConnection, stream: str, mark_name: str) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._mark_name = mark_name
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[str] = self._loop.create_future()
+        self._error: SiteLogError | None = None
+        self._appends = StreamAppends(PUBLISHER, connection.frame_bytes, connection.write)
+        self._cursors: dict[int, _Cursor] = {}
+        self._subscription_seed = 0
+        self._extra_chunks = 0
+        self._inquiry: asyncio.Task[None] | None = None
+        self._silent_checks = 0
+        self._heard_at_check = -1
+        self._watch_every_s = connection.heartbeat_s / 2
+        self._watchdog = self._loop.call_later(self._watch_every_s, self._watch)
+        connection.attach(self)
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        return self._closed
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self._appends.max_record_bytes
+
+    # Appending
+
+    def submit(self, records: Sequence[bytes], done: Callable[[SiteLogError | None], None]) -> None:
+        if self._error is not None:
+            self._loop.call_soon(done, self._gone())
+        else:
+            self._appends.submit(records, done)
+
+    async def append(self, records: Sequence[bytes]) -> None:
+        outcome: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: SiteLogError | None) -> None:
+            if outcome.done():
+                return  # the caller was cancelled and wants to know nothing any more
+            if error is None:
+                outcome.set_result(None)
+            else:
+                outcome.set_exception(error)
+
+        self.submit(records, done)
+        await outcome
+
+    def on_confirm(self, ids: Sequence[int]) -> None:
+        self._appends.on_confirm(ids)
+
+    # Reading
+
+    async def read(self, from_offset: int) -> _Cursor:
+        async with contextlib.AsyncExitStack() as unless_read:
+            cursor = await self._subscribe(from_offset)
+            unless_read.push_async_callback(cursor.close)
+            cursor.skip_below = from_offset
+            # The broker sends a subscription's first chunk before it answers anything later. If
+            # none came, the log ends before `from_offset`, and the broker has moved us silently
+            # to its end: begin at the last chunk instead, so that the caller sees where it ends.
+            if from_offset and not await self._has_chunk(cursor):
+                await cursor.close()
+                cursor = await self._subscribe(StreamEdge.LAST)
+            unless_read.pop_all()
+        return cursor
+
+    async def end(self) -> int | None:
+        while True:
+            chunk = await self._one_chunk(StreamEdge.LAST)
+            if chunk is not None:
+                return chunk.end - 1
+            # In a cluster the last chunk may not be readable yet while earlier ones are.
+            if await self._one_chunk(StreamEdge.FIRST) is None:
+                return None
+            await asyncio.sleep(0.01)
+
+    async def first(self) -> int | None:
+        chunk = await self._one_chunk(StreamEdge.FIRST)
+        return None if chunk is None else chunk.first
+
+    async def _one_chunk(self, where: StreamEdge) -> Chunk | None:
+        cursor = await self._subscribe(where)
+        await cursor.close()  # its answer comes after the chunk, if there is one
+        return cursor.chunks[0] if cursor.chunks else None
+
+    async def _has_chunk(self, cursor: _Cursor) -> bool:
+        if not cursor.chunks:
+            await self._exists()
+        return bool(cursor.chunks)
+
+    async def _subscribe(self, where: int | StreamEdge) -> _Cursor:
+        self._raise_if_gone()
+        if len(self._cursors) >= _SUBSCRIPTIONS:
+            raise LogRefused(f"{_SUBSCRIPTIONS} readers on one connection are the most")
+        while self._subscription_seed in self._cursors:
+            self._subscription_seed = (self._subscription_seed + 1) % _SUBSCRIPTIONS
+        number = self._subscription_seed
+        self._subscription_seed = (number + 1) % _SUBSCRIPTIONS
+        cursor = _Cursor(self, number)
+        self._cursors[number] = cursor
+        async with contextlib.AsyncExitStack() as unless_subscribed:
+            # When cancelled or refused; in the first case the broker may know it, so the number
+            # stays taken until the broker has said that it is gone.
+            unless_subscribed.push_async_callback(cursor.close)
+            await self._ask(self._connection.subscribe_at(self._stream, number, where))
+            unless_subscribed.pop_all()
+        return cursor
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        cursor = self._cursors.get(chunk.subscription)
+        if cursor is not None:  # else: was under way when the reader stopped
+            cursor.arrived(chunk)
+
+    def credit(self, cursor: _Cursor, held: int, wanted: int) -> int:
+        """Let the broker send `cursor` up to `wanted` chunks in all; how many more it now may."""
+        free = _EXTRA_CHUNKS - self._extra_chunks
+        more = min(wanted - held, (1 if held == 0 else 0) + free)
+        if more <= 0 or self._error is not None:
+            return 0
+        self._extra_chunks += more - (1 if held == 0 else 0)
+        self._connection.give_credit(cursor.number, more)
+        return more
+
+    def give_back(self, extra_chunks: int) -> None:
+        self._extra_chunks -= extra_chunks
+
+    async def unsubscribe(self, cursor: _Cursor) -> None:
+        try:
+            if self._error is None:
+                await self._ask(self._connection.unsubscribe(cursor.number))
+        except (LogClosed, LogMissing, LogRefused):
+            # The connection ended, or the broker never knew it: either way nothing is left of it.
+            logger.debug("subscription %d was gone already", cursor.number)
+        finally:
+            self._cursors.pop(cursor.number, None)
+
+    # The mark
+
+    async def store_mark(self, offset: int) -> None:
+        self._raise_if_gone()
+        await self._ask(self._connection.store_offset(self._stream, self._mark_name, offset))
+        # StoreOffset has no answer, and without the right to write it does nothing.
+        limit = self._loop.time() + _MARK_DEADLINE_S
+        while await self.load_mark() != offset:
+            if self._loop.time() > limit:
+                raise LogRefused(f"the broker does not store the mark {self._mark_name!r}")
+            await asyncio.sleep(0.02)
+
+    async def load_mark(self) -> int | None:
+        self._raise_if_gone()
+        try:
+            return await self._ask(self._connection.query_offset(self._stream, self._mark_name))
+        except NoOffset:
+            return None
+
+    # The connection's life
+
+    async def close(self) -> None:
+        if self._error is None:
+            try:
+                with log_errors(self._stream):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await self._connection.goodbye()
+            except SiteLogError as error:
+                logger.debug("no goodbye from the broker: %r", error)
+            self.fail(LogClosed("closed by this node"))
+        await self._connection.ended()
+
+    def fail(self, error: SiteLogError) -> None:
+        """End this connection, once; everything in flight ends with `error`."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._watchdog.cancel()
+        self._connection.abort(str(error))
+        self._closed.set_result(str(error))
+        self._appends.fail(self._gone)
+        for cursor in self._cursors.values():
+            cursor.wake()
+        if self._inquiry is not None:
+            self._inquiry.cancel()
+
+    def gone(self) -> SiteLogError | None:
+        """The error to raise if the connection has ended."""
+        return None if self._error is None else self._gone()
+
+    def on_metadata_update(self) -> None:
+        """The stream was deleted, or its leader moved: find out which, then end."""
+        if self._inquiry is None and self._error is None:
+            self._inquiry = self._loop.create_task(self._find_out())
+
+    async def _find_out(self) -> None:
+        try:
+            exists = await self._exists()
+        except SiteLogError as error:
+            self.fail(error)
+        else:
+            if exists:
+                self.fail(LogClosed(f"stream {self._stream!r} moved or is not available now"))
+            else:
+                self.fail(LogMissing(f"stream {self._stream!r} was deleted"))
+
+    async def _exists(self) -> bool:
+        return await self._ask(self._connection.stream_exists(self._stream))
+
+    def _watch(self) -> None:
+        # By checks and not by the clock: a node that was itself stopped for a minute must first
+        # get the chance to read what has come meanwhile.
+        heard = self._connection.reads
+        self._silent_checks = self._silent_checks + 1 if heard == self._heard_at_check else 0
+        self._heard_at_check = heard
+        if self._silent_checks >= 4:
+            self.fail(LogClosed(f"nothing heard for {4 * self._watch_every_s:g} s"))
+        else:
+            self._watchdog = self._loop.call_later(self._watch_every_s, self._watch)
+
+    async def _ask(self, request: Coroutine[Any, Any, T]) -> T:
+        if self._error is not None:
+            request.close()
+            raise self._gone()
+        try:
+            with log_errors(self._stream):
+                return await request
+        except LogClosed as error:
+            self.fail(error)
+            raise self._gone() from error  # which may be what it really ended of
+
+    def _raise_if_gone(self) -> None:
+        if self._error is not None:
+            raise self._gone()
+
+    def _gone(self) -> SiteLogError:
+        assert self._error is not None
+        return type(self._error)(str(self._error))
+
+
+class _Cursor:
+    """LogCursor over one subscription; `chunks` is what came and was not taken yet."""
+
+    def __init__(self, log: RabbitLog, number: int) -> None:
+        self._log = log
+        self.number = number
+        self.chunks: deque[Chunk] = deque()
+        self.skip_below = 0
+        self._under_way = 1  # the credit of the subscription itself
+        self._waiter: asyncio.Future[None] | None = None
+        self._stopped = False
+        self._closed = False
+
+    async def next(self, ahead: int = 1) -> list[Record]:
+        while True:
+            while self.chunks:
+                chunk = self.chunks.popleft()
+                held = self._under_way + len(self.chunks)
+                if held:
+                    self._log.give_back(1)
+                if held <= ahead // 2 - 1:  # in halves, not a frame a chunk
+                    self._under_way += self._log.credit(self, held, ahead)
+                records = chunk.records
+                if chunk.first < self.skip_below:
+                    records = [r for r in records if r.offset >= self.skip_below]
+                if records:
+                    return records
+            if (error := self._log.gone()) is not None:
+                raise error
+            if self._stopped:
+                raise LogClosed("this reader was closed")
+            self._under_way += self._log.credit(self, self._under_way, ahead)
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.wake()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.stop()
+        await asyncio.shield(self._log.unsubscribe(self))
+        self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
+        self._under_way = 0
+
+    def arrived(self, chunk: Chunk) -> None:
+        self._under_way -= 1
+        self.chunks.append(chunk)
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+async def open_rabbit_log(
+    address: StreamAddress,
+    stream: str,
+    *,
+    mark_name: str,
+    heartbeat_s: int = 10,
+    name: str = "",
+    deadline_s: float = 20.0,
+) -> RabbitLog:
+    """Connect to the stream's leader and declare the publisher.
+
+    Silence of two heartbeats ends the connection. Raises LogClosed when there is no connection to
+    be had now, LogMissing when there is no such stream, LogRefused when the broker says no.
+    """
+    connection = await open_connection(
+        address, stream, heartbeat_s=heartbeat_s, name=name, deadline_s=deadline_s
+    )
+    return RabbitLog(connection, stream, mark_name)

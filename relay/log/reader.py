@@ -1,0 +1,278 @@
+"""Reads a site's log on from a place: from memory when caught up, else from the stream.
+
+A reader outlives connections: when one ends, it goes on over the next, after the place that it
+gave last. What it gives is in the log's order, with one exception: when the log turns out to hold
+something that its node did not append, all readers go back to the last place checked, and give
+again what follows it. So a stage may get a batch twice, never miss one; and it may store a
+position only as far as `LogWriter.safe_position` allows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from relay.batches.batch import LoggedBatch, Place
+from relay.batches.format import BadBatch, read_header
+from relay.log.hot_tail import HotTail
+from relay.log.site_log import LogClosed, LogCursor, LogMissing, Record, SiteLog, SiteLogError
+
+_SEARCH_RECORDS = 20_000
+"""A place's offset is a lower bound, and at most some seconds of batches short of its name."""
+_READ_AHEAD = 8
+
+
+class PlaceLost(SiteLogError):
+    """The log does not have the batch at which a reader should begin: its tail was lost in
+    another run, or it was made anew. Begin at the start (None); the sets of names keep what is
+    done with from being done again.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"the log does not have {place.name}, looked for from {place.offset} on")
+        self.place = place
+
+
+class LogGap(PlaceLost):
+    """Retention ate the place, and with it perhaps what follows: say so, and let a person decide.
+
+    `first` is the first offset that is kept.
+    """
+
+    def __init__(self, place: Place, first: int) -> None:
+        super().__init__(place)
+        self.args = (f"the log begins at {first}; {place.name} at {place.offset} was eaten",)
+        self.first = first
+
+
+class LogSource(Protocol):
+    """What a reader needs of the node's log: `LogWriter` is it."""
+
+    @property
+    def tail(self) -> HotTail: ...
+
+    @property
+    def ended(self) -> bool:
+        """Closed for good: nothing will be appended any more."""
+        ...
+
+    async def connected(self) -> SiteLog:
+        """The log, once it is connected and checked. Raises LogClosed when closed for good."""
+        ...
+
+    def offset_of(self, place: Place) -> int:
+        """The best lower bound for the offset of the place's name."""
+        ...
+
+    def forget_reader(self, reader: LogReader) -> None: ...
+
+
+class LogReader:
+    """One stage's way through the log. Made by `LogWriter.reader`."""
+
+    def __init__(
+        self, source: LogSource, start: Place | None, name: str, reached: Place | None = None
+    ) -> None:
+        self.name = name
+        self._source = source
+        self._reached = reached
+        self._place = start
+        self._hot: int | None = None
+        self._cursor: LogCursor | None = None
+        self._pending: deque[LoggedBatch] = deque()
+        self._searched: int | None = None
+        self._search_first: int | None = None
+        self._search_end = -1
+        self._epoch = 0
+        self._sent_back = 0
+        self._stale: list[LogCursor] = []
+        self._closed = False
+        self.on_sent_back: Callable[[Place | None], None] | None = None
+        """Told, from within, when `sent_back` grows: before any position can be asked for again."""
+        self.only_for: Collection[str] | None = None
+        """Cluster IDs: batches for none of these need not be given at once; None: any must."""
+
+    @property
+    def place(self) -> Place | None:
+        """The batch given last, or where it was told to begin; None: the log's start."""
+        return self._place
+
+    @property
+    def sent_back(self) -> int:
+        """How often it was sent to another place than the one it had come to: what it gives next
+        may hold, before what is known from it, what was never given.
+        """
+        return self._sent_back
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it has caught up, and reads from memory."""
+        return self._hot is not None
+
+    async def next_batches(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
+        """The batches that follow, at least one, up to about `max_bytes`; waits for new ones.
+
+        Cancelling loses nothing. Raises LogGap if retention has eaten what it should give or may
+        have, PlaceLost if the start is not there (both until `rewind`), LogClosed once the writer
+        or this reader is closed for good.
+        """
+        while True:
+            if self._closed:
+                raise LogClosed("this reader was closed")
+            if self._pending:
+                return self._give_pending(max_bytes)
+            tail = self._source.tail
+            if self._hot is None and self._cursor is None:
+                self._hot = tail.number_after(self._place.name if self._place else None)
+            if self._hot is not None:
+                batches = tail.take(self._hot, max_bytes)
+                if batches is None:
+                    self._hot = None
+                elif batches:
+                    self._hot += len(batches)
+                    self._place = batches[-1].place
+                    return batches
+                elif self._source.ended:
+                    raise LogClosed("the log was closed")
+                elif self._stale:
+                    await self._drop_stale()  # not before `changed`: it would miss a wake
+                else:
+                    await tail.changed(self.only_for)
+                continue
+            try:
+                await self._read_stream()
+            except (LogClosed, LogMissing):
+                # Not the end: the writer connects again, and waits for a log that is missing.
+                self._drop_cursor()
+                await self._source.connected()
+
+    def rewind(self, place: Place | None) -> None:
+        """Give next what follows `place` (None: from the log's start)."""
+        self._epoch += 1
+        here = self._place.name if self._place else None
+        if here != (place.name if place else None):
+            self._sent_back += 1
+            if self.on_sent_back is not None:
+                self.on_sent_back(place)
+        self._place = place
+        self._hot = None
+        self._pending.clear()
+        self._drop_cursor()
+        # Whoever waits in next_batches looks again.
+        self._source.tail.wake()
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        self._closed = True
+        self._drop_cursor()
+        self._source.forget_reader(self)
+        self._source.tail.wake()
+        await self._drop_stale()
+
+    def _give_pending(self, max_bytes: int) -> list[LoggedBatch]:
+        given = [self._pending.popleft()]
+        size = len(given[0].data)
+        while self._pending and (size := size + len(self._pending[0].data)) <= max_bytes:
+            given.append(self._pending.popleft())
+        self._place = given[-1].place
+        return given
+
+    async def _read_stream(self) -> None:
+        await self._drop_stale()
+        epoch = self._epoch
+        if self._cursor is None:
+            try:
+                cursor = await self._open_cursor()
+            except SiteLogError:
+                if epoch != self._epoch:
+                    return  # said of a place where it is no more
+                raise
+            if epoch != self._epoch:
+                self._stale.append(cursor)
+                return
+            self._cursor = cursor
+        cursor = self._cursor
+        try:
+            records = await cursor.next(_READ_AHEAD)
+        except LogClosed:
+            if epoch == self._epoch and not self._closed:
+                raise
+            return  # rewound or closed meanwhile, which stops the cursor
+        if epoch == self._epoch:
+            self._take_in(records)
+
+    async def _open_cursor(self) -> LogCursor:
+        log = await self._source.connected()
+        place = self._place
+        if place is None:
+            self._searched = None
+            if self._reached is not None:
+                first = await log.first()
+                if first is not None and first > self._reached.offset + 1:
+                    raise LogGap(self._reached, first)
+            return await log.read(0)
+        offset = self._source.offset_of(place)
+        first, end = await log.first(), await log.end()
+        self._search_first = first
+        self._search_end = -1 if end is None else end
+        if end is None or end < offset:
+            raise PlaceLost(place)
+        self._searched = 0
+        return await log.read(offset)
+
+    def _take_in(self, records: list[Record]) -> None:
+        tail = self._source.tail
+        for record in records:
+            if record.flaw:
+                continue  # told by the writer's check, which reads everything once
+            try:
+                header = read_header(record.data)
+            except BadBatch:
+                continue
+            name = header.name
+            if self._searched is not None:
+                assert self._place is not None
+                if name == self._place.name:
+                    self._searched = None
+                    if (number := tail.number_after(name)) is not None:
+                        self._go_hot(number)
+                        return
+                else:
+                    self._searched += 1
+                continue
+            self._pending.append(LoggedBatch(Place(record.offset, name), header, record.data))
+            if (number := tail.number_after(name)) is not None:
+                self._go_hot(number)
+                return
+        if self._searched is not None and records:
+            self._give_up_search(records[-1].offset)
+
+    def _give_up_search(self, offset: int) -> None:
+        assert self._searched is not None
+        assert self._place is not None
+        if offset < self._search_end and self._searched < _SEARCH_RECORDS:
+            return
+        place, first = self._place, self._search_first
+        self._drop_cursor()
+        if first is None or first <= place.offset:
+            raise PlaceLost(place)
+        needed = self._reached or place
+        if first > needed.offset + 1:
+            raise LogGap(needed, first)
+        self._place = None  # what is gone was done with
+
+    def _go_hot(self, number: int) -> None:
+        self._drop_cursor()
+        self._hot = number
+
+    def _drop_cursor(self) -> None:
+        if self._cursor is not None:
+            self._cursor.stop()
+            self._stale.append(self._cursor)
+            self._cursor = None
+
+    async def _drop_stale(self) -> None:
+        while self._stale:
+            await self._stale[-1].close()
+            self._stale.pop()

@@ -1,0 +1,321 @@
+"""One connection to a broker's stream listener: the only module that knows rstream.
+
+rstream gives the connection, the log-in and the rare requests. Its Producer and Consumer are not
+used: they declare again by themselves after a break and drop what was in flight without a word,
+and a handler's exception skips the rest of its chunk. Nor is its listener, which
+
+- reads the socket 256 bytes at a time (a sixth of a relay's CPU),
+- dies unseen when it cannot decode a frame, and
+- copies a chunk four times (chunks of 44 MB have been seen).
+
+So `StreamConnection` brings its own, which hands the three hot frames to `stream_frames` and
+anything else to rstream's decoder. rstream's errors become the log's here, in `log_errors`.
+
+The publisher has no name: the broker then stores whatever comes and deduplicates nothing (with a
+name it confirms and drops what bears an ID that it has passed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Protocol
+
+from rstream import exceptions, schema
+from rstream.client import Client
+from rstream.constants import Key, OffsetType
+from rstream.encoding import decode_frame, encode_frame
+
+from federation.brokers.addresses import StreamAddress
+from relay.log import stream_frames
+from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
+from relay.log.stream_frames import Chunk
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 256 * 1024
+_FRAME_MAX = 1024 * 1024
+"""The broker's own default. 4.3 closes the connection on a larger frame."""
+PUBLISHER = 0
+
+
+class ConnectionClosedError(Exception):
+    """The socket is gone while a request waited for its answer."""
+
+
+class NoOffset(LogRefused):
+    """The broker's exact "no offset": nothing was ever stored."""
+
+
+class StreamListener(Protocol):
+    """Who is told what comes. Called from the event loop."""
+
+    def on_confirm(self, ids: Sequence[int]) -> None:
+        """The broker has these publishing IDs."""
+        ...
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """A chunk came for its subscription."""
+        ...
+
+    def on_metadata_update(self) -> None:
+        """The stream was deleted, or its leader moved."""
+        ...
+
+    def fail(self, error: SiteLogError) -> None:
+        """The connection is over."""
+        ...
+
+
+class StreamEdge(Enum):
+    """A chunk at one end of a stream."""
+
+    FIRST = OffsetType.FIRST
+    LAST = OffsetType.LAST
+
+
+class StreamConnection(Client):
+    """rstream's client with a listener of our own. Made by `open_connection`.
+
+    What is asked of it raises rstream's errors: ask within `log_errors`.
+    """
+
+    def __init__(self, address: StreamAddress, heartbeat_s: int, name: str) -> None:
+        super().__init__(
+            address.host,
+            address.port,
+            ssl_context=address.ssl_context,
+            frame_max=_FRAME_MAX,
+            heartbeat=heartbeat_s,
+            connection_name=name,
+            # Not called by our listener; that there is one keeps rstream from logging
+            # tracebacks of what we handle.
+            connection_closed_handler=lambda _: None,
+        )
+        self.reads = 0
+        self._owner: StreamListener | None = None
+        self._end_reason = ""
+
+    def attach(self, listener: StreamListener) -> None:
+        self._owner = listener
+        if self._end_reason:
+            listener.fail(LogClosed(self._end_reason))
+
+    @property
+    def heartbeat_s(self) -> int:
+        """What was agreed with the broker; 0: none."""
+        return self._heartbeat
+
+    @property
+    def frame_bytes(self) -> int:
+        """The most that one frame may have."""
+        return min(_FRAME_MAX, self.frame_max)
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """The address by which the broker calls itself."""
+        properties = self.server_properties or {}
+        return (
+            properties.get("advertised_host", self.host),
+            int(properties.get("advertised_port", self.port)),
+        )
+
+    def write(self, frame: bytes) -> None:
+        """Hand over to the socket; what is lost with it is told by `closed`."""
+        if self._is_writable():
+            assert self._conn is not None
+            assert self._conn._writer is not None
+            self._conn._writer.write(frame)
+
+    async def subscribe_at(self, stream: str, number: int, where: int | StreamEdge) -> None:
+        """Subscribe from an offset or from an edge on, with credit for one chunk."""
+        if isinstance(where, StreamEdge):
+            spec = schema.OffsetSpec(where.value)
+        else:
+            spec = schema.OffsetSpecOffset(OffsetType.OFFSET, where)
+        await self.subscribe(stream, number, spec, initial_credit=1)
+
+    def give_credit(self, number: int, chunks: int) -> None:
+        """Let the broker send a subscription so many chunks more."""
+        self.write(encode_frame(schema.Credit(number, chunks)))
+
+    async def send_frame(self, frame: schema.Frame, version: int = 1) -> None:
+        if not self._is_writable():
+            raise ConnectionClosedError("the socket is gone")
+        await super().send_frame(frame, version)
+
+    def _is_writable(self) -> bool:
+        """uvloop's transport raises RuntimeError once it is gone, before we are told that it is."""
+        conn = self._conn
+        return (
+            conn is not None
+            and conn._writer is not None
+            and not conn._writer.transport.is_closing()
+        )
+
+    async def goodbye(self) -> None:
+        await self.sync_request(
+            schema.Close(self._corr_id_seq.next(), code=1, reason="OK"),
+            resp_schema=schema.CloseResponse,
+        )
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection now: no goodbye, no waiting."""
+        self._is_not_closed = False
+        for waiter in list(self._waiters.values()):
+            if not waiter.done():
+                waiter.set_exception(ConnectionClosedError(reason))
+                waiter.exception()  # told to whoever waits; nobody waiting is no fault
+        for task in self._tasks.values():
+            if task is not asyncio.current_task():
+                task.cancel()
+        if self._conn is not None and self._conn._writer is not None:
+            self._conn._writer.transport.abort()
+
+    async def ended(self) -> None:
+        """Wait until the connection's tasks are gone."""
+        tasks = [t for t in self._tasks.values() if t is not asyncio.current_task()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listener(self) -> None:
+        try:
+            await self._read_frames()
+            reason = "the broker closed the connection"
+        except (OSError, _ServerClosed) as error:
+            reason = f"connection lost: {error}"
+        except Exception as error:
+            logger.exception("stream connection to %s:%s out of step", self.host, self.port)
+            reason = f"out of step with the broker: {error!r}"
+        self._end_reason = reason
+        if self._owner is not None:
+            self._owner.fail(LogClosed(reason))
+        else:
+            self.abort(reason)
+
+    async def _read_frames(self) -> None:
+        assert self._conn is not None
+        assert self._conn._reader is not None
+        reader = self._conn._reader
+        buffer = bytearray()
+        while data := await reader.read(_READ_BYTES):
+            self.reads += 1
+            buffer += data
+            at = 0
+            with memoryview(buffer) as view:
+                while len(buffer) - at >= 4:
+                    end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
+                    if end > len(buffer):
+                        break
+                    with view[at:end] as frame:
+                        self._handle(frame)
+                    at = end
+            if at:
+                del buffer[:at]
+
+    def _handle(self, frame: memoryview) -> None:
+        _, key, version = stream_frames.FRAME_HEADER.unpack_from(frame)
+        if key == stream_frames.KEY_PUBLISH_CONFIRM and version == 1 and self._owner is not None:
+            self._owner.on_confirm(stream_frames.confirmed_ids(frame[8:]))
+        elif key == stream_frames.KEY_DELIVER and version == 1 and self._owner is not None:
+            with frame[8:] as body:
+                self._owner.on_chunk(stream_frames.read_deliver(body))
+        else:
+            self._handle_rare(decode_frame(bytes(frame[4:])))
+
+    def _handle_rare(self, frame: schema.Frame) -> None:
+        self._last_heartbeat = asyncio.get_running_loop().time()
+        waiter = self._waiters.pop((frame.key, frame.corr_id), None)
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_result(frame)
+        elif isinstance(frame, schema.Close):
+            raise _ServerClosed(f"the broker says: {frame.reason}")
+        elif isinstance(frame, schema.MetadataUpdate | schema.PublishError):
+            if self._owner is not None:
+                self._owner.on_metadata_update()
+        elif frame.key is not Key.Heartbeat:
+            logger.debug("unasked frame: %r", frame)
+
+
+class _ServerClosed(Exception):
+    pass
+
+
+async def open_connection(
+    address: StreamAddress, stream: str, *, heartbeat_s: int, name: str, deadline_s: float
+) -> StreamConnection:
+    """Connect to the stream's leader and declare the publisher. Raises as `open_rabbit_log`."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            with contextlib.ExitStack() as unless_open:
+                connection = await _connect_to_leader(
+                    unless_open, address, stream, heartbeat_s, name
+                )
+                await connection.declare_publisher(stream, "", PUBLISHER)
+                unless_open.pop_all()
+    except exceptions.ServerError as error:
+        raise _translate(error, stream) from error
+    except exceptions.LeaderNotAvailable as error:
+        raise LogClosed(str(error)) from error
+    except (OSError, ConnectionClosedError) as error:  # TimeoutError is an OSError
+        raise LogClosed(
+            f"no connection to {address.host}:{address.port}: {str(error) or 'no answer in time'}"
+        ) from error
+    return connection
+
+
+async def _connect_to_leader(
+    unless_open: contextlib.ExitStack,
+    address: StreamAddress,
+    stream: str,
+    heartbeat_s: int,
+    name: str,
+) -> StreamConnection:
+    connection = await _connect(unless_open, address, heartbeat_s, name)
+    leader, _ = await connection.query_leader_and_replicas(stream)
+    # By the broker's own name for itself, not by the address we came by: that may be a proxy's.
+    if (leader.host, leader.port) == connection.advertised:
+        return connection
+    connection.abort("not the stream's leader")
+    at_leader = replace(address, host=leader.host, port=leader.port)
+    return await _connect(unless_open, at_leader, heartbeat_s, name)
+
+
+async def _connect(
+    unless_open: contextlib.ExitStack, address: StreamAddress, heartbeat_s: int, name: str
+) -> StreamConnection:
+    connection = StreamConnection(address, heartbeat_s, name)
+    unless_open.callback(connection.abort, "could not open the log")
+    await connection.start()
+    await connection.authenticate(address.vhost, address.user, address.password)
+    if not connection.heartbeat_s:
+        raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
+    return connection
+
+
+@contextlib.contextmanager
+def log_errors(stream: str) -> Iterator[None]:
+    """What is asked of a connection within raises the log's errors."""
+    try:
+        yield
+    except exceptions.ServerError as error:
+        raise _translate(error, stream) from error
+    except TimeoutError as error:
+        raise LogClosed("the broker did not answer a request in time") from error
+    except (OSError, ConnectionClosedError) as error:
+        raise LogClosed(f"connection lost: {error}") from error
+
+
+def _translate(error: exceptions.ServerError, stream: str) -> SiteLogError:
+    if isinstance(error, exceptions.OffsetNotFound):
+        return NoOffset(f"no offset is stored in stream {stream!r}")
+    if isinstance(error, exceptions.StreamDoesNotExist):
+        return LogMissing(f"there is no stream {stream!r}: `isthmus apply` makes it")
+    what = f"{type(error).__name__} for stream {stream!r}"
+    if isinstance(error, exceptions.StreamNotAvailable | exceptions.InternalError):
+        return LogClosed(what)
+    return LogRefused(what)

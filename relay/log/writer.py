@@ -1,0 +1,528 @@
+"""The node's one writer of its site's log, and the source of all that read it.
+
+Over a factory of connections it keeps one log going:
+
+- **connect** again and again, with backoff;
+- **check** at every new connection, before anything else (`log_check`): are the names that were
+  logged last still there? What is missing leaves the logged set, and the log gets a new ID, so
+  that neighbours send it again;
+- **run**: append what comes in the order in which it comes; take what is confirmed into the
+  logged set and the hot tail; read back in bulk, once a second, what was appended, and send all
+  readers back if anything else turns up; keep a snapshot.
+
+A `LogRun` is what a receiver's welcome names: new at each connection, gone with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.log.check import READ_AHEAD, Checked, check_log
+from relay.log.hot_tail import HotTail
+from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, decode_record
+from relay.log.name_set import NameSet
+from relay.log.reader import LogReader
+from relay.log.site_log import LogClosed, LogCursor, LogRefused, SiteLog, SiteLogError
+from relay.log.snapshot import LogMemory
+
+logger = logging.getLogger(__name__)
+
+_RUN_BYTES = 8
+
+
+class Appended(Enum):
+    """What became of a batch that was to be appended."""
+
+    LOGGED = "appended now, and confirmed"
+    ALREADY_LOGGED = "the log had a batch of that name"
+
+
+class LogState(Enum):
+    """Where the writer is."""
+
+    CONNECTING = "connecting"
+    CHECKING = "checking what the log has"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+class LogRun(NamedTuple):
+    """One connection to the log, checked. `id` is new at each; `log_id` only when the log lost
+    something or was made anew. `ended` is done, with the reason, when the connection is gone.
+    """
+
+    id: bytes
+    log_id: bytes
+    ended: asyncio.Future[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How the log is kept."""
+
+    check_every_s: float = 1.0
+    """Read back what was appended: more often costs the broker, less often lets stored positions
+    lag further, and a restart read more."""
+    check_after_names: int = 5_000
+    """... or after so many, so that the offsets of hot batches stay good lower bounds."""
+    unreadable_after_s: float = 10.0
+    """Confirmed and not readable for so long: the connection is given up and the log checked."""
+    backoff_first_s: float = 0.2
+    backoff_most_s: float = 30.0
+    hot_bytes: int = 16 * 1024 * 1024
+    """Memory for readers that have nearly caught up."""
+
+
+def _no_state(state: LogState, why: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvents:
+    """What the log tells its node. All are called from the event loop and must not block."""
+
+    on_bad_record: Callable[[int, bytes, str], None]
+    """A record that is no batch, once: offset, bytes, reason. It belongs in quarantine."""
+    on_superseded: Callable[[BatchHeader], None]
+    """Somebody else's mark for this site stands behind ours: another node has taken over."""
+    on_state: Callable[[LogState, str], None] = _no_state
+    """Changed state, and why."""
+
+
+class _Flight:
+    """A batch that is on its way into the log."""
+
+    __slots__ = ("data", "followers", "future", "header")
+
+    def __init__(self, header: BatchHeader, data: bytes, future: asyncio.Future[Appended]) -> None:
+        self.header = header
+        self.data = data
+        self.future = future
+        self.followers: list[asyncio.Future[Appended]] = []
+
+    def fail(self, error: SiteLogError) -> None:
+        for future in (self.future, *self.followers):
+            if not future.done():
+                future.set_exception(type(error)(str(error)))
+
+
+class LogWriter:
+    """See the module. `run_forever` does the work; everything else may be called beside it."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[SiteLog]],
+        memory: LogMemory,
+        events: LogEvents,
+        *,
+        origin: str,
+        settings: LogSettings | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._connect = connect
+        self._events = events
+        self._settings = settings or LogSettings()
+        self._random_bytes = random_bytes
+        self._jitter = jitter
+        self._knowledge = LogKnowledge(
+            memory,
+            origin=origin,
+            random_bytes=random_bytes,
+            on_bad_record=events.on_bad_record,
+            on_superseded=events.on_superseded,
+        )
+        self._tail = HotTail(self._settings.hot_bytes)
+        self._state = LogState.CONNECTING
+        self._state_reason = ""
+        self._log: SiteLog | None = None
+        self._run: LogRun | None = None
+        self._run_waiters: set[asyncio.Future[None]] = set()
+        self._queue: list[_Flight] = []
+        self._flying: dict[BatchName, _Flight] = {}
+        self._flush_scheduled = False
+        self._readers: set[LogReader] = set()
+        self._connection: asyncio.Task[None] | None = None
+        self._failed_attempts = 0
+        self._hurry = asyncio.Event()
+        self._closing = False
+
+    # What the node asks
+
+    @property
+    def state(self) -> tuple[LogState, str]:
+        """Where it is, and why."""
+        return self._state, self._state_reason
+
+    @property
+    def counts(self) -> LogCounts:
+        """What happened since the start."""
+        return self._knowledge.counts
+
+    @property
+    def logged(self) -> NameSet:
+        """The names that the log has. Not to be changed; another object after a log made anew."""
+        return self._knowledge.logged
+
+    @property
+    def tail(self) -> HotTail:
+        """The batches appended last."""
+        return self._tail
+
+    @property
+    def run(self) -> LogRun | None:
+        """The present run; None while there is no connection that was checked."""
+        return self._run
+
+    @property
+    def checked(self) -> Place | None:
+        """Up to here the log was read back and a snapshot says so; no stored position may pass."""
+        return self._knowledge.checked
+
+    async def running(self) -> LogRun:
+        """The present run, once there is one. Raises LogClosed when closed for good."""
+        while self._run is None:
+            if self._closing:
+                raise LogClosed("the log was closed")
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._run_waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._run_waiters.discard(waiter)
+        return self._run
+
+    def reader(self, start: Place | None, *, name: str, reached: Place | None = None) -> LogReader:
+        """A reader of what follows `start` (None: of the whole log). `name` is for people.
+        `reached`: whoever begins there needs nothing that stood before this place, a later one,
+        and everything behind it.
+
+        A start that the log has lost moves to the place before the loss, even if a batch of that
+        name was logged again since: other batches may stand before it now.
+        """
+        reader = LogReader(self, self._knowledge.before_losses(start), name, reached)
+        self._readers.add(reader)
+        return reader
+
+    @property
+    def readers(self) -> list[LogReader]:
+        """Those not closed."""
+        return list(self._readers)
+
+    def safe_position(self, place: Place | None) -> Place | None:
+        """What a stage that has done everything up to `place` may store: that, with its own
+        offset where that is known, or the last place checked if it comes first. None: the start.
+        """
+        return self._knowledge.safe_position(place)
+
+    def is_after(self, place: Place, other: Place | None) -> bool:
+        """Whether `place` comes after `other`, one that was read back (None: the start)."""
+        return self._knowledge.is_after(place, other)
+
+    def lag(self, place: Place | None) -> LogLag:
+        """How far `place` is behind the log's end. Exact near the end, estimated far behind."""
+        return self._knowledge.lag(place)
+
+    def forget_before(self, time_ms: int) -> int:
+        """Forget the names of incarnations of which nothing was logged since `time_ms`, except
+        each origin's latest: they ended before the window. How many incarnations went.
+        """
+        return self._knowledge.forget_before(time_ms)
+
+    async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
+        """The batches from `from_offset` (0: the start) to what is the log's end now, then stop.
+
+        For recovery, and for a packer that has appended its mark. Raises LogClosed if the
+        connection ends meanwhile: begin again.
+        """
+        log = await self.connected()
+        end = await log.end()
+        if end is None or end < from_offset:
+            return
+        cursor = await log.read(from_offset)
+        try:
+            offset = -1
+            while offset < end:
+                records = await cursor.next(READ_AHEAD)
+                offset = records[-1].offset
+                decoded = map(decode_record, records)
+                batches = [batch for batch in decoded if isinstance(batch, LoggedBatch)]
+                if batches:
+                    yield batches
+        finally:
+            await cursor.close()
+
+    # Appending
+
+    async def append(self, header: BatchHeader, data: bytes) -> Appended:
+        """`append_nowait`, then wait. Cancelling does not undo it."""
+        return await asyncio.shield(self.append_nowait(header, data))
+
+    def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
+        """Append a batch after all earlier ones, unless the log has its name.
+
+        A second copy of a name that is being appended waits for the first one's outcome and gets
+        the same failure: nobody is told that a batch is logged before it is. The future raises
+        LogClosed when there is no connection or it ended first: whether the batch is logged
+        shows in `logged` in the next run. LogRefused: too large.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        name = header.name
+        if name in self._knowledge.logged:
+            self.counts.already_logged += 1
+            future.set_result(Appended.ALREADY_LOGGED)
+        elif (flight := self._flying.get(name)) is not None:
+            flight.followers.append(future)
+        elif self._run is None or self._log is None:
+            future.set_exception(LogClosed(f"the log is not connected: {self._state_reason}"))
+        elif len(data) > (most := self._log.max_record_bytes):
+            future.set_exception(LogRefused(f"{name}: {len(data)} bytes, the log takes {most}"))
+        else:
+            flight = _Flight(header, data, future)
+            self._flying[name] = flight
+            self._queue.append(flight)
+            if not self._flush_scheduled:
+                # All that one turn of the loop brings goes in one frame, and so into one chunk.
+                self._flush_scheduled = True
+                loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        flights, self._queue = self._queue, []
+        if not flights:
+            return
+        assert self._log is not None  # else `_end_run` has emptied the queue
+        for flight in flights:
+            self._knowledge.submitted(flight.header)
+        self._log.submit([flight.data for flight in flights], partial(self._landed, flights))
+
+    def _landed(self, flights: list[_Flight], error: SiteLogError | None) -> None:
+        if error is not None:
+            self._knowledge.recent.in_doubt(flight.header.name for flight in flights)
+            for flight in flights:
+                del self._flying[flight.header.name]
+                flight.fail(error)
+            return
+        knowledge, tail, flying = self._knowledge, self._tail, self._flying
+        for flight in flights:
+            header = flight.header
+            place = knowledge.confirmed(header)
+            tail.append(LoggedBatch(place, header, flight.data))
+            del flying[place.name]
+            if not flight.future.done():
+                flight.future.set_result(Appended.LOGGED)
+            for follower in flight.followers:
+                knowledge.counts.already_logged += 1
+                if not follower.done():
+                    follower.set_result(Appended.ALREADY_LOGGED)
+        knowledge.counts.appended_batches += len(flights)
+        knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
+        tail.appended()
+        if knowledge.recent.unchecked_count > self._settings.check_after_names:
+            self._hurry.set()
+
+    # What readers ask (LogSource)
+
+    @property
+    def ended(self) -> bool:
+        """Closed for good."""
+        return self._state is LogState.CLOSED
+
+    async def connected(self) -> SiteLog:
+        """The log, connected and checked. Raises LogClosed when closed for good."""
+        while True:
+            await self.running()
+            if self._log is not None and not self._log.closed.done():
+                return self._log
+            await asyncio.sleep(0)  # the end of the run is about to be told
+
+    def offset_of(self, place: Place) -> int:
+        """The best lower bound for the offset of the place's name."""
+        seen = self._knowledge.recent.find(place.name)
+        return place.offset if seen is None else seen.offset
+
+    def forget_reader(self, reader: LogReader) -> None:
+        """It was closed."""
+        self._readers.discard(reader)
+
+    # The life of the log
+
+    async def run_forever(self) -> None:
+        """Keep the log going until `close` or cancellation."""
+        self._knowledge.load()
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            while not self._closing:
+                # A task of its own, so that `close` need not wait for a connection to be made.
+                self._connection = asyncio.create_task(self._one_connection())
+                try:
+                    await self._connection
+                except SiteLogError as error:
+                    self._end_run(f"{type(error).__name__}: {error}")
+                except asyncio.CancelledError:
+                    if me.cancelling() or not self._closing:
+                        raise
+                if not self._closing:
+                    await self._back_off()
+        finally:
+            self._closing = True
+            self._end_run("the log was closed")
+            self._set_state(LogState.CLOSED, "closed by this node")
+            self._wake_run_waiters()
+            self._tail.wake()
+            self._knowledge.save()
+
+    async def close(self) -> None:
+        """End `run_forever`, which saves a last snapshot. What is unconfirmed is in doubt."""
+        self._closing = True
+        self._hurry.set()
+        if self._connection is not None:
+            self._connection.cancel()
+            await asyncio.wait([self._connection])
+
+    async def _one_connection(self) -> None:
+        log = await self._connect()
+        self.counts.connections += 1
+        try:
+            self._set_state(LogState.CHECKING, "")
+            checked = await check_log(log, self._knowledge, self._data_of)
+            self._restart_readers(checked)
+            # First of all: a changed log ID must not be told before it is kept.
+            self._knowledge.save()
+            self._begin_run(log)
+            await self._follow(checked.cursor)
+        finally:
+            await log.close()
+
+    def _begin_run(self, log: SiteLog) -> None:
+        if log.closed.done():
+            raise LogClosed(log.closed.result())
+        self._log = log
+        self._failed_attempts = 0
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._run = LogRun(self._random_bytes(_RUN_BYTES), self._knowledge.log_id, ended)
+        log.closed.add_done_callback(partial(self._on_log_closed, log))
+        self._set_state(LogState.RUNNING, "")
+        self._wake_run_waiters()
+
+    def _on_log_closed(self, log: SiteLog, closed: asyncio.Future[str]) -> None:
+        if log is self._log:
+            self._end_run(closed.result())
+            self._hurry.set()
+
+    def _end_run(self, reason: str) -> None:
+        run, self._run, self._log = self._run, None, None
+        # A run that ends because we close is no trouble, and nobody connects again.
+        told = self._closing or (self._state, self._state_reason) == (LogState.CONNECTING, reason)
+        if not told:
+            self._set_state(LogState.CONNECTING, reason)
+        queue, self._queue = self._queue, []
+        for flight in queue:
+            del self._flying[flight.header.name]
+            flight.fail(LogClosed(f"the log's connection ended: {reason}"))
+        if run is not None:
+            run.ended.set_result(reason)
+
+    async def _back_off(self) -> None:
+        s = self._settings
+        longest = min(s.backoff_most_s, s.backoff_first_s * 2 ** min(self._failed_attempts, 16))
+        self._failed_attempts += 1
+        self._hurry.clear()
+        await self._pause(longest * (0.5 + 0.5 * self._jitter()))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    def _wake_run_waiters(self) -> None:
+        for waiter in self._run_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._run_waiters.clear()
+
+    def _set_state(self, state: LogState, reason: str) -> None:
+        self._state, self._state_reason = state, reason
+        self._events.on_state(state, reason)
+
+    # Reading back
+
+    async def _follow(self, cursor: LogCursor) -> None:
+        """Read back what is appended, in bulk. At idle one chunk may come of itself: that is how
+        a stranger's is noticed.
+        """
+        recent = self._knowledge.recent
+        while not self._closing:
+            await self._read_back(cursor, 1)
+            target = recent.last_unchecked
+            while target is not None and recent.is_awaited(target):
+                await self._read_back(cursor, min(READ_AHEAD, recent.unchecked_count))
+            self._knowledge.save()
+            if recent.unchecked_count <= self._settings.check_after_names:
+                self._hurry.clear()
+            if not self._closing:
+                await self._pause(self._settings.check_every_s)
+
+    async def _read_back(self, cursor: LogCursor, ahead: int) -> None:
+        recent = self._knowledge.recent
+        while True:
+            missing = recent.next_awaited if recent.unchecked_count else None
+            try:
+                async with asyncio.timeout(self._settings.unreadable_after_s):
+                    records = await cursor.next(ahead)
+                break
+            except TimeoutError:
+                if missing is not None and missing == recent.next_awaited:
+                    raise LogClosed(f"{missing} cannot be read back") from None
+        before = recent.checked
+        aliens = self._knowledge.counts.aliens
+        orderly = self._knowledge.read_back(records, self._data_of)
+        if not orderly or self._knowledge.counts.aliens != aliens:
+            logger.warning(
+                "the log has what this node did not append, or another order, after %s: "
+                "readers go back there",
+                before and before.name,
+            )
+            self._tail.restart(None, anchored=False)
+            for reader in self._readers:
+                self._send_back(reader, before)
+
+    def _restart_readers(self, checked: Checked) -> None:
+        """After a check: everybody finds his place again, in what the log has now."""
+        end = self._knowledge.recent.checked
+        self._tail.restart(end.name if end else None, anchored=True)
+        for reader in self._readers:
+            place = reader.place
+            if place is None or checked.anew:
+                reader.rewind(None)
+            elif place.name in checked.lost:
+                reader.rewind(checked.last)
+            elif checked.disorder_after is not None:
+                self._send_back(reader, checked.disorder_after)
+            else:
+                reader.rewind(place)
+
+    def _send_back(self, reader: LogReader, checked: Place | None) -> None:
+        place = reader.place
+        if place is not None and self._knowledge.is_after(place, checked):
+            self.counts.readers_sent_back += 1
+            place = checked
+        reader.rewind(place)
+
+    def _data_of(self, name: BatchName) -> bytes | None:
+        flight = self._flying.get(name)
+        return self._tail.data_of(name) if flight is None else flight.data

@@ -1,0 +1,81 @@
+"""Binds the stages' own ideas of memory to one node's state.
+
+Each stage says by a Protocol what it needs; these are the node's answers, without logic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from relay.batches.batch import BatchHeader
+from relay.ledger.batch_rows import linked_row, packed_row
+from relay.ledger.rows import Stage
+from relay.links.position import LinkPosition
+from relay.packing.packer_record import PackedBatch
+from relay.state.node_state import Commit, NodeState
+
+_PACKER = "packer"
+_LOG = "log"
+
+
+class StateLogMemory:
+    """The log's snapshot, in the node's state."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def load(self) -> bytes | None:
+        return self._state.get(_LOG)
+
+    def save(self, snapshot: bytes) -> None:
+        commit = Commit()
+        commit.put(_LOG, snapshot)
+        self._state.write(commit)
+
+
+class StateLinkMemory:
+    """One link's position, in the node's state."""
+
+    def __init__(
+        self, state: NodeState, link: str, receiver: str, now_ms: Callable[[], int]
+    ) -> None:
+        self._state = state
+        self._key = f"link:{link}"
+        self._receiver = receiver
+        self._now_ms = now_ms
+
+    def load(self) -> LinkPosition | None:
+        kept = self._state.get(self._key)
+        return None if kept is None else LinkPosition.decode(kept, time.monotonic())
+
+    def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
+        commit = Commit()
+        commit.put(self._key, position.encode())
+        for header in linked:
+            commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, self._now_ms()))
+        self._state.write(commit)
+
+    def forget(self) -> None:
+        """The link is not in the mesh any more."""
+        commit = Commit()
+        commit.put(self._key, None)
+        self._state.write(commit)
+
+
+class StatePackedLedger:
+    """The packer's record and its ledger rows: one write of both."""
+
+    def __init__(self, state: NodeState, now_ms: Callable[[], int]) -> None:
+        self._state = state
+        self._now_ms = now_ms
+
+    def load(self) -> bytes | None:
+        return self._state.get(_PACKER)
+
+    def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
+        commit = Commit()
+        for batch in packed:
+            commit.row(packed_row(batch, self._now_ms()))
+        commit.put(_PACKER, record)
+        self._state.write(commit)

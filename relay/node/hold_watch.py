@@ -1,0 +1,52 @@
+"""Looks every second whether an operator holds something else back at a site than before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from relay.node.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+
+
+class HoldWatch:
+    """One site's. What it cannot read changes nothing, and is said."""
+
+    def __init__(self, folder: Path, every_s: float = LOOK_EVERY_S) -> None:
+        self.problem = ""
+        self.present = Holds()
+        self._folder = folder
+        self._every_s = every_s
+        self._stamp: tuple[int, int, int] | None = None
+
+    def look(self) -> bool:
+        """Read the file if it has changed; whether `present` is another."""
+        try:
+            told = (self._folder / HOLDS_FILE).stat()
+            stamp = (told.st_mtime_ns, told.st_size, told.st_ino)
+        except OSError:
+            stamp = None
+        if stamp == self._stamp:
+            return False
+        try:
+            holds = read_holds(self._folder)
+        except (HoldsBroken, OSError) as error:
+            if str(error) != self.problem:
+                log.error("%s", error)
+            self.problem = str(error)
+            return False
+        self.problem, self._stamp = "", stamp
+        before, self.present = self.present, holds
+        return holds != before
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """For ever: call `changed` after each change of `present`."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            if self.look():
+                changed()

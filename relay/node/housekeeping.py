@@ -1,0 +1,133 @@
+"""What a node does now and then beside its stages: marks, idle rows, rolling, forgetting.
+
+Every round is independent: a failure of one is said, counted, and tried again in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from dedup.barrier import Barrier
+from relay.batches.batch import Place
+from relay.ledger.export import ExportFailed, LedgerExport
+from relay.ledger.rows import Event, LedgerRow, Stage
+from relay.log.name_set import NameSet
+from relay.log.site_log import SiteLogError
+from relay.log.writer import LogWriter
+from relay.state.node_state import Commit, NameSetKind, NodeState
+
+log = logging.getLogger(__name__)
+
+MARK_EVERY_S = 10.0
+"""How far behind the broker's mark may be: after a lost state, what lies past it is flagged."""
+MINUTE_S = 60.0
+
+
+class Housekeeping:
+    """One site's. `run` until cancelled."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        writer: LogWriter,
+        barrier: Barrier,
+        settled: NameSet,
+        export: LedgerExport,
+        position: Callable[[], Place | None],
+        links: Callable[[], Iterable[tuple[Stage, str]]],
+        window_ms: int,
+        tell_memory: Callable[[int], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`position`: what the deliverer has stored. `links`: (stage, neighbour) of each link.
+        `tell_memory` is told how far back the barrier remembers, in ms.
+        """
+        self.window_ms = window_ms
+        """How long things are kept; may change."""
+        self._state = state
+        self._writer = writer
+        self._barrier = barrier
+        self._settled = settled
+        self._export = export
+        self._position = position
+        self._links = links
+        self._tell_memory = tell_memory
+        self._now_ms = now_ms
+        self._marked = -1
+        self.export_failure = ""
+        """Why the ledger cannot be written at present; empty when it can."""
+
+    async def run(self) -> None:
+        """All rounds, for ever."""
+        async with asyncio.TaskGroup() as rounds:
+            rounds.create_task(self._every(MARK_EVERY_S, self.store_mark))
+            rounds.create_task(self._every(MINUTE_S, self._minute))
+
+    async def _every(self, seconds: float, what: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await what()
+
+    async def store_mark(self, within_s: float = MARK_EVERY_S) -> None:
+        """Tell the broker how far this state folder has got: see *State lost* in the docs."""
+        position = self._position()
+        if position is None or position.offset <= self._marked:
+            return
+        await self._state.store.synced()
+        try:
+            async with asyncio.timeout(within_s):
+                site_log = await self._writer.connected()
+                await site_log.store_mark(position.offset)
+        except (SiteLogError, TimeoutError) as error:
+            log.info(
+                "the mark was not stored, the next round does it: %s",
+                str(error) or f"no answer within {within_s:g} s",
+            )
+            return
+        self._marked = position.offset
+
+    async def _minute(self) -> None:
+        now_ms = self._now_ms()
+        self._barrier.rotate_if_due(now_ms)
+        self._tell_memory(self._barrier.memory_ms)
+        if self._writer.forget_before(now_ms - self.window_ms):
+            self._forget_settled()
+        commit = Commit()
+        position = self._position()
+        place = str(position.name) if position else ""
+        stages: list[tuple[Stage, str]] = [(Stage.PACKED, ""), (Stage.DELIVERED, "")]
+        for stage, neighbour in [*stages, *self._links()]:
+            commit.row(
+                LedgerRow(
+                    stage=stage,
+                    recorded_ms=now_ms,
+                    event=Event.IDLE,
+                    neighbour=neighbour,
+                    position=place if stage is Stage.DELIVERED else "",
+                )
+            )
+        self._state.write(commit)
+        await self.roll(everything=False)
+
+    async def roll(self, *, everything: bool) -> None:
+        """Export the ledger's closed ranges; a failure keeps the rows and is shown."""
+        try:
+            await self._export.roll(self._now_ms(), everything=everything)
+        except ExportFailed as error:
+            self.export_failure = str(error)
+            log.error("%s", error)
+        else:
+            self.export_failure = ""
+
+    def _forget_settled(self) -> None:
+        """Incarnations that the log has forgotten are forgotten here too."""
+        logged = set(self._writer.logged.series())
+        gone = [series for series in self._settled.series() if series not in logged]
+        if gone:
+            self._settled.forget(lambda series: series in gone)
+            commit = Commit()
+            commit.names(NameSetKind.SETTLED, self._settled, gone)
+            self._state.write(commit)

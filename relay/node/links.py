@@ -1,0 +1,312 @@
+"""All links that begin or end at one site: made from the mesh, run, and reported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
+from federation.brokers.passwords import PasswordMissing
+from federation.mesh import Link, Mesh
+from federation.names import Names
+from relay.batches.batch import BatchHeader, Place
+from relay.batches.incarnation import VoidTable
+from relay.ledger.batch_rows import linked_row
+from relay.ledger.rows import Stage
+from relay.links.ends import LinkEnds
+from relay.links.forwarding import forwarding_for
+from relay.links.lag import AppendTimes
+from relay.links.neighbour_logs import NeighbourLogs
+from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.links.receiver import LinkReceiver
+from relay.links.receiver_task import LinkReceiverTask
+from relay.links.sender import LinkSender
+from relay.links.sender_task import LinkSenderTask
+from relay.links.settings import LinkSettings
+from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.log.gap import gap_row
+from relay.log.reader import LogGap
+from relay.log.writer import LogWriter
+from relay.node.bindings import StateLinkMemory
+from relay.node.holds import Holds
+from relay.state.node_state import Commit, NodeState
+
+SILENT_IS_DOWN_S = 11.0
+"""Two of the neighbour's signs of life have not come: said before the link gives its session up,
+which a slow line must not suffer for.
+"""
+
+NOTHING_HELD = Holds()
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class _Connector:
+    """Looks the address up at each connection: a private broker may not have been made yet."""
+
+    def __init__(self, present: Callable[[], LinkConnector]) -> None:
+        self._present = present
+
+    async def connect(self) -> LinkEnd:
+        try:
+            connector = self._present()
+        except (AddressError, PasswordMissing) as error:
+            raise LinkUnreachable(str(error)) from error
+        return await connector.connect()
+
+
+class NodeLinks:
+    """One site's. Senders start later than receivers: see `node`."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        site: str,
+        book: AddressBook,
+        state: NodeState,
+        writer: LogWriter,
+        voids: VoidTable,
+        quarantine: Callable[[bytes, str], None],
+        neighbours: NeighbourLogs,
+        holds: Holds = NOTHING_HELD,
+        make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
+    ) -> None:
+        self._mesh = mesh
+        self._site = site
+        self._book = book
+        self._state = state
+        self._voids = voids
+        self._quarantine = quarantine
+        self._neighbours = neighbours
+        self._make_connector = make_connector
+        self._names = Names(mesh.name)
+        self._settings = LinkSettings()
+        self._writer = writer
+        self._clock = SystemClock()
+        self._times = AppendTimes()
+        self._random = random.Random()
+        self._receivers = LinkEnds(self._make_receiver)
+        self._senders = LinkEnds(self._make_sender, self._forget_position)
+        self._resting: list[Link] = []
+        self.change(mesh, book, holds)
+
+    def change(self, mesh: Mesh, book: AddressBook, holds: Holds, *, receives: bool = True) -> None:
+        """Run the links of this mesh from now on, at these addresses, but for those that are held;
+        none into this site unless it `receives`.
+
+        A link that stays as it is does not notice; one that only carries something else now goes
+        on over its connection; any other change of a link is its end and a new beginning.
+        """
+        self._mesh, self._book = mesh, book
+        into = mesh.links_to(self._site) if receives else ()
+        self._receivers.want({link: self._made_of(link, link.sender) for link in into})
+        every = mesh.links_from(self._site)
+        self._resting = [link for link in every if link.name in holds.links]
+        out = [link for link in every if link.name not in holds.links]
+        self._senders.want({link: self._made_of(link, link.receiver) for link in out}, every)
+        for link, task in self._senders:
+            task.change(forwarding_for(mesh, link))
+
+    def stages(self) -> Iterable[tuple[Stage, str]]:
+        """(stage, neighbour) of each link, for the ledger's idle rows."""
+        for link in self._senders.links:
+            yield Stage.LINKED_OUT, link.receiver
+        for link in self._receivers.links:
+            yield Stage.LINKED_IN, link.sender
+
+    async def run_receivers(self) -> None:
+        await self._receivers.run()
+
+    async def run_senders(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._note_times())
+            group.create_task(self._senders.run())
+
+    @property
+    def blocked(self) -> bool:
+        """The site's own broker takes no publishes of a link that meets there."""
+        ends: list[tuple[Link, LinkReceiverTask | LinkSenderTask]] = [
+            *self._receivers,
+            *self._senders,
+        ]
+        return any(link.meeting == self._site and task.blocked for link, task in ends)
+
+    @property
+    def is_receiving(self) -> bool:
+        """A link into this site runs, or has not ended yet."""
+        return self._receivers.is_busy
+
+    def most_lagging(self) -> tuple[str, int]:
+        """The neighbour whose log lacks the most, and how many bytes; ("", 0) without links."""
+        lags = [(link.receiver, task.lag.bytes) for link, task in self._senders]
+        lags += [(link.receiver, self._resting_lag(link)[1]) for link in self._resting]
+        return max(lags, key=lambda lag: lag[1], default=("", 0))
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The figures of the links that begin here."""
+        told = []
+        now = self._clock.now()
+        for link, task in self._senders:
+            machine, lag = task.machine, task.lag
+            state, reason = machine.state.value, machine.reason
+            silent_s = 0.0 if machine.heard_at is None else now - machine.heard_at
+            if silent_s > SILENT_IS_DOWN_S:
+                state, reason = "down", f"nothing heard of {link.receiver} for {silent_s:.0f} s"
+            told.append(
+                {
+                    "from": link.sender,
+                    "to": link.receiver,
+                    "state": state,
+                    "reason": reason,
+                    "lag_messages": lag.messages,
+                    "lag_bytes": lag.bytes,
+                    "lag_seconds": round(lag.seconds, 3),
+                    **{
+                        field.name: _plain(getattr(machine.counters, field.name))
+                        for field in fields(machine.counters)
+                    },
+                }
+            )
+        return [*told, *map(self._resting_report, self._resting)]
+
+    def _resting_lag(self, link: Link) -> tuple[int, int]:
+        kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).load()
+        messages, nbytes = self._writer.lag(kept.place if kept else None)
+        return messages, nbytes
+
+    def _resting_report(self, link: Link) -> dict[str, Any]:
+        messages, nbytes = self._resting_lag(link)
+        return {
+            "from": link.sender,
+            "to": link.receiver,
+            "state": "paused",
+            "reason": f"`isthmus resume FILE --link {link.name}` lets it go on",
+            "lag_messages": messages,
+            "lag_bytes": nbytes,
+            "lag_seconds": None,
+        }
+
+    async def _note_times(self) -> None:
+        """When the log had how much: what the links' lag in seconds is told from."""
+        while True:
+            self._times.note(self._writer.counts.appended_messages, self._clock.now())
+            await asyncio.sleep(1.0)
+
+    def _made_of(self, link: Link, other: str) -> Hashable:
+        """All that an end cannot take up while it runs."""
+        mesh = self._mesh
+        try:
+            address: AmqpAddress | str = self._book.link_end(link, self._site)
+        except (AddressError, PasswordMissing) as error:
+            address = str(error)
+        own, neighbour = mesh.sites[self._site].cluster_id, mesh.sites[other].cluster_id
+        return link.meeting, own, neighbour, vouched_user(mesh, link, other), address
+
+    def _connector(self, link: Link) -> LinkConnector:
+        return _Connector(lambda: self._make_connector(self._address(link)))
+
+    def _make_sender(self, link: Link) -> LinkSenderTask:
+        state, voids = self._state, self._voids
+        memory = StateLinkMemory(state, link.name, link.receiver, self._clock.wall_ms)
+
+        def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
+            return LinkSender(
+                forwarding=forwarding_for(self._mesh, link),
+                receiver_user=vouched_user(self._mesh, link, link.receiver),
+                position=memory.load(),
+                random=self._random.random,
+                random_bytes=os.urandom,
+                is_void=voids.is_void,
+                safe_place=safe_place,
+                settings=self._settings,
+            )
+
+        def on_gap(gap: LogGap) -> None:
+            commit = Commit()
+            now_ms = self._clock.wall_ms()
+            commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
+            state.write(commit)
+
+        task = LinkSenderTask(
+            link.name,
+            make_machine,
+            self._connector(link),
+            self._writer,
+            memory,
+            self._times,
+            self._clock,
+            self._random.random,
+            voids.is_undecided,
+            on_gap,
+            self._neighbours.news,
+        )
+        self._neighbours.link(link.name, task.machine.receiver_has)
+        return task
+
+    def _make_receiver(self, link: Link) -> LinkReceiverTask:
+        state = self._state
+
+        def on_linked(headers: Sequence[BatchHeader]) -> None:
+            commit = Commit()
+            now_ms = self._clock.wall_ms()
+            for header in headers:
+                commit.row(linked_row(header, Stage.LINKED_IN, link.sender, now_ms))
+            state.write(commit)
+
+        machine = LinkReceiver(
+            own=self._mesh.sites[link.receiver].cluster_id,
+            neighbour=self._mesh.sites[link.sender].cluster_id,
+            sender_user=vouched_user(self._mesh, link, link.sender),
+            settings=self._settings,
+        )
+        return LinkReceiverTask(
+            link.name,
+            machine,
+            self._connector(link),
+            self._writer,
+            self._quarantine,
+            on_linked,
+            self._clock,
+            self._random.random,
+        )
+
+    def _forget_position(self, link: Link) -> None:
+        self._neighbours.unlink(link.name)
+        # Should the link come back, its receiver's names tell what it has; a position from before
+        # would have the link miss what retention has eaten meanwhile, and others have carried.
+        StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).forget()
+
+    def _address(self, link: Link) -> LinkEndAddress:
+        """How this site's end reaches the link's meeting broker."""
+        names, receives = self._names, link.receiver == self._site
+        amqp = self._book.link_end(link, self._site)
+        data, acks = names.link_data(link), names.link_acks(link)
+        return LinkEndAddress(
+            uri=amqp.uri,
+            user=amqp.user,
+            sends_to=acks if receives else data,
+            hears_from=data if receives else acks,
+            queue=names.receiver_queue(link) if receives else names.sender_queue(link),
+            is_receiver=receives,
+            queue_bytes=2 * self._settings.window_bytes,
+            name=f"isthmus link {link.name} at {self._site}",
+            ssl_context=amqp.ssl_context,
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Fit for JSON."""
+    return dict(value) if isinstance(value, dict) else value

@@ -1,0 +1,202 @@
+"""Makes the stages of one site's node from the mesh as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dedup.barrier import Barrier
+from federation.brokers.addresses import AddressBook
+from federation.mesh import Mesh
+from federation.names import Names
+from relay.batches.incarnation import VoidTable
+from relay.delivery.context import (
+    POSITION,
+    DeliveryContext,
+    DeliveryCounters,
+    DeliverySettings,
+)
+from relay.delivery.deliverer import Connection
+from relay.delivery.local_exchange import LocalExchange
+from relay.delivery.rabbit_exchange import open_exchange
+from relay.delivery.settlement import Settlement
+from relay.links.neighbour_logs import NeighbourLogs
+from relay.log.rabbit_log import RabbitLog, open_rabbit_log
+from relay.log.writer import LogWriter
+from relay.node.bindings import StatePackedLedger
+from relay.node.boot import boot_id
+from relay.node.holds import Holds
+from relay.packing.packer_loop import PackerLoop
+from relay.packing.packer_parts import PackerParts
+from relay.packing.packer_settings import PackedExchange, PackerSettings, packed_exchanges
+from relay.packing.rabbit_egress import RabbitEgress, connect_egress
+from relay.state.node_state import STATE, Loaded, NodeState
+
+PAUSED = "the site is paused: `isthmus resume` lets it go on"
+SETTLE_S = 1.0
+"""How long the deliverer's lock is held before it is used."""
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def same_broker(former: AddressBook, new: AddressBook, site: str) -> bool:
+    """Whether the site's own broker is reached as before. Raises AddressError, PasswordMissing."""
+    return (former.node(site), former.stream(site)) == (new.node(site), new.stream(site))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """`retired` are earlier meshes, the latest first, that had exchanges which the present one
+    has no more: what still waits for these is packed, and delivered, as it was meant.
+    """
+
+    site: str
+    book: AddressBook
+    retired: Sequence[Mesh]
+    holds: Holds
+    log_is_full: bool
+    """No more of the site's own goes into it for now."""
+    counters: DeliveryCounters
+    random: random.Random
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.book.mesh
+
+    @property
+    def names(self) -> Names:
+        return Names(self.mesh.name)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.mesh.sites[self.site].cluster_id
+
+    @property
+    def window_ms(self) -> int:
+        return int(self.mesh.retention_s * 1000)
+
+    def packer_settings(self) -> PackerSettings:
+        """What the packer is told, retired exchanges last."""
+        packed: dict[str, PackedExchange] = {}
+        for mesh in (self.mesh, *self.retired):
+            for exchange in packed_exchanges(mesh, self.site) if self.site in mesh.sites else ():
+                packed.setdefault(exchange.name, exchange)
+        return PackerSettings(
+            cluster_id=self.cluster_id,
+            revision=self.mesh.revision,
+            relay_user=self.book.node(self.site).user,
+            exchanges=tuple(packed.values()),
+            paused=self.holds.paused or self.log_is_full,
+        )
+
+    @property
+    def egress_queues(self) -> tuple[str, ...]:
+        """Of all exchanges that are packed."""
+        return tuple(exchange.queue for exchange in self.packer_settings().exchanges)
+
+    def delivered_mesh(self) -> Mesh:
+        """The mesh, with the exchanges that it once had."""
+        exchanges = dict(self.mesh.exchanges)
+        for mesh in self.retired:
+            for exchange in mesh.exchanges.values():
+                exchanges.setdefault(exchange.name, exchange)
+        return replace(self.mesh, exchanges=exchanges)
+
+    @property
+    def held(self) -> str:
+        """Why nothing is delivered; empty while it is."""
+        return PAUSED if self.holds.paused else ""
+
+    def packer(
+        self,
+        state: NodeState,
+        writer: LogWriter,
+        voids: VoidTable,
+        neighbours: NeighbourLogs,
+    ) -> PackerLoop:
+        address = self.book.node(self.site)
+
+        async def connect() -> RabbitEgress:
+            return await connect_egress(
+                address.uri,
+                self.names.packer_lock,
+                name=f"isthmus {self.site} packer",
+                ssl_context=address.ssl_context,
+            )
+
+        async def former_gone() -> bool:
+            # An exclusive queue goes with its connection; the settling time does the rest.
+            return True
+
+        parts = PackerParts(
+            connect,
+            writer,
+            StatePackedLedger(state, now_ms),
+            voids,
+            now_ms,
+            os.urandom,
+            former_gone,
+            boot_id(),
+            neighbours,
+        )
+        return PackerLoop(self.packer_settings(), parts, self.random)
+
+    def context(
+        self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
+    ) -> tuple[DeliveryContext, Connection]:
+        """What the deliverer's flows share, and its connection."""
+        address, names = self.book.node(self.site), self.names
+        stopping = asyncio.Event()
+
+        async def connect() -> LocalExchange:
+            return await open_exchange(
+                address.uri,
+                lock=names.deliverer_lock,
+                name=f"isthmus {self.site} deliverer",
+                ssl_context=address.ssl_context,
+            )
+
+        connection = Connection(connect, stopping, self.random.random, SETTLE_S)
+        barrier = Barrier(state.store, self.window_ms, meta_table=STATE)
+        position = loaded.positions.get(POSITION)
+        context = DeliveryContext(
+            settings=DeliverySettings(
+                site=self.site,
+                cluster_id=self.cluster_id,
+                user=address.user,
+                dead_letter_queue=names.dead_letters,
+                quarantine_queue=names.quarantine,
+            ),
+            mesh=self.delivered_mesh(),
+            log=writer,
+            state=state,
+            settled=loaded.settled,
+            barrier=barrier,
+            voids=voids,
+            settlement=Settlement(position),
+            counters=self.counters,
+            stopping=stopping,
+            now_ms=now_ms,
+            random=self.random.random,
+            exchange=connection.exchange,
+            window_ms=barrier.memory_ms,
+            position=position,
+        )
+        context.hold(self.held)
+        return context, connection
+
+    async def open_log(self) -> RabbitLog:
+        address = self.book.stream(self.site)
+        return await open_rabbit_log(
+            address,
+            self.names.log,
+            mark_name=self.names.deliverer_mark,
+            name=f"isthmus {self.site} log",
+        )

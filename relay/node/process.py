@@ -1,0 +1,194 @@
+"""Several sites' nodes in one process: one event loop, one admin port, one end.
+
+A site that stops with a reason does not end the others; the process ends when all have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from dedup.store import StoreError, StoreLocked
+from federation.brokers.addresses import AddressBook, AddressError
+from relay.aside.mending import Mending
+from relay.node.admin import LOOPBACK, Admin
+from relay.node.admin_mending import MendingRoutes, write_token
+from relay.node.mesh_watch import MeshFiles, MeshWatch
+from relay.node.node import SiteNode
+from relay.node.report import link_reports, site_report
+from relay.node.service_manager import ServiceManager
+from relay.node.start import NodeStopped
+from relay.state.node_state import StateError
+
+log = logging.getLogger(__name__)
+
+STARTING_AT_ONCE = 4
+"""Of a process's sites: a start is ten connections and a look through the log, and a broker that
+hundreds of sites ask for that at a time answers none of them.
+"""
+TURN_S = 10.0
+"""A site that is not up by then starts on beside the next ones."""
+
+
+class RelayProcess:
+    """Runs nodes until SIGTERM or SIGINT; SIGHUP has the mesh file read at once. `run` gives the
+    reasons of the sites that stopped.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[SiteNode],
+        files: MeshFiles | None = None,
+        admin_port: int = 0,
+        admin_host: str = LOOPBACK,
+    ) -> None:
+        """`files` are watched for a changed mesh, if there are any. The admin port (0: a free one)
+        is open on loopback, and at `admin_host`.
+        """
+        self._nodes = nodes
+        self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
+        self._mending = MendingRoutes(self._mending_of)
+        self._admin = Admin(self.report, admin_host, admin_port, self._mending.add_to)
+        self._stopped: dict[str, str] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._book: AddressBook | None = None
+        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
+        self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
+
+    async def run(self) -> dict[str, str]:
+        """Site -> why it stopped, for those that did so by themselves; empty after a clean end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        if self._watch is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._watch.look_now)
+        port = await self._admin.start()
+        for node in self._nodes:
+            _announce(node.folder, port)
+            write_token(node.folder, self._mending.token)
+        telling = asyncio.create_task(self._manager.run(), name="service manager")
+        try:
+            async with asyncio.TaskGroup() as watching:
+                # A process that does not see changes any more has to be begun anew.
+                looking = watching.create_task(self._look_for_changes(), name="mesh file")
+                try:
+                    async with asyncio.TaskGroup() as self._group:
+                        for node in self._nodes:
+                            self._group.create_task(self._run_node(node), name=node.site)
+                finally:
+                    looking.cancel()
+        finally:
+            telling.cancel()
+            self._manager.close()
+            await self._admin.close()
+        return self._stopped
+
+    def stop(self) -> None:
+        """End every node in order."""
+        self._manager.stopping()
+        for node in self._nodes:
+            node.stop()
+
+    def report(self) -> dict[str, Any]:
+        """What /status answers."""
+        return {
+            "pid": os.getpid(),
+            "mesh": self._nodes[0].mesh.name,
+            "revision": self._nodes[0].mesh.revision,
+            "sites": {
+                node.site: site_report(node, self._stopped.get(node.site, ""))
+                for node in self._nodes
+            },
+            "links": [link for node in self._nodes for link in link_reports(node)],
+        }
+
+    def _summary(self) -> str:
+        sites = self.report()["sites"]
+        return "; ".join(
+            f"{name} {site['state']}" + (f": {site['reason']}" if site["reason"] else "")
+            for name, site in sites.items()
+        )
+
+    def _mending_of(self, site: str) -> Mending | None:
+        return {node.site: node for node in self._nodes}[site].mending
+
+    async def _look_for_changes(self) -> None:
+        if self._watch is not None:
+            await self._watch.run()
+
+    def _take_up(self, book: AddressBook) -> None:
+        self._book = book
+        failures = []
+        for node in self._nodes:
+            try:
+                node.take_up(book)
+            except OSError as error:
+                node.file_problem = str(error)
+                failures.append(error)
+            else:
+                self._begin_again_if_back(node)
+        if failures:
+            raise failures[0]
+
+    def _begin_again_if_back(self, node: SiteNode) -> None:
+        """A site that was taken out of the file and put back, while others kept the process."""
+        book = self._book
+        if book is None or self._group is None or node.site not in book.mesh.sites:
+            return
+        if node.was_taken_out and self._stopped.pop(node.site, ""):
+            log.info("%s: is in the mesh file again", node.site)
+            node.put_back(book)
+            self._group.create_task(self._run_node(node), name=node.site)
+
+    def _refuse(self, problem: str) -> None:
+        """The file is wrong: every node goes on with what it has."""
+        for node in self._nodes:
+            if node.file_problem != problem:
+                log.error("%s: the mesh file is not taken up: %s", node.site, problem)
+            node.file_problem = problem
+
+    async def _run_node(self, node: SiteNode) -> None:
+        try:
+            await self._run_in_turn(node)
+        except StoreLocked:
+            raise  # the former process is about to end: the supervisor tries again
+        except (NodeStopped, StateError, StoreError, AddressError) as error:
+            log.error("%s: stopped: %s", node.site, error)
+            self._stopped[node.site] = str(error)
+            self._begin_again_if_back(node)
+
+    async def _run_in_turn(self, node: SiteNode) -> None:
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._starting)
+            running = asyncio.create_task(node.run(), name=f"{node.site}: node")
+            try:
+                await _up_or_over(node, running)
+                await turn.aclose()  # the next one's turn
+                await running
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+
+
+async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
+    """Until the node is up, or has ended, or has had its turn: its broker may be away."""
+    up = asyncio.create_task(node.is_up.wait())
+    try:
+        await asyncio.wait({up, running}, timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        up.cancel()
+
+
+def _announce(folder: Path, port: int) -> None:
+    """Where this site's node answers: STATE/sites/SITE/node.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "node.json.tmp"
+    temporary.write_text(json.dumps({"pid": os.getpid(), "admin_port": port}))
+    os.replace(temporary, folder / "node.json")

@@ -1,0 +1,100 @@
+"""What a node says of itself: the figures of `isthmus status` and of the metrics."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from relay.log.writer import LogState
+from relay.node.parts import PAUSED
+from relay.packing.packer_metrics import PackerState
+
+if TYPE_CHECKING:
+    from relay.node.node import SiteNode
+
+
+def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
+    """One site's figures. `stopped`: why it stopped by itself, empty when it has not."""
+    state, reason = _state(node, stopped)
+    report: dict[str, Any] = {
+        "node_pid": os.getpid(),
+        "state": state,
+        "reason": reason,
+        "revision": node.mesh.revision,
+        "file_problem": node.file_problem or node.holds.problem,
+        "egress_messages": node.egress_messages,
+        **asdict(node.counters),
+    }
+    if node.packer is not None:
+        metrics = node.packer.metrics
+        report |= {
+            "packed": metrics.messages,
+            "batches": metrics.batches,
+            "packed_doubtful": metrics.doubtful,
+            "unwanted": metrics.unwanted,
+            "incarnations": metrics.incarnations,
+            # One that the file has no more may be gone altogether.
+            "waiting_exchanges": {
+                name: why
+                for name, why in node.packer.status.exchanges.items()
+                if name in node.mesh.exchanges
+            },
+        }
+    if node.deliverer is not None:
+        report["standing_flows"] = node.deliverer.standing
+    if node.writer is not None:
+        report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}
+    if node.housekeeping is not None and node.housekeeping.export_failure:
+        report["ledger_failure"] = node.housekeeping.export_failure
+    return report
+
+
+def link_reports(node: SiteNode) -> list[dict[str, Any]]:
+    """The figures of the links that begin at this site."""
+    return [] if node.links is None else node.links.reports()
+
+
+def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
+    """The word that status shows, and why it is not `running`."""
+    if stopped:
+        return "stopped", stopped
+    if node.stage == "stopped":
+        return "stopped", "ended"
+    if _is_blocked(node):
+        return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
+    if node.writer is not None and node.stage != "starting":
+        state, why = node.writer.state
+        if state is not LogState.RUNNING:
+            return "down", f"log: {state.value}: {why}"
+    if node.packer is not None and node.packer.status.state is PackerState.DOWN:
+        return "down", f"packer: {node.packer.status.reason}"
+    if node.stage != "running":
+        return "starting", node.reason
+    if node.deliverer is not None and node.deliverer.away:
+        return "down", node.deliverer.away
+    return _held(node)
+
+
+def _held(node: SiteNode) -> tuple[str, str]:
+    """What an operator said, of a node that runs."""
+    if node.holds.present.draining:
+        if node.watch.leave.is_drained:
+            return "drained", "it may be taken out of the mesh file"
+        return "draining", "; ".join(node.watch.leave.waiting)
+    if node.holds.present.paused:
+        return "paused", PAUSED
+    if node.watch.room.blocks:
+        return "blocked", f"nothing is taken from egress: {node.watch.room_said}"
+    return "running", node.watch.room_said
+
+
+def _is_blocked(node: SiteNode) -> bool:
+    """RabbitMQ tells of an alarm only those who publish, and only on the connection they do it on:
+    whoever still had something to publish knows.
+    """
+    return (
+        (node.deliverer is not None and node.deliverer.blocked)
+        or (node.packer is not None and node.packer.status.state is PackerState.BLOCKED)
+        or (node.links is not None and node.links.blocked)
+    )

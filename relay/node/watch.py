@@ -1,0 +1,96 @@
+"""What a node looks at every second beside its stages: whether its log has room, and whether a site
+that is to leave has anything left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from federation.mesh import LogLimit
+from relay.delivery.context import DeliveryContext
+from relay.log.knowledge import LogLag
+from relay.log.room import LogRoom
+from relay.log.writer import LogWriter
+from relay.node.leave import Leave, Leaving
+from relay.node.links import NodeLinks
+from relay.packing.packer_loop import PackerLoop
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Of one run of a node."""
+
+    writer: LogWriter
+    packer: PackerLoop
+    context: DeliveryContext
+    links: NodeLinks
+
+    @property
+    def undelivered(self) -> LogLag:
+        """What of the log is not settled here."""
+        return self.writer.lag(self.context.settlement.position(self.writer.safe_position))
+
+
+class NodeWatch:
+    """One site's."""
+
+    def __init__(self, site: str) -> None:
+        self.leave = Leave()
+        """How far the site is with leaving the mesh."""
+        self.room = LogRoom()
+        self.room_said = ""
+        """What is to be said of the log's room; empty while there is enough."""
+        self._site = site
+
+    async def run(
+        self,
+        stages: Stages,
+        limit: Callable[[], LogLimit],
+        egress: Callable[[], int],
+        drains: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        """For ever. `egress`: messages that wait there, -1 if nobody knows. `drains`: is the site
+        to leave? `changed` is called when the stages are to work otherwise.
+        """
+        self.leave = Leave()
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            is_closed = self.leave.is_closed
+            self.leave = self.leave.after(_leaving(stages, egress()) if drains() else None)
+            blocks_now = self._look_at_room(stages, limit())
+            if blocks_now or self.leave.is_closed != is_closed:
+                changed()
+
+    def _look_at_room(self, stages: Stages, limit: LogLimit) -> bool:
+        """Whether it has changed if the packer may take anything."""
+        whose, needed = stages.links.most_lagging()
+        undelivered = stages.undelivered.bytes
+        if undelivered > needed:
+            whose, needed = "delivery here", undelivered
+        counts = stages.writer.counts
+        # As it lies on the disk: lags are told in bytes before compression.
+        shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
+        has_changed = self.room.look(limit, needed * min(1.0, shrunk))
+        self.room_said = self.room.said(whose)
+        if has_changed:
+            log.warning("%s: %s", self._site, self.room_said or "the log has room")
+        return has_changed
+
+
+def _leaving(stages: Stages, egress: int) -> Leaving:
+    """What is still here."""
+    return Leaving(
+        egress=egress,
+        in_hand=stages.packer.metrics.in_hand_messages,
+        undelivered=stages.undelivered.messages,
+        unsent={link["to"]: link["lag_messages"] for link in stages.links.reports()},
+        appending=stages.links.is_receiving,
+    )

@@ -1,0 +1,195 @@
+"""Sealed parcels on their way into the log: numbered, headed, appended in order.
+
+The log may have so much unconfirmed; the rest waits here. A big message leaves in pieces, between
+which others' batches do not come, since one outbox appends in one order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from relay.batches.batch import (
+    EVERY_SITE,
+    BatchHeader,
+    BatchKind,
+    BatchName,
+    Entry,
+    Fragment,
+    Predecessor,
+    Series,
+)
+from relay.batches.format import seal
+from relay.batches.fragments import split
+from relay.packing.flow_packer import Parcel
+from relay.packing.packer_parts import PackerLog
+from relay.packing.packer_settings import PackerSettings
+
+
+class Confirmed(NamedTuple):
+    """A batch that stands in the log."""
+
+    header: BatchHeader
+    entries: list[Entry]
+    size: int
+    """Bytes as appended."""
+    parcel: Parcel | None
+    """Which parcel is logged whole with it; None for a piece that others follow."""
+
+
+class PackerOutbox:
+    """One incarnation's. Nothing is appended while `may_not_append()`.
+
+    `on_failed` is told why an append is in doubt: the incarnation must end then.
+    """
+
+    def __init__(
+        self,
+        settings: PackerSettings,
+        incarnation: bytes,
+        log: PackerLog,
+        may_not_append: Callable[[], bool],
+        on_confirmed: Callable[[Confirmed], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self.predecessors: tuple[Predecessor, ...] = ()
+        """Told in every header from when they are known."""
+        self.next_whole = 0
+        """Number of the next batch over the whole incarnation."""
+        self.revision = settings.revision
+        """Of the mesh; told in every header."""
+        self._settings = settings
+        self._incarnation = incarnation
+        self._log = log
+        self._may_not_append = may_not_append
+        self._on_confirmed = on_confirmed
+        self._on_failed = on_failed
+        self._total_messages = 0
+        self._total_bytes = 0
+        self._unconfirmed_bytes = 0
+        self._next: dict[Series, int] = {}
+        """Number of the next batch inside its series, which is what makes up a destination set."""
+        self._parcels: deque[Parcel] = deque()
+        self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
+        self._next_piece: tuple[Fragment, Entry] | None = None
+        self._in_flight = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Everything that was added is confirmed."""
+        return not self._in_flight and not self._parcels
+
+    def add(self, parcel: Parcel) -> None:
+        """To be appended by a `pump` to come."""
+        self._parcels.append(parcel)
+
+    async def append_mark(self, now_ms: int) -> int:
+        """Append a batch without entries, with the present predecessors; its number, confirmed."""
+        series = Series(self._settings.cluster_id, self._incarnation, "", 0, EVERY_SITE)
+        name = BatchName(series, self.next_whole)
+        header, data = seal(self._header(BatchKind.MARK, name, now_ms, now_ms), ())
+        self.next_whole += 1
+        await self._log.append_nowait(header, data)
+        return header.incarnation_sequence
+
+    def pump(self) -> None:
+        """Append what is sealed, as far as the log may have unconfirmed."""
+        while self._parcels and self._unconfirmed_bytes < self._settings.unconfirmed_bytes:
+            if self._may_not_append():
+                return
+            parcel = self._parcels[0]
+            if not parcel.big:
+                self._parcels.popleft()
+                self._append_parcel(parcel, parcel.entries, None, last=True)
+                continue
+            if self._pieces is None:
+                self._pieces = split(parcel.entries[0])
+                self._next_piece = next(self._pieces)
+            assert self._next_piece is not None
+            fragment, entry = self._next_piece
+            self._next_piece = next(self._pieces, None)
+            last = self._next_piece is None
+            if last:
+                self._pieces = None
+                self._parcels.popleft()
+            self._append_parcel(parcel, [entry], fragment, last=last)
+
+    def _append_parcel(
+        self, parcel: Parcel, entries: list[Entry], fragment: Fragment | None, *, last: bool
+    ) -> None:
+        exchange = parcel.flow.exchange
+        series = Series(
+            self._settings.cluster_id,
+            self._incarnation,
+            exchange.name,
+            exchange.lane,
+            parcel.destinations,
+        )
+        sequence = self._next.get(series, 0)
+        self._next[series] = sequence + 1
+        header = self._header(
+            BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT,
+            BatchName(series, sequence),
+            entries[0].published_ms,
+            entries[-1].published_ms,
+            fragment,
+            # `seal` adds the entries; a message in pieces counts with its last one.
+            self._total_messages if last else self._total_messages - 1,
+        )
+        header, data = seal(header, entries)
+        self._total_messages = header.total_messages
+        self._total_bytes = header.total_bytes
+        if last:
+            parcel.stretch.whole_sequence = self.next_whole
+        self.next_whole += 1
+        self._unconfirmed_bytes += len(data)
+        self._in_flight += 1
+        confirmed = self._log.append_nowait(header, data)
+        confirmed.add_done_callback(
+            lambda done: self._appended(done, header, data, entries, parcel if last else None)
+        )
+
+    def _appended(
+        self,
+        done: asyncio.Future[Any],
+        header: BatchHeader,
+        data: bytes,
+        entries: list[Entry],
+        parcel: Parcel | None,
+    ) -> None:
+        self._unconfirmed_bytes -= len(data)
+        self._in_flight -= 1
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:
+            self._on_failed(str(error or "the append was cancelled"))
+        else:
+            self._on_confirmed(Confirmed(header, entries, len(data), parcel))
+
+    def _header(
+        self,
+        kind: BatchKind,
+        name: BatchName,
+        first_ms: int,
+        last_ms: int,
+        fragment: Fragment | None = None,
+        total_messages: int = 0,
+    ) -> BatchHeader:
+        """A header whose counts are still to be added by `seal`."""
+        settings = self._settings
+        return BatchHeader(
+            kind,
+            name,
+            self.next_whole,
+            self.predecessors,
+            self.revision,
+            0,
+            0,
+            total_messages,
+            self._total_bytes,
+            first_ms,
+            last_ms,
+            (settings.cluster_id,),
+            fragment,
+        )

@@ -1,0 +1,558 @@
+"""One incarnation of a site's packer: egress -> batches -> the site's log -> acknowledgements.
+
+In order: take the lock and let a former holder's last bytes arrive; append the mark; read the log
+up to it, for what was logged and where earlier incarnations ended; append the statement that says
+so; write the record; only then ask for messages. An incarnation ends with its egress connection,
+its connection to the log, or a stop; `packer_loop` makes the next.
+
+Messages are acknowledged when the log has confirmed their batch and the record says so.
+
+What it reads back is `packer_past`'s, what it appends `packer_outbox`'s. The rest is one piece:
+every step and timer asks before it acts whether the incarnation has ended or the lock may be
+another's, and writes the one record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from federation.mesh import AckRule
+from relay.batches.batch import Predecessor
+from relay.log.writer import LogRun
+from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
+from relay.packing.flow_packer import FlowPacker
+from relay.packing.intake import Intake
+from relay.packing.lease import Lease
+from relay.packing.outbox import Confirmed, PackerOutbox
+from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
+from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
+from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.packer_settings import PackedExchange, PackerSettings
+from relay.packing.past import PackerPast, read_past
+from relay.packing.remote_acks import WAITING, RemoteAcks
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+PASSED_S = 0.02
+PASSED_TAGS = 250
+"""What only comes round is acknowledged after so long, or so many: an acknowledgement costs an
+egress queue as much as a message, and the prefetch leaves room for many more."""
+WAITS_S = 2.0
+"""What has waited for a neighbour's log for so long is told of: most lines are faster."""
+SETTLED_S = 30.0
+"""What was acknowledged so long ago on a connection that lives will not come back."""
+
+
+@dataclass(slots=True)
+class _Sample:
+    """At that time the log had `offset`, and up to batch `appended` of this run had been handed
+    to it: every later one stands behind `offset`.
+    """
+
+    at: float
+    offset: int
+    appended: int
+
+
+class Packer:
+    """One incarnation. `run` returns when `stop` was called; else it raises IncarnationEnded.
+
+    `on_decided` is called once its statement stands in the log.
+    """
+
+    def __init__(
+        self,
+        settings: PackerSettings,
+        parts: PackerParts,
+        memory: PackerMemory,
+        metrics: PackerMetrics,
+        status: PackerStatus,
+        on_decided: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.incarnation = parts.random_bytes(8)
+        self._settings = settings
+        self._parts = parts
+        self._memory = memory
+        self._metrics = metrics
+        self._status = status
+        self._on_decided = on_decided
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[str] = self._loop.create_future()
+        self._stopping = asyncio.Event()
+        self._egress: Egress | None = None
+        self._flows: dict[str, FlowPacker] = {}
+        self._remote: dict[str, RemoteAcks] = {}  # by exchange, where a neighbour has a say
+        self._queues: dict[str, EgressQueue] = {}
+        self._answered: set[str] = set()  # exchanges whose queue is there, or known to be missing
+        self._run: LogRun | None = None
+        self._outbox = PackerOutbox(
+            settings,
+            self.incarnation,
+            parts.log,
+            self._may_not_append,
+            self._on_confirmed,
+            lambda reason: self._end(f"log: {reason}"),
+        )
+        self._confirmed_whole = -1
+        self._packed: list[PackedBatch] = []
+        self._acked: dict[str, Acked] = {}
+        self._past = PackerPast()
+        self._samples: deque[_Sample] = deque()
+        self._read_from = (0, -1)
+        self._linger: asyncio.TimerHandle | None = None
+        self._release: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._settling = False
+        self._paused = False
+        self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
+        self._drained = asyncio.Event()
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Pack until `stop`. Raises IncarnationEnded, EgressError, SiteLogError."""
+        self._metrics.incarnations += 1
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            self._run = await self._parts.log.running()
+            self._egress = await self._parts.connect()
+            self._egress.closed.add_done_callback(self._on_egress_closed)
+            tasks.append(self._loop.create_task(self._tick()))
+            await self._unless_ended(self._begin())
+            # Paused, no queue ever answers: so what may come back is remembered for as long.
+            for exchange in () if self._settings.paused else self._settings.exchanges:
+                tasks.append(self._loop.create_task(self._consume(exchange)))
+            self._parts.neighbours.on_news = self._on_neighbours_news
+            self._status.state, self._status.reason = PackerState.RUNNING, ""
+            await self._unless_ended(self._stopping.wait())
+            await self._finish()
+        finally:
+            self._parts.neighbours.on_news = None
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for timer in (self._linger, self._release, self._patience):
+                if timer is not None:
+                    timer.cancel()
+            self._end("over")
+            if self._egress is not None:
+                await self._egress.close()
+
+    def stop(self) -> None:
+        """Take no more, append and acknowledge what is in hand, and return from `run`."""
+        self._stopping.set()
+
+    def at_revision(self, revision: str) -> None:
+        """The mesh has a new revision, in which nothing is packed otherwise than before."""
+        self._outbox.revision = revision
+
+    def superseded(self, by: str) -> None:
+        """The log shows another packer of this site: end."""
+        self._end(f"another packer writes this site's log: {by}")
+
+    def _end(self, reason: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(reason)
+
+    def _on_egress_closed(self, closed: asyncio.Future[str]) -> None:
+        if not closed.cancelled():
+            self._end(f"egress: {closed.result()}")
+
+    async def _unless_ended(self, step: Awaitable[Any]) -> None:
+        """Wait for the step; raise IncarnationEnded if the incarnation ends first."""
+        task = asyncio.ensure_future(step)
+        try:
+            await asyncio.wait((task, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            if self._ended.done():
+                raise IncarnationEnded(self._ended.result())
+        finally:
+            task.cancel()
+            # Also when it is done: if we are cancelled, its exception was not looked at.
+            await asyncio.gather(task, return_exceptions=True)
+
+    # --- the beginning ------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        egress = self._egress
+        assert egress is not None
+        await egress.take_lock()
+        await asyncio.sleep(self._settings.settle_s)
+        while not await self._parts.former_gone():
+            self._status.reason = "waiting for the former holder's channels to end"
+            await asyncio.sleep(self._settings.settle_s / 4)
+        record = self._memory.record
+        last = self._memory.confirmed
+        if last is None and record is not None:
+            last = Predecessor(record.incarnation, record.end)
+        self._parts.voids.deciding(
+            self._settings.cluster_id,
+            self.incarnation,
+            {} if last is None else {last.incarnation: last.end},
+        )
+        await self._append_mark()
+        run = self._run
+        assert run is not None
+        past = await read_past(
+            self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
+        )
+        self._past = past
+        self._read_from = past.read_from
+        self._acked = dict(past.acked)
+        self._outbox.predecessors = past.predecessors
+        self._status.exchanges.update(past.unreadable)
+        await self._append_mark()
+        self._parts.voids.decided(past.predecessors)
+        self._write_record(past.unrecorded)
+        self._on_decided()
+
+    async def _append_mark(self) -> None:
+        """The mark, and after it the statement: the same, with what is known by then."""
+        if self._may_not_append():
+            raise IncarnationEnded(self._ended.result())
+        self._confirmed_whole = await self._outbox.append_mark(self._parts.now_ms())
+        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
+
+    # --- taking -------------------------------------------------------------------------------
+
+    async def _consume(self, exchange: PackedExchange) -> None:
+        """Consume one queue; look again for one that is missing. Ends the incarnation else."""
+        assert self._egress is not None
+        try:
+            while True:
+                flow = self._flow_packer(exchange)
+                self._flows[exchange.name] = flow
+                if exchange.acks is AckRule.REMOTE:
+                    self._remote[exchange.name] = self._remote_acks(exchange)
+                try:
+                    self._queues[exchange.name] = await self._egress.consume(
+                        exchange.queue,
+                        lambda messages, flow=flow: self._take(flow, messages),  # type: ignore[misc]
+                        lambda reason: self._end(f"egress of {exchange.name!r}: {reason}"),
+                    )
+                    self._status.exchanges.pop(exchange.name, None)
+                    self._answered.add(exchange.name)
+                    self._settle_soon()  # for what came before the answer did
+                    return
+                except QueueMissing as error:
+                    self._status.exchanges[exchange.name] = str(error)
+                    self._answered.add(exchange.name)
+                    await asyncio.sleep(self._settings.missing_retry_s)
+        except EgressError as error:
+            self._end(f"egress of {exchange.name!r}: {error}")
+
+    def _flow_packer(self, exchange: PackedExchange) -> FlowPacker:
+        return FlowPacker(
+            exchange,
+            self._settings,
+            Intake(
+                exchange.name,
+                exchange.identity,
+                self._settings.relay_user,
+                self._parts.random_bytes,
+                comes_round=exchange.comes_round,
+            ),
+            self._past.returned_prefix(
+                exchange.flow(self._settings.cluster_id), self._acked.get(exchange.name)
+            ),
+            self._outbox.add,
+            self._parts.now_ms,
+            self._metrics,
+        )
+
+    def _remote_acks(self, exchange: PackedExchange) -> RemoteAcks:
+        flow = exchange.flow(self._settings.cluster_id)
+        return RemoteAcks(
+            self._parts.neighbours.has,
+            lambda count: self._past.sent_of_last(flow, count),
+            self._settings.patience_s,
+        )
+
+    def _on_neighbours_news(self) -> None:
+        if self._remote:
+            self._settle_soon()
+
+    def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
+        if self._ended.done() or self._stopping.is_set():
+            return  # not acknowledged: they come back
+        doubtful = self._metrics.doubtful
+        flow.take(messages)
+        if self._metrics.doubtful != doubtful:
+            self._say_doubtful(flow, self._metrics.doubtful - doubtful)
+        self._outbox.pump()
+        if flow.has_open_batch and self._linger is None and not flow.is_due:
+            linger_s = self._settings.linger_ms / 1000
+            self._linger = self._loop.call_later(linger_s, self._seal_lingered)
+        if flow.undecided:
+            self._wait_for_verdicts()
+        elif not flow.compared:
+            self._settle_soon()
+        elif not flow.has_open_batch:
+            if flow.acks.outstanding > PASSED_TAGS:
+                self._settle_soon()
+            elif self._release is None:
+                self._release = self._loop.call_later(PASSED_S, self._release_held)
+        self._watch_memory()
+
+    def _wait_for_verdicts(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self._loop.call_later(self._settings.patience_s, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        for flow in self._flows.values():
+            if flow.undecided:
+                doubtful = self._metrics.doubtful
+                flow.give_up_waiting()
+                if self._metrics.doubtful != doubtful:
+                    self._say_doubtful(flow, self._metrics.doubtful - doubtful)
+        self._seal_all()
+        self._settle_soon()
+
+    def _say_doubtful(self, flow: FlowPacker, count: int) -> None:
+        log.warning(
+            "%s: egress of %r: %d messages without identity came again and may be in the log%s: "
+            "they go out flagged",
+            self._settings.cluster_id,
+            flow.exchange.name,
+            count,
+            ", which lost its tail" if self._past.lost_tail else "",
+        )
+
+    def _watch_memory(self) -> None:
+        """Stop reading when too much is in hand, and go on at half of it."""
+        in_hand = sum(flow.in_hand_bytes for flow in self._flows.values())
+        egress = self._egress
+        assert egress is not None
+        if not self._paused and in_hand > self._settings.in_hand_bytes:
+            if any(flow.undecided for flow in self._flows.values()):
+                # What would tell can only come if we read on, and there is no room for it.
+                self._lose_patience()
+            self._paused = True
+            egress.pause()
+        elif self._paused and in_hand <= self._settings.in_hand_bytes // 2:
+            self._paused = False
+            egress.resume()
+        self._metrics.in_hand_bytes = in_hand
+        self._metrics.in_hand_messages = sum(f.acks.outstanding for f in self._flows.values())
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def _seal_lingered(self) -> None:
+        self._linger = None
+        for flow in self._flows.values():
+            flow.seal_lingered()
+        self._outbox.pump()
+
+    def _seal_all(self) -> None:
+        for flow in self._flows.values():
+            flow.seal()
+        self._outbox.pump()
+
+    def _may_not_append(self) -> bool:
+        lapsed = self._lease.lapsed(self._loop.time())
+        if lapsed:
+            self._end(f"the lock may be another's: {lapsed}")
+        elif self._parts.log.run is not self._run:
+            self._end("the connection to the log is a new one")
+        return self._ended.done()
+
+    def _on_confirmed(self, done: Confirmed) -> None:
+        if self._ended.done():
+            return  # Logged, and not acknowledged: it comes back and is recognised.
+        header, parcel = done.header, done.parcel
+        self._confirmed_whole = header.incarnation_sequence
+        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
+        self._packed.append(PackedBatch(header, done.entries))
+        self._metrics.batches += 1
+        self._metrics.batch_bytes += done.size
+        self._metrics.bytes += header.byte_count
+        if parcel is not None:
+            self._metrics.messages += len(parcel.entries)
+            unwanted = parcel.flow.is_unwanted(parcel)
+            if unwanted:
+                self._metrics.unwanted += len(parcel.entries)
+            remote = self._remote.get(parcel.flow.exchange.name)
+            if remote is None:
+                parcel.stretch.confirmed_at = self._loop.time()
+            else:
+                remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
+            parcel.flow.in_hand_bytes -= parcel.size
+            parcel.flow.confirmed()
+        self._settle_soon()
+
+    # --- acknowledging ------------------------------------------------------------------------
+
+    def _settle_soon(self) -> None:
+        """Once for all confirmations of one turn of the loop."""
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        # Nor acknowledge: on a connection that is gone without our knowing, it would be said that
+        # it was done, and be lost.
+        if self._ended.done() or self._may_not_append():
+            return
+        try:
+            self._acknowledge(release=self._stopping.is_set())
+        except EgressClosed as error:
+            self._end(f"egress: {error}")
+            return
+        except Exception as error:
+            # Not written, so not acknowledged; what it was is in the reason.
+            self._end(f"ledger: {error!r}")
+            return
+        self._outbox.pump()
+        self._watch_memory()
+        if self._outbox.is_empty:
+            self._drained.set()
+
+    def _acknowledge(self, *, release: bool) -> None:
+        """Write down what is confirmed and what is about to be acknowledged, then do it."""
+        now = self._loop.time()
+        due: list[tuple[str, int]] = []
+        news = False
+        held: float | None = None
+        for name, flow in self._flows.items():
+            if name not in self._queues:
+                continue
+            remote = self._remote.get(name)
+            if remote is not None and not remote.look(now, flow.recognised, compared=flow.compared):
+                look_at = remote.look_again_at
+                if look_at is not None and (held is None or look_at < held):
+                    held = look_at
+                continue
+            stretch = flow.acks.due(now, release=release)
+            if stretch is not None:
+                due.append((name, stretch.last_tag))
+                news |= self._note_acked(flow, stretch.whole_sequence)
+            release_at = flow.acks.next_release()
+            if release_at is not None and (held is None or release_at < held):
+                held = release_at
+        packed, self._packed = self._packed, []
+        # What only came round is in no batch that a record could tell of.
+        if packed or news or (due and self._advance_read_from()):
+            self._write_record(packed)
+        for name, tag in due:
+            self._queues[name].ack(tag)
+        if held is not None and self._release is None:
+            self._release = self._loop.call_at(held, self._release_held)
+
+    def _note_acked(self, flow: FlowPacker, sequence: int) -> bool:
+        """Whether the record has to say more than it did."""
+        name = flow.exchange.name
+        acked = before = self._acked.get(name)
+        if sequence >= 0:
+            acked = Acked(self.incarnation, sequence)
+        elif flow.recognised:
+            last = self._past.tail.last(flow.exchange.flow(self._settings.cluster_id))
+            if last is not None:
+                acked = last
+        if acked is None or acked == before:
+            return False
+        self._acked[name] = acked
+        return True
+
+    def _release_held(self) -> None:
+        self._release = None
+        self._settle_soon()
+
+    def _write_record(self, packed: Sequence[PackedBatch]) -> None:
+        self._advance_read_from()
+        record = PackerRecord(
+            self.incarnation,
+            self._confirmed_whole,
+            self._parts.boot,
+            self._run.log_id if self._run is not None else b"",
+            *self._read_from,
+            dict(self._acked),
+        )
+        self._parts.ledger.record(packed, record.encode())
+        self._memory.record = record
+        self._memory.same_process = True
+
+    # --- time passing -------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            egress = self._egress
+            assert egress is not None
+            now = self._loop.time()
+            lapsed = self._lease.lapsed(now)
+            if lapsed:
+                self._end(f"the lock may be another's: {lapsed}")
+                return
+            self._lease.tick(now, egress.bytes_heard, listening=not self._paused)
+            checked = self._parts.log.checked
+            if checked is not None and len(self._answered) == len(self._settings.exchanges):
+                self._samples.append(_Sample(now, checked.offset, self._outbox.next_whole - 1))
+            self._tell_of_waiting(now)
+            if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
+                blocked = egress.blocked
+                self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
+                self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
+            await asyncio.sleep(TICK_S)
+
+    def _tell_of_waiting(self, now: float) -> None:
+        exchanges = self._status.exchanges
+        for name, remote in self._remote.items():
+            since = remote.waiting_since
+            if since is not None and now >= since + WAITS_S:
+                exchanges.setdefault(name, WAITING)
+            elif exchanges.get(name) == WAITING:
+                del exchanges[name]
+
+    def _advance_read_from(self) -> bool:
+        """Move the place from which a successor reads the log, if all before it is settled.
+        Whether it moved.
+        """
+        before = self._read_from
+        oldest = [
+            whole
+            for flow in self._flows.values()
+            if (whole := flow.acks.oldest_whole_sequence) is not None
+        ]
+        limit = min(oldest, default=self._outbox.next_whole)
+        settled = self._loop.time() - SETTLED_S
+        if any(flow.undecided for flow in self._flows.values()):
+            return False
+        if any(remote.holds_past for remote in self._remote.values()):
+            return False  # what was recognised would come back to a log that is not read so far
+        while self._samples and self._samples[0].at <= settled:
+            sample = self._samples[0]
+            if sample.appended >= limit:
+                break
+            self._read_from = (sample.offset, sample.appended)
+            self._samples.popleft()
+        return self._read_from != before
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """What is in hand goes into the log and is acknowledged, within the time for it.
+
+        What still comes is left unacknowledged, and the consumers are not cancelled: of a cancelled
+        one, a quorum queue takes back at once what was on its way to it, and only later, with the
+        channel, what had come before. Their order would be lost.
+        """
+        self._status.state, self._status.reason = PackerState.STOPPED, "stopping"
+        try:
+            async with asyncio.timeout(self._settings.stop_within_s):
+                self._drained.clear()
+                self._seal_all()
+                self._settle_soon()
+                await self._unless_ended(self._drained.wait())
+        except TimeoutError:
+            self._status.reason = "stopped before the log confirmed all; the rest comes again"
+        except EgressClosed as error:
+            raise IncarnationEnded(f"egress: {error}") from error

@@ -1,0 +1,96 @@
+"""Keeps a packer going: one incarnation after another, in the same process.
+
+Each loss of the egress connection or of the log's ends an incarnation; the next begins after a
+jittered wait that grows to 30 s while none gets far. A changed mesh ends one too, in order, if it
+changes what is packed; then the next begins at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+from relay.log.site_log import SiteLogError
+from relay.packing.egress import EgressError
+from relay.packing.packer import Packer
+from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
+from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
+from relay.packing.packer_record import PackerRecord
+from relay.packing.packer_settings import PackerSettings
+
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MOST_S = 30.0
+WELL_AFTER_S = 10.0
+"""An incarnation that ran for so long ended by something new: the wait begins anew."""
+
+
+class PackerLoop:
+    """A site's packer. `run` returns after `stop`; the record is read when it begins."""
+
+    def __init__(self, settings: PackerSettings, parts: PackerParts, chance: random.Random) -> None:
+        self.metrics = PackerMetrics()
+        self.status = PackerStatus()
+        self._settings = settings
+        self._parts = parts
+        self._chance = chance
+        self._stopping = asyncio.Event()
+        self._decided = asyncio.Event()
+        self._packer: Packer | None = None
+
+    async def decided(self) -> None:
+        """Wait until an incarnation's statement stands in the log: before that, the readers of
+        this node's log cannot tell what of it is void, and must not begin.
+        """
+        await self._decided.wait()
+
+    async def run(self) -> None:
+        """Pack until `stop`. Raises BadPackerRecord for a record that cannot be read."""
+        written = self._parts.ledger.load()
+        memory = PackerMemory(None if written is None else PackerRecord.decode(written))
+        fruitless = 0
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            began = loop.time()
+            self._packer = Packer(
+                self._settings, self._parts, memory, self.metrics, self.status, self._decided.set
+            )
+            try:
+                await self._packer.run()
+                continue  # stopped, for good or for other settings
+            except (IncarnationEnded, EgressError, SiteLogError) as error:
+                self.status.state = PackerState.DOWN
+                self.status.reason = str(error)
+            fruitless = 0 if loop.time() - began >= WELL_AFTER_S else fruitless + 1
+            await self._wait(fruitless)
+        self.status.state = PackerState.STOPPED
+
+    def change(self, settings: PackerSettings) -> None:
+        """Pack by these settings from now on. What is in hand goes out by the former ones."""
+        former, self._settings = self._settings, settings
+        if self._packer is None:
+            return
+        if replace(former, revision=settings.revision) == settings:
+            self._packer.at_revision(settings.revision)
+        else:
+            self._packer.stop()
+
+    def stop(self) -> None:
+        """Finish what is in hand and return from `run`."""
+        self._stopping.set()
+        if self._packer is not None:
+            self._packer.stop()
+
+    def superseded(self, by: str) -> None:
+        """The log shows another packer of this site (`LogWriter.on_superseded`)."""
+        if self._packer is not None:
+            self._packer.superseded(by)
+
+    async def _wait(self, fruitless: int) -> None:
+        most = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2.0 ** min(fruitless, 10))
+        delay = self._chance.uniform(most / 2, most)
+        try:
+            async with asyncio.timeout(delay):
+                await self._stopping.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,84 @@
+"""What a packer is told: the site, its exchanges, sizes and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from federation.destinations import Addressing, addressing_of
+from federation.mesh import AckRule, ExchangeMode, IdentityRule, Mesh
+from federation.names import Names
+from relay.batches.batch import MAX_ENTRIES, Flow
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExchange:
+    """One exchange whose messages leave this site."""
+
+    name: str
+    queue: str
+    """Its egress queue."""
+    lane: int = 0
+    destinations: tuple[str, ...] = ()
+    """Cluster IDs, sorted; empty for every site. Of all messages, unless there is `addressing`."""
+    identity: IdentityRule = field(default_factory=IdentityRule)
+    comes_round: bool = True
+    """Whether the site's own deliveries come round through it: not in split mode."""
+    addressing: Addressing | None = None
+    """How destinations follow from keys; None where no site narrows it."""
+    acks: AckRule = AckRule.LOCAL
+
+    def flow(self, origin: str) -> Flow:
+        return Flow(origin, self.name, self.lane)
+
+
+@dataclass(frozen=True, slots=True)
+class PackerSettings:
+    """A site's packer. Times in seconds unless the name says otherwise."""
+
+    cluster_id: str
+    revision: str
+    relay_user: str
+    """Whom the site's deliverer logs in as: how its messages are known when they come round."""
+    exchanges: tuple[PackedExchange, ...]
+    paused: bool = False
+    """Take nothing from egress. What was taken and not acknowledged before is not forgotten."""
+    linger_ms: float = 3.0
+    """How long a batch waits for more: 5 ms costs 1.4 ms of p50 at 1000/s, saves 29 % of CPU. While
+    the log has unconfirmed batches of the same flow it waits for those too."""
+    batch_entries: int = MAX_ENTRIES
+    batch_bytes: int = 256 * 1024
+    in_hand_bytes: int = 8 * 1024 * 1024
+    """Bodies taken off egress and not yet confirmed by the log, above which reading stops."""
+    unconfirmed_bytes: int = 4 * 1024 * 1024
+    """Encoded batches handed to the log and not yet confirmed."""
+    settle_s: float = 1.0
+    """Least wait between having the lock and acting on it: a former holder's last bytes."""
+    patience_s: float = 1.0
+    """How long a message that may have been logged waits for others to tell."""
+    missing_retry_s: float = 5.0
+    """Between looks for an egress queue that is not there."""
+    stop_within_s: float = 5.0
+    """For what is in hand to be confirmed at a stop; what is not comes again."""
+    silence_s: float = 15.0
+    """Nothing heard from the keeper of the lock for so long: it may be another's by now."""
+    stall_s: float = 3.0
+    """The process itself stood still for so long: the same."""
+
+
+def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
+    """The exchanges whose messages leave `site`, in the mesh's order."""
+    names = Names(mesh.name)
+    return tuple(
+        PackedExchange(
+            exchange.name,
+            names.egress(exchange.name),
+            exchange.lane,
+            mesh.destination_set(exchange),
+            exchange.identity,
+            exchange.mode is ExchangeMode.TRANSPARENT,
+            addressing_of(mesh, exchange, site),
+            exchange.acks,
+        )
+        for exchange in mesh.exchanges.values()
+        if exchange.leaves(site)
+    )

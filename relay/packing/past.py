@@ -1,0 +1,165 @@
+"""What the log and the record tell a packer of those before it: read once, when it begins.
+
+Where the last ones ended, which of their messages egress may hand out again, and how far these
+were surely acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from relay.batches.batch import BatchHeader, BatchName, Flow, LoggedBatch, Predecessor
+from relay.batches.format import BadBatch, decode_entries
+from relay.batches.fragments import FragmentMismatch
+from relay.batches.incarnation import OwnHistory, is_mark
+from relay.packing.logged_tail import LoggedTail, TailSearch
+from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
+from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.returned_prefix import ReturnedPrefix
+
+
+@dataclass(slots=True)
+class PackerPast:
+    """As it was when the incarnation began."""
+
+    predecessors: tuple[Predecessor, ...] = ()
+    tail: LoggedTail = field(default_factory=LoggedTail)
+    """The last messages that the log has, by flow."""
+    order: dict[bytes, int] = field(default_factory=dict)
+    """Incarnations in the order in which the log has them."""
+    acked: dict[str, Acked] = field(default_factory=dict)
+    """By exchange, up to which batch messages may have been acknowledged."""
+    trusted: bool = False
+    """What `acked` does not mention was certainly never acknowledged."""
+    lost_tail: bool = False
+    """The log does not have all that it once confirmed."""
+    read_from: tuple[int, int] = (0, -1)
+    """From which offset it was read, and behind which batch of the incarnation."""
+    unrecorded: list[PackedBatch] = field(default_factory=list)
+    """What the log has and the record did not mention yet, so that the ledger does not know of it.
+    Without bodies.
+    """
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """By exchange, a batch that could not be read. Its messages, should they come back, are taken
+    for new; whoever delivers it quarantines it.
+    """
+
+    def returned_prefix(self, flow: Flow, acked: Acked | None) -> ReturnedPrefix:
+        """What egress may hand out again of a flow that was acknowledged up to there."""
+
+        def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
+            if acked is None:
+                return False
+            if incarnation == acked.incarnation:
+                return whole_sequence <= acked.sequence
+            # One that is not in the order is older than all that was read.
+            return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
+
+        surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
+        return ReturnedPrefix(self.tail.entries(flow), surely, log_lost_tail=self.lost_tail)
+
+    def sent_of_last(self, flow: Flow, count: int) -> list[BatchName]:
+        """The batches of the flow's last messages that other sites should have."""
+        names = self.tail.batches_of_last(flow, count)
+        return [name for name in names if name.series.destinations != (flow.origin,)]
+
+
+async def read_past(
+    cluster_id: str,
+    incarnation: bytes,
+    parts: PackerParts,
+    memory: PackerMemory,
+    last: Predecessor | None,
+    log_id: bytes,
+) -> PackerPast:
+    """Read the log from where anything may still be unacknowledged up to our mark.
+
+    `last` is what was known to be confirmed before that. Read twice, see `logged_tail`. Raises
+    IncarnationEnded where the mark is not there.
+    """
+    record = memory.record
+    read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
+    checked = parts.log.checked
+    # A log that has lost its tail may end before the place, and use its offsets again.
+    read_from = min(read_from, 0 if checked is None else checked.offset)
+    history = OwnHistory(cluster_id, last, read_after)
+    past = PackerPast(read_from=(read_from, -1))
+    search = TailSearch()
+    async for batch in _own_batches(parts.log, cluster_id, incarnation, read_from):
+        history.take(batch.header)
+        search.take(batch.place.offset, batch.header)
+    needed = search.first_needed(history.counts)
+    if needed:
+        first = min(needed.values())
+        async for batch in _own_batches(parts.log, cluster_id, incarnation, first):
+            header = batch.header
+            series = header.name.series
+            if batch.place.offset >= needed.get(series.flow, batch.place.offset + 1) and (
+                history.counts(series.incarnation, header.incarnation_sequence)
+            ):
+                _remember(past, batch, is_recorded=_is_recorded(record, header))
+    past.predecessors = history.predecessors()
+    past.order = {one: number for number, one in enumerate(history.order)}
+    past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
+    same_machine = memory.same_process or (record is not None and record.boot == parts.boot)
+    past.trusted = not past.lost_tail and same_machine and _is_the_last(record, history)
+    past.acked = _acked_before(past, record)
+    return past
+
+
+async def _own_batches(
+    log: PackerLog, cluster_id: str, incarnation: bytes, from_offset: int
+) -> AsyncIterator[LoggedBatch]:
+    """This site's own batches before our mark."""
+    async for batches in log.read_to_end(from_offset):
+        for batch in batches:
+            if is_mark(batch.header, incarnation):
+                return
+            if batch.header.name.series.origin == cluster_id:
+                yield batch
+    raise IncarnationEnded("the log was read to its end and does not show the mark")
+
+
+def _is_recorded(record: PackerRecord | None, header: BatchHeader) -> bool:
+    """Whether the write that told of this batch was done: it had the batch's row for the ledger.
+
+    Each run writes a record before it packs anything. A run that did not write this one wrote
+    another, into another state folder, and rows of its own.
+    """
+    if record is None or header.name.series.incarnation != record.incarnation:
+        return True
+    return header.incarnation_sequence <= record.end
+
+
+def _remember(past: PackerPast, batch: LoggedBatch, *, is_recorded: bool) -> None:
+    try:
+        past.tail.add(batch.header, batch.data)
+        if not is_recorded:
+            entries = [entry._replace(body=b"") for entry in decode_entries(batch.data)]
+            past.unrecorded.append(PackedBatch(batch.header, entries))
+    except (BadBatch, FragmentMismatch) as error:
+        past.unreadable[batch.header.name.series.exchange] = f"{batch.header.name}: {error}"
+
+
+def _is_the_last(record: PackerRecord | None, history: OwnHistory) -> bool:
+    """Whether no run packed after the record. One that did without writing here means that the
+    record was put back.
+    """
+    if record is None:
+        return False
+    later = history.order
+    if record.incarnation in later:
+        later = later[later.index(record.incarnation) + 1 :]
+    return not any(history.packed_anything(incarnation) for incarnation in later)
+
+
+def _acked_before(past: PackerPast, record: PackerRecord | None) -> dict[str, Acked]:
+    if past.trusted and record is not None:
+        return dict(record.acked)
+    acked: dict[str, Acked] = {}
+    for flow in past.tail.flows:
+        last = past.tail.last(flow)
+        if last is not None:
+            acked[flow.exchange] = last
+    return acked

@@ -1,0 +1,1 @@
+"""What a node remembers on disk, and its bytes."""

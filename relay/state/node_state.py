@@ -1,0 +1,391 @@
+"""What a node remembers, changed only by atomic commits.
+
+A `Commit` gathers what belongs together (a flow's next place with the identities it delivered and
+the ledger rows that say so) and `NodeState.write` makes it one write of the store: after any crash
+all of it is there or none.
+
+Tables and keys::
+
+    state   "f" + flow           -> flow state            "p" + text name  -> place
+            "v" + incarnation    -> origin, end           "m" + text key   -> any bytes
+            "n" + 1 stage        -> 8 number of the stage's next ledger row
+    names   1 set + series       -> varint intervals, then each: varint missing, varint names
+    tail    8 number             -> place: the log's last names, in order
+    ledger  1 stage + 8 number   -> row
+    barrier.a, barrier.b         see `dedup.barrier`
+
+Numbers in keys are big-endian, so that they sort.
+
+The state is a cache of the log. It has a version: a folder of a newer one is refused, one of an
+older one is brought up at opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from dedup.barrier import GENERATIONS
+from dedup.store import Changes, Store
+from relay.batches import varint
+from relay.batches.batch import Flow, Place, Predecessor, Series
+from relay.delivery.flow import FlowState, decode_flow_state, encode_flow_state
+from relay.ledger.rows import LedgerRow, Stage, encode_row
+from relay.log.name_set import NameSet
+from relay.state.codec import (
+    encode_flow,
+    encode_place,
+    encode_series,
+    get_flow,
+    get_place,
+    get_series,
+)
+
+STATE_VERSION = 1
+
+STATE = "state"
+NAMES = "names"
+TAIL = "tail"
+LEDGER = "ledger"
+TABLES = (STATE, NAMES, TAIL, LEDGER, *GENERATIONS)
+"""What a node's store is opened with."""
+POINT_TABLES = frozenset(GENERATIONS)
+"""Those of them that are read by single keys."""
+
+TAIL_NAMES = 10_000
+"""Names of the log's end that are kept, to find again at each new connection to the log."""
+
+
+_TAIL_STRIDE = 2_000
+
+
+class StateError(Exception):
+    """Root of what a node's state raises.
+
+    StateError
+    +- StateTooNew    written by a newer version of this program
+    +- StateUnreadable  a record that this version ought to read and cannot
+    """
+
+
+class StateTooNew(StateError):
+    """The folder was written by a newer version."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(
+            f"the state folder has format {found}, this version knows up to {STATE_VERSION}:"
+            " start the newer version, or put back a copy from before the upgrade and run"
+            " `isthmus recover`"
+        )
+        self.found = found
+
+
+class StateUnreadable(StateError):
+    """A record cannot be read."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"the state's {what} cannot be read: {reason}; move the folder away and run"
+            " `isthmus recover`"
+        )
+        self.what = what
+        self.reason = reason
+
+
+class NameSetKind(IntEnum):
+    """The two sets of names; never one for both."""
+
+    LOGGED = 1
+    SETTLED = 2
+
+
+class StateVerdict(Enum):
+    """Whether a node may start with what it found in its folder."""
+
+    OK = "ok"
+    FIRST_START = "first start"
+    LOST = "lost"
+    """The broker has seen this site's deliverer, the folder has not: run `isthmus recover`."""
+    OLDER_THAN_MARK = "older than the broker's mark"
+    """A restored copy: what it would send again was sent already. Counts as lost."""
+
+
+FIRST_MARK = 0
+"""The broker's mark before the first delivery. At offset 0 stands a packer's own mark, or a batch
+of a neighbour that was a moment faster."""
+
+
+def judge_state(
+    has_state: bool, state_position: int | None, broker_mark: int | None
+) -> StateVerdict:
+    """`state_position` is the offset at the deliverer's position in the present log (None: it has
+    none there yet), `broker_mark` the one stored in the broker (None only for the broker's exact
+    "no offset"). The mark must be stored only after the position is on the disk; FIRST_MARK is
+    stored before anything is delivered, so that it rests on no position.
+    """
+    if not has_state:
+        return StateVerdict.FIRST_START if broker_mark is None else StateVerdict.LOST
+    if broker_mark is None or broker_mark <= (state_position or FIRST_MARK):
+        return StateVerdict.OK
+    return StateVerdict.OLDER_THAN_MARK
+
+
+class VoidEnd(NamedTuple):
+    """Of an ended incarnation: whose it was and its last sequence that counts (-1: none)."""
+
+    origin: str
+    end: int
+
+
+class RowRange(NamedTuple):
+    """Ledger rows `first` up to, without, `last` of a stage."""
+
+    stage: Stage
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All that a node needs back at start; the barrier and the rows stay in the store."""
+
+    flows: Mapping[Flow, FlowState]
+    positions: Mapping[str, Place]
+    logged: NameSet
+    settled: NameSet
+    tail: tuple[Place, ...]
+    voids: Mapping[bytes, VoidEnd]
+
+
+class Commit:
+    """What one atomic write will do. Built, written once, dropped; one that is not written has
+    done nothing.
+    """
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        """For the barrier, which adds its own."""
+        self.rows: list[tuple[Stage, bytes]] = []
+        self.tail: list[bytes] = []
+        self.tail_is_whole = False
+
+    def flow(self, flow: Flow, state: FlowState) -> None:
+        self.changes.put(STATE, b"f" + encode_flow(flow), encode_flow_state(state))
+
+    def forget_flow(self, flow: Flow) -> None:
+        self.changes.delete(STATE, b"f" + encode_flow(flow))
+
+    def position(self, name: str, place: Place | None) -> None:
+        """How far the stage or link of this name has safely got; None forgets it."""
+        key = b"p" + name.encode()
+        if place is None:
+            self.changes.delete(STATE, key)
+        else:
+            self.changes.put(STATE, key, encode_place(place))
+
+    def names(self, kind: NameSetKind, names: NameSet, changed: Iterable[Series]) -> None:
+        """Keep the present intervals of the changed series; one that is empty is forgotten."""
+        for series in changed:
+            key = bytes([kind]) + encode_series(series)
+            intervals = names.intervals(series)
+            if intervals:
+                self.changes.put(NAMES, key, _encode_intervals(intervals))
+            else:
+                self.changes.delete(NAMES, key)
+
+    def append_tail(self, places: Iterable[Place]) -> None:
+        """The log has these too, in this order; only the last TAIL_NAMES are kept."""
+        self.tail.extend(map(encode_place, places))
+
+    def replace_tail(self, places: Iterable[Place]) -> None:
+        """The log's end is this: after it lost its tail, or was read anew."""
+        self.tail = list(map(encode_place, places))
+        self.tail_is_whole = True
+
+    def void(self, origin: str, predecessors: Iterable[Predecessor]) -> None:
+        """These incarnations of the origin's packer have ended."""
+        for predecessor in predecessors:
+            value = bytearray()
+            varint.put_text(value, origin)
+            varint.put(value, predecessor.end + 1)
+            self.changes.put(STATE, b"v" + predecessor.incarnation, bytes(value))
+
+    def forget_void(self, incarnation: bytes) -> None:
+        self.changes.delete(STATE, b"v" + incarnation)
+
+    def row(self, row: LedgerRow) -> None:
+        """Add a ledger row; it gets its number in its stage when the commit is written."""
+        self.rows.append((row.stage, encode_row(row)))
+
+    def delete_rows(self, rows: RowRange) -> None:
+        """They are exported, and the file is on the disk under its name."""
+        self.changes.delete_range(
+            LEDGER, _row_key(rows.stage, rows.first), _row_key(rows.stage, rows.last)
+        )
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """A small value of the node's own (log ID, revision, ...); None deletes it."""
+        if value is None:
+            self.changes.delete(STATE, b"m" + key.encode())
+        else:
+            self.changes.put(STATE, b"m" + key.encode(), value)
+
+
+class NodeState:
+    """A node's state over a store opened with TABLES."""
+
+    def __init__(self, store: Store) -> None:
+        """Raises StateTooNew, StateUnreadable, and what the store raises."""
+        self.store = store
+        version = self.get("version")
+        self.is_new = version is None
+        """Nobody has used this folder before."""
+        if version is not None and int.from_bytes(version) > STATE_VERSION:
+            raise StateTooNew(int.from_bytes(version))
+        self.was_clean = self.get("clean") == b"\x01"
+        """The last node ended in order, so nothing is in doubt."""
+        self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
+        self._tail_first = self._tail_end = 0
+        for key, _ in store.scan(TAIL):
+            if not self._tail_end:
+                self._tail_first = int.from_bytes(key)
+            self._tail_end = int.from_bytes(key) + 1
+
+    def begin(self, state_id: bytes) -> None:
+        """The node starts: mark the folder as used, not cleanly ended. `state_id` is random and
+        kept only by a new folder. Synced: blocks for one sync, before anything runs.
+        """
+        commit = Commit()
+        commit.put("version", STATE_VERSION.to_bytes(4))
+        commit.put("clean", b"\x00")
+        if self.get("state_id") is None:
+            commit.put("state_id", state_id)
+        self.store.write(commit.changes, sync=True)
+
+    def end(self, commit: Commit) -> None:
+        """The node ends in order: the last commit, synced."""
+        commit.put("clean", b"\x01")
+        self.store.write(self._complete(commit), sync=True)
+
+    def write(self, commit: Commit) -> None:
+        """Make it so, in one write: safe from the end of the process, not yet from a power cut."""
+        self.store.write(self._complete(commit))
+
+    async def write_synced(self, commit: Commit) -> None:
+        """Make it so at once; return when it is on the disk, with all that was written before."""
+        await self.store.write_synced(self._complete(commit))
+
+    def _complete(self, commit: Commit) -> Changes:
+        """Number the rows and names that the commit adds; it cannot be written again."""
+        changes = commit.changes
+        if commit.rows:
+            ledger, next_row = changes.table(LEDGER), self._next_row
+            for stage, encoded in commit.rows:
+                number = next_row[stage]
+                next_row[stage] = number + 1
+                ledger[_row_key(stage, number)] = encoded
+            for stage in {stage for stage, _ in commit.rows}:
+                changes.put(STATE, b"n" + bytes([stage]), next_row[stage].to_bytes(8))
+            commit.rows = []
+        if commit.tail_is_whole:
+            changes.delete_range(TAIL, bytes(8), self._tail_end.to_bytes(8))
+            self._tail_first = self._tail_end
+            commit.tail_is_whole = False
+        if commit.tail:
+            for encoded in commit.tail:
+                changes.put(TAIL, self._tail_end.to_bytes(8), encoded)
+                self._tail_end += 1
+            commit.tail = []
+            # Trimmed in strides: each deleted range is a mark that reads must step over.
+            if self._tail_end - self._tail_first > TAIL_NAMES + _TAIL_STRIDE:
+                self._tail_first = self._tail_end - TAIL_NAMES
+                changes.delete_range(TAIL, bytes(8), self._tail_first.to_bytes(8))
+        return changes
+
+    def get(self, key: str) -> bytes | None:
+        """A small value of the node's own."""
+        return self.store.get(STATE, b"m" + key.encode())
+
+    def load(self) -> Loaded:
+        """Everything back. Raises StateUnreadable."""
+        flows: dict[Flow, FlowState] = {}
+        positions: dict[str, Place] = {}
+        voids: dict[bytes, VoidEnd] = {}
+        for key, value in self.store.scan(STATE):
+            kind, rest = key[:1], key[1:]
+            try:
+                if kind == b"f":
+                    flows[get_flow(rest, 0)[0]] = decode_flow_state(value)
+                elif kind == b"p":
+                    positions[rest.decode()] = get_place(value, 0)[0]
+                elif kind == b"v":
+                    origin, at = varint.get_text(value, 0)
+                    voids[rest] = VoidEnd(origin, varint.get(value, at)[0] - 1)
+            except ValueError as error:
+                raise StateUnreadable(f"record {key!r}", str(error)) from error
+        sets = {kind: NameSet() for kind in NameSetKind}
+        for key, value in self.store.scan(NAMES):
+            try:
+                series, _ = get_series(key, 1)
+                _decode_intervals(value, series, sets[NameSetKind(key[0])])
+            except ValueError as error:
+                raise StateUnreadable(f"names {key!r}", str(error)) from error
+        try:
+            tail = tuple(
+                get_place(value, 0)[0]
+                for _, value in self.store.scan(
+                    TAIL, max(0, self._tail_end - TAIL_NAMES).to_bytes(8)
+                )
+            )
+        except ValueError as error:
+            raise StateUnreadable("log tail", str(error)) from error
+        return Loaded(
+            flows,
+            positions,
+            sets[NameSetKind.LOGGED],
+            sets[NameSetKind.SETTLED],
+            tail,
+            voids,
+        )
+
+    # -- ledger rows -------------------------------------------------------------------------
+
+    def next_row(self, stage: Stage) -> int:
+        """Number of the stage's next row."""
+        return self._next_row[stage]
+
+    def rows(self, stage: Stage, first: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Numbers and encoded rows of a stage that are in the store, from `first` on."""
+        for key, value in self.store.scan(LEDGER, _row_key(stage, first), bytes([stage + 1])):
+            yield int.from_bytes(key[1:]), value
+
+    def _load_next_row(self, stage: Stage) -> int:
+        kept = self.store.get(STATE, b"n" + bytes([stage]))
+        return 0 if kept is None else int.from_bytes(kept)
+
+
+def _row_key(stage: Stage, number: int) -> bytes:
+    return bytes([stage]) + number.to_bytes(8)
+
+
+def _encode_intervals(intervals: list[tuple[int, int]]) -> bytes:
+    out = bytearray()
+    varint.put(out, len(intervals))
+    end_before = 0
+    for start, end in intervals:
+        varint.put(out, start - end_before)
+        varint.put(out, end - start)
+        end_before = end
+    return bytes(out)
+
+
+def _decode_intervals(data: bytes, series: Series, into: NameSet) -> None:
+    count, at = varint.get(data, 0)
+    end = 0
+    for _ in range(count):
+        missing, at = varint.get(data, at)
+        length, at = varint.get(data, at)
+        into.add_range(series, end + missing, end + missing + length)
+        end += missing + length

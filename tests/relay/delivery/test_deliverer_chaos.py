@@ -1,0 +1,205 @@
+"""The deliverer over a log and a broker that fail by chance, seeded: once, in order, or flagged.
+
+Two neighbours offer their batches until the log says that it has them. The node is killed or ends;
+its log loses its tail, gets a stranger's batch, its connections break, with appends stored and not
+confirmed; the site's broker drops the deliverer's connection with messages under way, or has a
+full queue for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from federation.mesh import Exchange
+from relay.batches.batch import BatchHeader
+from relay.bulk_amqp import content_header
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.log.site_log import SiteLogError
+from relay.log.writer import LogSettings
+from tests.invariants import Arrived, check_site
+from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
+
+ORIGINS = ("paris", "sydney")
+EXCHANGES = ("orders", "prices")
+PATIENT = replace(FAST, max_attempts=10**6, backoff_first_s=0.05, backoff_most_s=1.0)
+STRANGER = "mallory"
+FAULTS = ["kill", "kill", "end", "tail", "tail", "break", "unconfirmed", "stranger"]
+FAULTS += ["exchange", "full"]
+
+
+class Trial:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(f"deliverer {seed}")
+        self.world = World(mesh(*(Exchange(name, retry=PATIENT) for name in EXCHANGES)))
+        self.world.stream.confirm_s = 0.001
+        self.world.log_settings = LogSettings(
+            hot_bytes=self.random.choice([2_000, 100_000]),
+            check_every_s=self.random.choice([0.05, 1.0]),
+        )
+        self.world.make_exchange = self.make_exchange
+        self.published: dict[str, dict[str, dict[int, bytes]]] = {
+            exchange: {origin: {} for origin in (*ORIGINS, STRANGER)} for exchange in EXCHANGES
+        }
+        self.offers = {origin: self.make_batches(origin) for origin in ORIGINS}
+        self.strangers = 0
+        self.doubts = 0
+
+    def make_exchange(self, broker: MemoryBroker) -> MemoryExchange:
+        def before_answer() -> asyncio.Future[None]:
+            loop = asyncio.get_running_loop()
+            answer = loop.create_future()
+            delay = self.random.random() * self.random.choice([0.001, 0.05])
+            loop.call_later(delay, lambda: answer.done() or answer.set_result(None))
+            return answer
+
+        return MemoryExchange(broker, before_answer)
+
+    def make_batches(self, origin: str) -> list[tuple[BatchHeader, bytes]]:
+        made, number = [], 0
+        for _ in range(120):
+            exchange = self.random.choice(EXCHANGES)
+            entries = []
+            for _ in range(self.random.choice([1, 3, 40])):
+                entries.append(entry(f"{origin} {number}"))
+                self.published[exchange][origin][number] = entries[-1].body
+                number += 1
+            incarnation = f"incarn_{origin[0]}".encode()
+            made.append(
+                self.world.batch(entries, origin=origin, exchange=exchange, incarnation=incarnation)
+            )
+        return made
+
+    async def offer(self, life: Life, origin: str) -> None:
+        """What a link does: all that the log lacks, in order, a window at a time."""
+        batches = self.offers[origin]
+        while True:
+            made = int(asyncio.get_running_loop().time() * 4)
+            try:
+                await life.writer.running()
+                lacking = [b for b in batches[:made] if b[0].name not in life.writer.logged]
+                for one in lacking[: self.random.randint(1, 20)]:
+                    await life.writer.append(*one)
+            except SiteLogError:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(self.random.random() * 0.2)
+
+    async def strike(self, life: Life) -> str:
+        stream = self.world.stream
+        kind = self.random.choice(FAULTS)
+        if kind == "tail":
+            stream.lose_tail(self.random.choice([1, 5, 40]))
+        elif kind == "break":
+            stream.break_connections()
+        elif kind == "unconfirmed":
+            stream.break_after_storing()
+        elif kind == "stranger":
+            # Again and again, should the log lose it, as a neighbour would offer it: one whose
+            # copy has all of the stranger's in order.
+            exchange, number = self.random.choice(EXCHANGES), self.strangers
+            self.strangers += 1
+            one = entry(f"{STRANGER} {number}")
+            self.published[exchange][STRANGER][number] = one.body
+            made = self.world.batch(
+                [one], origin=STRANGER, exchange=exchange, incarnation=b"incarn_m"
+            )
+            self.offers[ORIGINS[0]].insert(number, made)
+            stream.append_alien(made[1])
+        elif kind == "exchange":
+            self.world.exchanges[-1].break_off("test")
+            self.doubts += 1
+        elif kind == "full":
+            queue = f"{self.random.choice(EXCHANGES)}.queue"
+            self.world.broker.capacity[queue] = len(self.world.broker.messages[queue])
+            self.doubts += 1
+            asyncio.get_running_loop().call_later(
+                self.random.random() * 5, self.world.broker.capacity.pop, queue, None
+            )
+        return kind
+
+    async def run(self) -> None:
+        faults = 25
+        while True:
+            life = Life(self.world)
+            await life.start()
+            offering = [asyncio.create_task(self.offer(life, origin)) for origin in ORIGINS]
+            kind = ""
+            while faults and kind not in ("kill", "end"):
+                faults -= 1
+                await asyncio.sleep(self.random.random() * self.random.choice([0.1, 1, 4]))
+                life._raise_if_ended()
+                kind = await self.strike(life)
+            if not faults:
+                await self.until_delivered(life)
+            for task in offering:
+                task.cancel()
+            await asyncio.gather(*offering, return_exceptions=True)
+            if kind == "kill" and faults:
+                self.doubts += 1
+                await life.kill()
+                if self.random.random() < 0.4:
+                    self.world.stream.lose_tail(self.random.choice([1, 10]))
+            else:
+                await life.stop()
+            if not faults:
+                return
+
+    async def until_delivered(self, life: Life) -> None:
+        """All is there, and after that nothing comes again."""
+        wanted = {
+            name: {body for bodies in origins.values() for body in bodies.values()}
+            for name, origins in self.published.items()
+        }
+
+        def missing() -> dict[str, list[bytes]]:
+            return {
+                name: sorted(bodies - {body.encode() for body in self.world.delivered(name)})[:5]
+                for name, bodies in wanted.items()
+            }
+
+        def is_there() -> bool:
+            life._raise_if_ended()
+            return not any(missing().values())
+
+        await until(is_there, lambda: f"{missing()}; {life.deliverer.standing}", 600, every_s=0.5)
+        await let_pass(10)
+
+    def check(self) -> None:
+        for exchange in EXCHANGES:
+            queue = self.world.broker.messages[f"{exchange}.queue"]
+            arrived = []
+            for _, message in queue:
+                origin, number = message.body.decode().removeprefix("body ").split()
+                flag = content_header.header(message.properties, b"x-mesh-redelivered")
+                arrived.append(
+                    Arrived(origin, int(number), flag is not None, (origin,), message.body)
+                )
+            check_site(
+                "tokyo",
+                arrived,
+                self.published[exchange],
+                most_flags=self.doubts * 3 * 256,
+            )
+
+
+def seeds(count: int) -> list[object]:
+    """A few for every run, all of them for the long one."""
+    return [
+        seed if seed < 6 else pytest.param(seed, marks=pytest.mark.long) for seed in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_every_message_is_delivered_once_in_order_or_flagged_whatever_fails(seed: int) -> None:
+    @in_virtual_time
+    async def trial() -> None:
+        subject = Trial(seed)
+        await subject.run()
+        subject.check()
+
+    trial()

@@ -1,0 +1,79 @@
+"""What was sent and never answered for comes again, flagged, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.ledger.rows import REDELIVERED
+from tests.relay.deliverer_world import World, entry
+
+
+async def test_what_was_published_and_not_committed_comes_again_flagged_and_nothing_else() -> None:
+    world = World()
+
+    def hangs(broker: MemoryBroker) -> MemoryExchange:
+        return MemoryExchange(broker, lambda: asyncio.get_running_loop().create_future())
+
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry(n) for n in range(10)])))
+        world.make_exchange = hangs
+        world.exchanges[-1].break_off("test")
+        await life.until(lambda: len(world.exchanges) == 2)
+        await life.log(world.batch([entry(n) for n in range(10, 20)]))
+        await life.until(lambda: len(world.delivered()) == 20)
+        await life.log(world.batch([entry(n) for n in range(20, 300)][:200]))
+        await life.kill()
+    world.make_exchange = MemoryExchange
+    async with world.running() as life:
+        await life.until(lambda: len(world.delivered()) == 230)
+        assert life.counters.redelivered == 10
+    assert world.delivered()[20:30] == [f"body {n}" for n in range(10, 20)]
+    assert world.flags() == [False] * 20 + [True] * 10 + [False] * 200
+    outcomes = b"".join(row.outcomes for row in world.rows())
+    assert [bool(o & REDELIVERED) for o in outcomes] == [False] * 10 + [True] * 10 + [False] * 200
+
+
+async def test_a_lost_connection_puts_what_was_sent_in_doubt_and_it_comes_again_flagged() -> None:
+    world = World()
+    broken = False
+
+    def breaks_once(broker: MemoryBroker) -> MemoryExchange:
+        nonlocal broken
+        if broken:
+            return MemoryExchange(broker)
+        broken = True
+        return MemoryExchange(broker, lambda: asyncio.get_running_loop().create_future())
+
+    world.make_exchange = breaks_once
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1), entry(2)]))
+        await life.until(lambda: len(world.delivered()) == 2)
+        world.exchanges[0].break_off("the broker went")
+        await life.settled(name)
+        assert life.counters.redelivered == 2
+        assert life.counters.dead == 0
+    assert world.flags() == [False, False, True, True]
+
+
+async def test_without_a_confirm_a_publish_counts_as_unknown_and_is_tried_again_flagged() -> None:
+    world = World()
+    answers = iter([True])
+
+    def silent_once(broker: MemoryBroker) -> MemoryExchange:
+        loop = asyncio.get_running_loop()
+
+        def answer() -> asyncio.Future[None]:
+            future = loop.create_future()
+            if not next(answers, False):
+                future.set_result(None)
+            return future
+
+        return MemoryExchange(broker, answer)
+
+    world.make_exchange = silent_once
+    async with world.running() as life:
+        life.context.settings.confirm_timeout_s = 0.01
+        await life.settled(await life.log(world.batch([entry(1)])))
+        assert life.counters.redelivered == 1
+    assert world.flags() == [False, True]

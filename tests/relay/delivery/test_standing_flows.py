@@ -1,0 +1,205 @@
+"""Flows that stand: behind a refusing queue or a missing exchange, while others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from federation.mesh import Exchange, RetryRule
+from relay.bulk_amqp import content_header
+from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
+from relay.log.reader import LogGap
+from relay.log.writer import LogSettings
+from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
+from tests.virtual_time import in_virtual_time
+
+
+async def test_a_refused_message_is_retried_alone_while_other_flows_go_on() -> None:
+    world = World()
+    world.broker.capacity["orders.queue"] = 2
+    async with world.running() as life:
+        await life.log(world.batch([entry(n) for n in range(4)]))
+        prices = world.batch([entry("p")], exchange="prices")
+        await life.log(prices)
+        await life.until(lambda: world.delivered("prices") == ["body p"])
+        await life.until(lambda: life.counters.dead == 2)
+    assert world.delivered() == ["body 0", "body 1"]
+    dead = [message for _, message in world.broker.messages["dead"]]
+    assert [message.body for message in dead] == [b"body 2", b"body 3"]
+    reason = content_header.header(dead[0].properties, b"x-mesh-dead-reason") or b""
+    assert b"refused" in reason
+    assert content_header.header(dead[0].properties, b"x-mesh-dead-attempts") == b"S\0\0\0\x013"
+    outcomes = [o & OUTCOME_MASK for row in world.rows() for o in row.outcomes]
+    assert outcomes.count(Outcome.DEAD) == 2
+
+
+@in_virtual_time
+async def test_messages_refused_together_wait_together_and_not_in_turns() -> None:
+    rule = RetryRule(max_attempts=1000, backoff_first_s=2, backoff_most_s=2)
+    world = World(mesh(Exchange("orders", retry=rule)))
+    world.broker.capacity["orders.queue"] = 5
+    async with world.running() as life:
+        await life.log(world.batch([entry(n) for n in range(100)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: len(world.delivered()) == 100)
+        assert asyncio.get_running_loop().time() < 4
+    assert world.delivered() == [f"body {n}" for n in range(100)]
+
+
+async def test_a_held_site_delivers_nothing_announces_nothing_and_then_goes_on() -> None:
+    world = World()
+    life = Life(world)
+    await life.start()
+    life.context.hold("the site is paused")
+    await life.log(world.batch([entry(n) for n in range(4)]))
+    await life.until(lambda: life.deliverer.standing == {"paris/orders": "the site is paused"})
+    assert not world.delivered()
+    await life.kill()
+    async with world.running() as life:
+        await life.until(lambda: len(world.delivered()) == 4)
+    assert not any(world.flags()), "what was never sent is not in doubt"
+
+
+async def test_a_held_site_stops_at_once_and_goes_on_when_it_is_released() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+    assert not world.delivered()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        last = await life.log(world.batch([entry(2)]))
+        await life.until(lambda: bool(life.deliverer.standing) or bool(world.delivered()))
+        life.context.hold("")
+        await life.settled(last)
+    assert world.delivered() == ["body 1", "body 2"]
+
+
+async def test_a_batch_for_every_site_is_delivered_though_our_file_says_otherwise_by_now() -> None:
+    # Its origin did not know that this site was taken out of the exchange's `to`.
+    world = World(mesh(Exchange("orders", destinations=("lima",))))
+    async with world.running() as life:
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: world.delivered() == ["body 1"])
+
+
+async def test_repeats_to_the_healthy_queue_are_all_flagged() -> None:
+    world = World()
+    world.broker.declare("orders", "full")
+    world.broker.capacity["full"] = 0
+    async with world.running() as life:
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: life.counters.dead == 1)
+    assert world.delivered() == ["body 1"] * 3
+    assert world.flags() == [False, True, True]
+
+
+async def test_a_flow_that_stands_is_passed_by_and_catches_up_in_order() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.broker.capacity["orders.queue"] = 0
+    async with world.running() as life:
+        for n in range(300):
+            await life.log(world.batch([entry(n)]))
+            if n % 10 == 0:
+                await life.log(world.batch([entry(f"p{n}")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 30)
+        assert world.delivered() == []
+        flow = next(f for f in life.deliverer._flows if f.exchange == "orders")
+        assert len(life.deliverer._flows[flow].queue._jobs) <= 64
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: len(world.delivered()) == 300)
+        name = await life.log(world.batch([entry("last")]))
+        await life.settled(name)
+    assert world.delivered() == [*(f"body {n}" for n in range(300)), "body last"]
+    assert sum(world.flags()) <= 256
+
+
+async def test_a_flow_that_has_caught_up_no_longer_holds_the_position() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.broker.capacity["orders.queue"] = 0
+    async with world.running() as life:
+        for n in range(200):
+            await life.log(world.batch([entry(n)]))
+        last = await life.log(world.batch([entry("p0")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 1)
+        del world.broker.capacity["orders.queue"]
+        await life.settled(last)
+    assert len(world.delivered()) == 200
+
+
+async def test_a_flow_that_stood_for_longer_than_the_log_keeps_stops_alone_and_says_gap() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.log_settings = LogSettings(hot_bytes=2000)
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("first")])))
+        world.broker.capacity["orders.queue"] = 1
+        for n in range(200):
+            await life.log(world.batch([entry(n)]))
+        last = await life.log(world.batch([entry("p0")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 1)
+        await life.until(lambda: (at := life.writer.checked) is not None and at.name == last)
+        world.stream.truncate_head(world.stream.records[150].offset)
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: any("gap" in why for why in life.deliverer.standing.values()))
+        await life.log(world.batch([entry("p1")], exchange="p"))
+        await life.until(lambda: len(world.delivered("p")) == 2)
+        position = life.context.position
+    delivered = world.delivered()
+    assert delivered == ["body first", *(f"body {n}" for n in range(len(delivered) - 1))]
+    gaps = [row for row in world.rows() if row.event is Event.GAP]
+    assert [(row.exchange, row.origin) for row in gaps] == [("orders", "paris")]
+    assert position is not None
+    assert position.name.sequence <= len(delivered) - 1
+    # The next start does not go on silently either.
+    life = Life(world)
+    await life.start()
+    with pytest.raises(LogGap):
+        await asyncio.wait_for(asyncio.shield(life.task), 10)
+    await life.stop()
+
+
+async def test_after_a_restart_of_a_standing_flow_only_what_was_in_doubt_is_flagged() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6))))
+    world.broker.capacity["orders.queue"] = 5
+    async with world.running() as life:
+        for n in range(100):
+            await life.log(world.batch([entry(n)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+    assert world.delivered() == [f"body {n}" for n in range(5)]
+    del world.broker.capacity["orders.queue"]
+    async with world.running() as life:
+        await life.until(lambda: len(world.delivered()) == 100)
+        redelivered = life.counters.redelivered
+    assert world.delivered() == [f"body {n}" for n in range(100)]
+    flags = world.flags()
+    assert flags[5]
+    assert redelivered == sum(flags) <= 64
+    assert not any(flags[5 + sum(flags) :])
+
+
+async def test_an_exchange_that_is_missing_parks_its_flow_until_it_is_there() -> None:
+    world = World()
+    del world.broker.exchanges["orders"]
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+        assert "isthmus apply" in next(iter(life.deliverer.standing.values()))
+        world.broker.declare("orders", "orders.queue")
+        await life.settled(name)
+    assert world.delivered() == ["body 1"]
+    assert world.flags() == [False]
+
+
+async def test_an_exchange_that_the_mesh_does_not_know_waits_for_a_mesh_that_does() -> None:
+    world = World()
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1)], exchange="new"))
+        await life.until(lambda: bool(life.deliverer.standing))
+        world.broker.declare("new", "new.queue")
+        life.context.mesh = mesh(Exchange("orders"), Exchange("new"))
+        await life.settled(name)
+    assert world.delivered("new") == ["body 1"]

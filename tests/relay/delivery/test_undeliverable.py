@@ -1,0 +1,64 @@
+"""What is not delivered: expired, too old, too big for the broker, unreadable. The flow goes on."""
+
+from __future__ import annotations
+
+from random import Random
+
+from relay.batches.format import decode_entries
+from relay.bulk_amqp import content_header
+from relay.delivery.properties import text_field
+from tests.relay.deliverer_world import NOW_MS, WINDOW_MS, World, entry
+
+
+async def test_a_message_past_its_deadline_expires_and_one_before_it_keeps_what_is_left() -> None:
+    world = World()
+    async with world.running() as life:
+        batch = world.batch(
+            [entry(1, deadline_ms=NOW_MS - 1), entry(2, deadline_ms=NOW_MS + 5000), entry(3)]
+        )
+        await life.settled(await life.log(batch))
+        assert life.counters.expired == 1
+    assert world.delivered() == ["body 2", "body 3"]
+    _, message = world.broker.messages["orders.queue"][0]
+    assert content_header.text(message.properties, content_header.EXPIRATION) == b"5000"
+
+
+async def test_what_is_older_than_the_window_is_quarantined_and_not_seen() -> None:
+    world = World()
+    async with world.running() as life:
+        old = entry(1, published_ms=NOW_MS - WINDOW_MS - 1)
+        name = await life.log(world.batch([old]), world.batch([entry(1)]))
+        await life.settled(name)
+        assert life.counters.quarantined == 1
+    assert [m.body for _, m in world.broker.messages["quarantine"]] == [b"body 1"]
+    assert world.delivered() == ["body 1"]
+
+
+async def test_what_the_broker_can_never_take_is_quarantined_and_the_flow_goes_on() -> None:
+    world = World()
+    world.broker.most_property_bytes = 400
+    world.broker.most_body_bytes = 1000
+    big = text_field(b"big", b"x" * 350)
+    large = entry(2, properties=content_header.rewrite(content_header.NONE_PRESENT, {}, big))
+    async with world.running() as life:
+        await life.settled(
+            await life.log(world.batch([entry(1), large, entry(3, Random(3).randbytes(2000))]))
+        )
+        await life.settled(await life.log(world.batch([entry(4)])))
+        assert (life.counters.quarantined, life.counters.redelivered) == (2, 0)
+    assert world.delivered() == ["body 1", "body 4"]
+    record, note = [message for _, message in world.broker.messages["quarantine"]]
+    assert decode_entries(record.body) == [large]
+    assert b"2000 bytes, only in the log: paris/" in note.properties
+    assert note.body == b""
+
+
+async def test_a_batch_that_cannot_be_opened_is_quarantined_and_the_flow_goes_on() -> None:
+    world = World()
+    async with world.running() as life:
+        header, data = world.batch([entry(1)])
+        name = await life.log((header, data[:-4]), world.batch([entry(2)]))
+        await life.settled(name)
+    (kept,) = [message for _, message in world.broker.messages["quarantine"]]
+    assert kept.body == data[:-4]
+    assert world.delivered() == ["body 2"]

@@ -1,0 +1,125 @@
+"""The ledger's rows: small, cheap, and the same after the store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from relay.ledger.rows import (
+    CONFLICT,
+    OUTCOME_MASK,
+    REDELIVERED,
+    REPAIRED,
+    BadLedgerRow,
+    Event,
+    LedgerRow,
+    Outcome,
+    Stage,
+    decode_row,
+    encode_row,
+    pack_contents,
+    pack_offsets,
+    parquet_schema,
+    parquet_values,
+    recorded_ms_of,
+    unpack_offsets,
+)
+
+TIMES = [1_700_000_000_000 + 3 * n for n in range(3)]
+ROW = LedgerRow(
+    stage=Stage.DELIVERED,
+    recorded_ms=1_700_000_005_000,
+    kind=1,
+    origin="paris",
+    incarnation=b"\x07" * 8,
+    exchange="orders",
+    lane=2,
+    destinations=("sydney", "tokyo"),
+    sequence=41,
+    incarnation_sequence=99,
+    revision="r1",
+    path=("paris", "tokyo"),
+    first_published_ms=TIMES[0],
+    last_published_ms=TIMES[-1],
+    first_entry=10,
+    count=3,
+    identities=bytes(range(48)),
+    contents=pack_contents([b"a" * 16, b"b" * 16, b"c" * 16]),
+    outcomes=bytes([Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.DELIVERED | REDELIVERED]),
+    published=pack_offsets(TIMES, TIMES[0]),
+    delivered=pack_offsets([1_700_000_004_990] * 3, 1_700_000_005_000),
+)
+IDLE = LedgerRow(
+    Stage.LINKED_OUT, 5, Event.IDLE, neighbour="tokyo", position="paris/00/x", through_ms=4
+)
+
+
+def test_a_row_is_the_same_after_the_store() -> None:
+    for row in (ROW, IDLE, replace(ROW, fragment=7, reason="pourquoi ? \x1f\n")):
+        data = encode_row(row)
+        assert decode_row(data) == row
+        assert recorded_ms_of(data) == row.recorded_ms
+
+
+def test_a_column_that_does_not_fit_the_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="47 bytes for 3"):
+        encode_row(replace(ROW, identities=bytes(47)))
+
+
+def test_damaged_bytes_are_refused() -> None:
+    data = encode_row(ROW)
+    for damaged in (
+        b"",
+        b"\xff" + data[1:],
+        data[:-1],
+        data + b"x",
+        data[:50],
+        b"\x01\x09" + data[2:],
+    ):
+        with pytest.raises(BadLedgerRow):
+            decode_row(damaged)
+
+
+def test_times_are_kept_to_the_millisecond_and_stop_at_the_end_of_their_range() -> None:
+    base = 1_700_000_000_000
+    times = [base, base - 5, base + 1_000_000]
+    assert unpack_offsets(pack_offsets(times, base), base) == times
+    month = 31 * 86_400_000
+    assert unpack_offsets(pack_offsets([base + month, base - month], base), base) == [
+        base + 2**31 - 1,
+        base - 2**31 + 1,
+    ]
+
+
+def test_outcomes_and_flags_share_a_byte() -> None:
+    assert all(outcome & OUTCOME_MASK == outcome for outcome in Outcome)
+    flags = (CONFLICT, REDELIVERED, REPAIRED)
+    assert all(flag & OUTCOME_MASK == 0 for flag in flags)
+    assert sum(flags) + OUTCOME_MASK == CONFLICT | REDELIVERED | REPAIRED | OUTCOME_MASK
+
+
+def test_a_row_fits_the_schema_of_the_files() -> None:
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist(
+        [parquet_values("tokyo", "5e", 7, ROW), parquet_values("tokyo", "5e", 8, IDLE)],
+        parquet_schema(),
+    )
+    first, second = table.to_pylist()
+    assert set(first) == set(parquet_values("tokyo", "5e", 7, ROW)) == set(parquet_schema().names)
+    assert (first["stage"], first["kind"], first["number"]) == ("delivered", "messages", 7)
+    assert first["destinations"] == ["sydney", "tokyo"]
+    assert first["identities"] == ROW.identities
+    assert int(first["recorded"].timestamp() * 1000) == ROW.recorded_ms
+    assert (second["event"], second["sequence"], second["origin"]) == ("idle", None, None)
+
+
+def test_a_node_that_writes_rows_does_not_load_pyarrow() -> None:
+    code = (
+        "import sys; import relay.state.node_state; from relay.ledger.rows import *;"
+        "encode_row(LedgerRow(Stage.PACKED, 1)); sys.exit('pyarrow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

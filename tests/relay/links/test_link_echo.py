@@ -1,0 +1,41 @@
+"""What echoes tell of the round trip and of the other side's clock."""
+
+from __future__ import annotations
+
+from relay.links.echo import LinkEcho
+from relay.links.wire import Measured
+
+
+def test_an_echo_tells_the_round_trip_and_how_far_the_other_clock_is_ahead() -> None:
+    echo = LinkEcho()
+    assert echo.best is None
+    echo.sent(1_000, 50.0)
+    assert echo.came(1_000, 8_100, 50.2) == 50.2 - 50.0
+    assert echo.best == Measured(7_000, 200)
+
+
+def test_only_the_last_stamp_counts_and_only_once() -> None:
+    echo = LinkEcho()
+    echo.sent(1_000, 50.0)
+    echo.sent(2_000, 51.0)
+    assert echo.came(1_000, 1_000, 51.1) is None
+    assert echo.came(2_000, 2_000, 51.5) == 0.5
+    assert echo.came(2_000, 2_000, 51.6) is None
+    echo.sent(3_000, 52.0)
+    echo.forget()
+    assert echo.came(3_000, 3_000, 52.1) is None
+
+
+def test_a_much_slower_exchange_is_believed_only_when_the_best_is_old() -> None:
+    echo = LinkEcho()
+
+    def exchange(at: float, seconds: float, ahead_ms: int) -> Measured | None:
+        sent_ms = round(at * 1000)
+        echo.sent(sent_ms, at)
+        echo.came(sent_ms, sent_ms + round(seconds * 500) + ahead_ms, at + seconds)
+        return echo.best
+
+    assert exchange(0.0, 0.2, 10) == Measured(10, 200)
+    assert exchange(10.0, 0.4, 99) == Measured(10, 200)
+    assert exchange(20.0, 0.24, 12) == Measured(12, 240)
+    assert exchange(900.0, 0.4, 30) == Measured(30, 400)

@@ -1,0 +1,82 @@
+"""The log's connection where a real broker would have to fail at just the right moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import uvloop
+
+from federation.brokers.addresses import StreamAddress
+from relay.log.site_log import LogClosed
+from relay.log.stream_connection import (
+    ConnectionClosedError,
+    StreamConnection,
+    open_connection,
+)
+from tests.waiting import until
+
+
+def test_between_the_socket_s_end_and_the_news_of_it_nothing_is_sent_and_nothing_breaks() -> None:
+    async def main() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        address = StreamAddress("127.0.0.1", port, "/", "nobody", "")
+        connection = StreamConnection(address, 10, "test")
+        await connection.start()
+        assert connection._conn is not None
+        assert connection._conn._writer is not None
+        connection._conn._writer.transport.abort()
+        await asyncio.sleep(0)
+        connection.write(b"lost")
+        with pytest.raises(ConnectionClosedError):
+            await connection.goodbye()
+        connection.abort("over")
+        await connection.ended()
+        server.close()
+
+    uvloop.run(main())  # whose transports, unlike asyncio's, raise for a write after their end
+
+
+class MuteBroker:
+    """Takes connections and says nothing; counts those that came and those that are gone."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self.gone = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[StreamAddress]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield StreamAddress("127.0.0.1", server.sockets[0].getsockname()[1], "/", "nobody", "")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.came += 1
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+        self.gone += 1
+        writer.close()
+
+
+async def test_an_opening_that_is_cancelled_or_too_late_leaves_no_connection() -> None:
+    broker = MuteBroker()
+    async with broker.serving() as address:
+
+        def opening(deadline_s: float) -> asyncio.Task[StreamConnection]:
+            return asyncio.create_task(
+                open_connection(address, "log", heartbeat_s=10, name="test", deadline_s=deadline_s)
+            )
+
+        cancelled = opening(60.0)
+        await until(lambda: broker.came == 1, "the connection", 10)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await until(lambda: broker.gone == 1, "the end of the cancelled one", 10)
+        with pytest.raises(LogClosed, match="no answer in time"):
+            await opening(0.2)
+        await until(lambda: broker.gone == broker.came == 2, "the end of the late one", 10)

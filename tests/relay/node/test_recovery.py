@@ -1,0 +1,45 @@
+"""A state rebuilt from the log and the broker's mark."""
+
+from __future__ import annotations
+
+from dedup.memory_store import MemoryStore
+from relay.delivery.context import POSITION
+from relay.node.recovery import rebuild, recovered_past
+from relay.state.node_state import TABLES, NodeState, StateVerdict, judge_state
+from tests.relay.deliverer_world import Life, World, entry
+
+
+async def recovered(world: World, mark: int | None) -> NodeState:
+    """The state lost; rebuilt; the node not yet started."""
+    world.store = MemoryStore(TABLES)
+    life = Life(world)
+    await life.start(deliver=False)
+    await rebuild(life.context, mark)
+    await life.stop()
+    return NodeState(world.store)
+
+
+async def test_what_stands_before_the_mark_is_not_delivered_again_and_the_rest_is_flagged() -> None:
+    world = World()
+    async with world.running() as life:
+        await life.settled(await life.log(*(world.batch([entry(n)]) for n in range(6))))
+    state = await recovered(world, world.stream.records[3].offset)
+    position = state.load().positions[POSITION]
+    assert position.name.sequence == 3
+    async with world.running() as life:
+        await life.settled(await life.log(world.batch([entry("new")])))
+    assert world.delivered()[6:] == ["body 4", "body 5", "body new"]
+    assert world.flags()[6:] == [True, True, False]
+
+
+async def test_a_state_rebuilt_behind_a_gap_is_not_taken_for_an_older_copy() -> None:
+    world = World()
+    async with world.running() as life:
+        await life.settled(await life.log(*(world.batch([entry(n)]) for n in range(6))))
+    mark = world.stream.records[2].offset
+    world.stream.truncate_head(world.stream.records[4].offset)
+    state = await recovered(world, mark)
+    assert POSITION not in state.load().positions
+    assert recovered_past(state) == mark
+    assert judge_state(True, recovered_past(state), mark) is StateVerdict.OK
+    assert judge_state(True, recovered_past(state), mark + 1) is StateVerdict.OLDER_THAN_MARK

@@ -1,0 +1,72 @@
+"""What a process tells systemd, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from relay.node.service_manager import ServiceManager
+from tests.waiting import until
+
+PID = 4711
+
+
+@asynccontextmanager
+async def listening(address: str) -> AsyncIterator[list[str]]:
+    told: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.setblocking(False)
+        ear.bind(address)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ear, lambda: told.append(ear.recv(65536).decode()))
+        yield told
+        loop.remove_reader(ear)
+
+
+def environ(address: str, **more: str) -> dict[str, str]:
+    return {"NOTIFY_SOCKET": address.replace("\0", "@"), **more}
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+async def test_it_says_ready_then_signs_of_life_with_the_summary_then_stopping(
+    tmp_path: Path, abstract: bool
+) -> None:
+    address = f"\0{tmp_path}/notify" if abstract else str(tmp_path / "notify")
+    async with listening(address) as told:
+        manager = ServiceManager(
+            environ(address, WATCHDOG_USEC="300000", WATCHDOG_PID=str(PID)), PID, lambda: "paris up"
+        )
+        assert manager.watchdog_s == 0.3
+        task = asyncio.create_task(manager.run())
+        await until(lambda: len(told) >= 3, lambda: str(told), 10)
+        assert told[:3] == ["READY=1", *["WATCHDOG=1\nSTATUS=paris up"] * 2]
+        task.cancel()
+        manager.stopping()
+        await until(lambda: told[-1] == "STOPPING=1", lambda: str(told), 10)
+        manager.close()
+
+
+@pytest.mark.parametrize("told", [{}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}])
+async def test_without_systemd_nothing_is_said_and_nothing_expected(told: dict[str, str]) -> None:
+    manager = ServiceManager(told, PID, lambda: "")
+    assert manager.watchdog_s is None
+    async with asyncio.timeout(10):
+        await manager.run()  # ends at once
+    manager.stopping()
+    manager.close()
+
+
+async def test_a_service_manager_that_is_away_harms_nobody(tmp_path: Path) -> None:
+    manager = ServiceManager(environ(str(tmp_path / "nobody")), PID, lambda: "")
+    task = asyncio.create_task(manager.run())
+    async with listening(str(tmp_path / "nobody")) as told:
+        manager.stopping()
+        await until(lambda: "STOPPING=1" in told, lambda: str(told), 10)
+    assert not task.done()
+    task.cancel()
+    manager.close()

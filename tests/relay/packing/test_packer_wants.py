@@ -1,0 +1,168 @@
+"""The packer where sites narrow an exchange: each message goes where its key is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+
+import pytest
+
+from relay.batches.batch import BatchHeader, BatchKind
+from relay.batches.format import decode_entries, read_header
+from relay.ledger.batch_rows import packed_row
+from relay.ledger.rows import Outcome
+from relay.packing.packer_record import PackerRecord
+from tests.relay.packer_world import PackerWorld, numbered
+from tests.virtual_time import in_virtual_time
+
+SHOPS = {f"s{n}": (f"store.s{n}.#", "news") for n in range(4)}
+
+
+def key_for(shop: int) -> bytes:
+    return b"store.s%d.price" % shop
+
+
+def headers_of(world: PackerWorld) -> list[BatchHeader]:
+    return [h for h in world.logged().headers if h.kind is not BatchKind.MARK]
+
+
+def arrivals(world: PackerWorld) -> dict[str, list[bytes]]:
+    """What each shop gets, in order: of all batches that count, those with it in their set."""
+    got: dict[str, list[bytes]] = {shop: [] for shop in SHOPS}
+    counted = {header.name for header in world.logged().headers}
+    for record in world.stream.records:
+        header = read_header(record.data)
+        if header.kind is not BatchKind.MESSAGES or header.name not in counted:
+            continue
+        for shop in header.name.series.destinations or tuple(SHOPS):
+            if shop in got:
+                got[shop] += [entry.body for entry in decode_entries(record.data)]
+    return got
+
+
+@in_virtual_time
+async def test_each_message_goes_to_the_sites_that_want_its_key_in_order() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    for number in range(400):
+        world.publish(b"%d" % number, key=key_for(number % 4))
+        if number % 100 == 0:
+            world.publish(b"news %d" % number, key=b"news")
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    world.assert_numbers_are_dense()
+    got = arrivals(world)
+    for shop in range(4):
+        mine = [b"%d" % n for n in range(400) if n % 4 == shop]
+        assert [body for body in got[f"s{shop}"] if not body.startswith(b"news")] == mine
+        assert len(got[f"s{shop}"]) == len(mine) + 4
+    sets = {header.name.series.destinations for header in headers_of(world)}
+    assert sets == {("s0",), ("s1",), ("s2",), ("s3",), ()}
+
+
+@in_virtual_time
+async def test_messages_in_a_row_for_the_same_sites_share_batches() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    for run in range(20):
+        world.publish(*numbered(50, 50 * run), key=key_for(run % 4))
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    assert len(headers_of(world)) <= 40
+
+
+@in_virtual_time
+async def test_what_no_site_wants_is_acknowledged_counted_and_in_log_and_ledger() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    world.publish(b"one", key=key_for(1))
+    world.publish(b"lost", b"as lost", key=b"store.s9.price")
+    await world.drained()
+    await process.stop()
+    metrics = process.packer.metrics
+    assert (metrics.messages, metrics.unwanted) == (3, 2)
+    world.assert_exactly_once_in_order()
+    (row,) = [
+        packed_row(packed, 0)
+        for packed in world.ledger.packed
+        if packed.header.name.series.destinations == ("paris",)
+    ]
+    assert (row.origin, row.outcomes) == ("paris", bytes([Outcome.SENT]) * 2)
+
+
+@in_virtual_time
+async def test_a_big_message_goes_to_the_sites_that_want_its_key() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    world.publish(b"before", key=key_for(1))
+    world.publish(b"." * 5_000_000, key=key_for(2))
+    world.publish(b"after", key=key_for(3))
+    await process.finish()
+    world.assert_numbers_are_dense()
+    sets = [header.name.series.destinations for header in headers_of(world)]
+    assert [to for to, _ in groupby(sets)] == [("s1",), ("s2",), ("s3",)]
+    assert len(sets) > 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+@in_virtual_time
+async def test_a_killed_packer_s_successor_packs_nothing_twice_whatever_is_wanted_by_then(
+    seed: int,
+) -> None:
+    world = PackerWorld(seed)
+    world.narrow(SHOPS, "r0")
+    for life in range(4):
+        process = await world.start().ready()
+        for burst in range(20):
+            for number in range(15):
+                key = world.chance.choice([key_for(world.chance.randrange(6)), b"news"])
+                world.publish(b"%d/%d/%d" % (life, burst, number), key=key)
+            await asyncio.sleep(world.chance.uniform(0, 0.006))
+        await process.kill()
+        taken = world.chance.sample(range(6), 3)  # the file has changed: others take other keys
+        world.narrow({f"s{n}": (f"store.s{(n + 1) % 6}.#",) for n in taken}, f"r{life + 1}")
+    await world.pack_all()
+    world.assert_exactly_once_in_order()
+    world.assert_numbers_are_dense()
+
+
+@in_virtual_time
+async def test_what_was_logged_for_some_keeps_its_set_and_what_was_not_gets_the_new_one() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS, "r1")
+    world.broker.ack_s = 1000.0
+    first = await world.start().ready()
+    world.publish(b"a", b"b", key=key_for(1))
+    world.publish(b"nobody's", key=key_for(7))
+    await first.has_packed(3)
+    await first.kill()
+    world.publish(b"c", key=key_for(1))
+    world.broker.ack_s = 0.001
+    world.narrow({"s7": ("store.#",)}, "r2")
+    second = await world.start().ready()
+    await second.finish()
+    world.assert_exactly_once_in_order()
+    told = [(h.revision, h.name.series.destinations) for h in headers_of(world)]
+    assert told == [("r1", ("s1",)), ("r1", ("paris",)), ("r2", ())]
+    assert second.packer.metrics.returned == 3
+
+
+@in_virtual_time
+async def test_the_record_tells_how_far_was_acknowledged_over_all_sets() -> None:
+    world = PackerWorld()
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    for number in range(40):
+        world.publish(b"x", key=key_for(number % 4))  # alike: only the record tells them apart
+    await world.drained()
+    await process.kill()
+    assert world.ledger.written is not None
+    record = PackerRecord.decode(world.ledger.written)
+    assert record.acked["orders"].sequence == headers_of(world)[-1].incarnation_sequence
+    world.publish(b"x", key=key_for(0))
+    await world.pack_all()
+    world.assert_exactly_once_in_order()
