@@ -4,6 +4,7 @@ others have set up there that gets in the mesh's way.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,6 +19,9 @@ from isthmus.doctor.finding import Findings
 OLDEST = (3, 10)
 CLOCKS_MAY_DIFFER = timedelta(seconds=5)
 """Small beside any outage window, large beside the second that the Date header counts in."""
+STATISTICS_LAG_S = 12.0
+"""RabbitMQ collects every five seconds, and is later when it is busy."""
+ASKED_AGAIN_AFTER_S = 1.0
 _HARMFUL = {
     "message-ttl": "drops messages after a while",
     "expires": "deletes the queue when nobody uses it",
@@ -29,19 +33,28 @@ _HARMFUL = {
 
 
 async def examine_broker(
-    api: ManagementApi, mesh: Mesh, found: Findings, now: Callable[[], datetime]
+    api: ManagementApi,
+    mesh: Mesh,
+    found: Findings,
+    now: Callable[[], datetime],
+    believed_at: float,
 ) -> None:
-    """All of it. What the user may not see is unknown, with the tag that is needed."""
-    for examine in (_version, _nodes, _policies, _queues, _consumers):
-        try:
+    """All of it. What the user may not see is unknown, with the tag that is needed.
+
+    `believed_at` (the event loop's time) is when statistics tell of what was done before this
+    examination: see STATISTICS_LAG_S.
+    """
+    try:
+        for examine in (_version, _nodes):
             await examine(api, mesh, found)
-        except ManagementError as error:
-            found.unknown(
-                "broker",
-                f"the management API does not tell: {error}",
-                "give its user the tag `monitoring`, or correct `management:`",
-            )
-            return
+        await _told_late(api, mesh, found, believed_at)
+    except ManagementError as error:
+        found.unknown(
+            "broker",
+            f"the management API does not tell: {error}",
+            "give its user the tag `monitoring`, or correct `management:`",
+        )
+        return
     try:
         difference = await api.date() - now()
     except ManagementError as error:
@@ -56,6 +69,21 @@ async def examine_broker(
         )
     else:
         found.ok("clock", "as this machine's")
+
+
+async def _told_late(api: ManagementApi, mesh: Mesh, found: Findings, believed_at: float) -> None:
+    """What is told of from queues' statistics, which are some seconds old.
+
+    Just after `apply` they do not have its policies yet: what is wrong is believed when it stays.
+    """
+    while True:
+        late = Findings(found.site)
+        for examine in (_policies, _queues, _consumers):
+            await examine(api, mesh, late)
+        if late.well or asyncio.get_running_loop().time() >= believed_at:
+            found.all += late.all
+            return
+        await asyncio.sleep(ASKED_AGAIN_AFTER_S)
 
 
 async def _version(api: ManagementApi, mesh: Mesh, found: Findings) -> None:

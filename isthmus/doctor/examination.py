@@ -10,7 +10,7 @@ from pathlib import Path
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
 from federation.mesh_file import PasswordMissing
-from isthmus.doctor.broker import examine_broker
+from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Finding, Findings
@@ -32,12 +32,13 @@ async def examine(
     machine = Findings("")
     examine_machine(state, len(sites), machine)
     told = (await status_of(book.mesh, state)).told
+    believed_at = asyncio.get_running_loop().time() + STATISTICS_LAG_S
     turn = asyncio.Semaphore(SITES_AT_ONCE)
 
     async def one(site: str) -> list[Finding]:
         found = Findings(site)
         async with turn:
-            await _broker_side(book, site, found, now)
+            await _broker_side(book, site, found, now, believed_at)
         examine_node(told["sites"][site], book.mesh, found)
         if told["sites"][site]["state"] == "running":
             examine_links([link for link in told["links"] if link["from"] == site], found)
@@ -49,7 +50,11 @@ async def examine(
 
 
 async def _broker_side(
-    book: AddressBook, site: str, found: Findings, now: Callable[[], datetime]
+    book: AddressBook,
+    site: str,
+    found: Findings,
+    now: Callable[[], datetime],
+    believed_at: float,
 ) -> None:
     try:
         reached = await examine_connections(book, site, found)
@@ -65,5 +70,5 @@ async def _broker_side(
         )
     elif reached:
         async with ManagementApi(management) as api:
-            await examine_broker(api, book.mesh, found, now)
+            await examine_broker(api, book.mesh, found, now, believed_at)
             await examine_declared(api, book, site, found)

@@ -39,6 +39,11 @@ class Findings:
         self.site = site
         self.all: list[Finding] = []
 
+    @property
+    def well(self) -> bool:
+        """Has nothing been found that is not as it should be?"""
+        return all(one.grade is Grade.OK for one in self.all)
+
     def ok(self, subject: str, said: str) -> None:
         self.all.append(Finding(Grade.OK, self.site, subject, said))
 
