@@ -20,3 +20,13 @@ def may_both_match(one: str, other: str) -> bool:
                 below[j] = row[j - 1] and ("*" in (first, second) or first == second)
         row = below
     return row[-1]
+
+
+def literal_wildcard(pattern: str) -> str:
+    """The first word that has a `*` or `#` beside something else, where brokers take it as it
+    stands; empty if there is none.
+    """
+    for word in pattern.split("."):
+        if len(word) > 1 and ("*" in word or "#" in word):
+            return word
+    return ""

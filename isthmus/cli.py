@@ -30,6 +30,7 @@ app = typer.Typer(
     # Lines of a docstring flow together then; else they break at their ends and at the terminal's.
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(validate, schema, plan, apply, up, down, status, uri, publish, consume),

@@ -1,17 +1,21 @@
-"""The mesh that a node begins with: its file's, or, while the file is wrong, the last one that it
-ran. A mistake in the file must not keep a node away that happens to be restarted meanwhile.
+"""The mesh that a node begins with, and that commands look at: its file's, or, while the file is
+wrong, the last one that ran.
+
+A mistake in the file must not keep a node away that happens to be restarted meanwhile, nor an
+operator from seeing how the mesh is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import typer
 
 from federation.mesh import Mesh
 from federation.mesh_file import read_mesh
-from isthmus.options import EXIT_USAGE
+from isthmus.known_meshes import KnownMeshes
+from isthmus.options import EXIT_USAGE, reached_from, say_problems
 from relay.ledger.revisions import KeptRevisions
 
 
@@ -20,8 +24,7 @@ def mesh_or_last(file: Path, sites: Sequence[str], folders: Sequence[Path]) -> M
     there is no mesh to run.
     """
     reading = read_mesh(file)
-    for problem in reading.problems:
-        typer.echo(str(problem), err=True)
+    say_problems(reading, reached_from(reading.mesh, sites))
     if reading.mesh is not None:
         return reading.mesh
     last = _last(sites, folders)
@@ -29,6 +32,26 @@ def mesh_or_last(file: Path, sites: Sequence[str], folders: Sequence[Path]) -> M
         raise typer.Exit(EXIT_USAGE)
     typer.echo(f"going on with revision {last.revision}, the last that ran here", err=True)
     return last
+
+
+def mesh_or_known(file: Path, state: Path, sites: Collection[str] | None = None) -> Mesh:
+    """For commands that look at what runs, or hold it back: while the file is wrong, the mesh that
+    was applied or taken up last, by what the state folder knows. What is wrong goes to standard
+    error, but no warnings about others than `sites`; ends the command if there is no mesh at all.
+    """
+    reading = read_mesh(file)
+    say_problems(reading, sites)
+    if reading.mesh is not None:
+        return reading.mesh
+    known = KnownMeshes(state).latest()
+    if known is None:
+        raise typer.Exit(EXIT_USAGE)
+    typer.echo(
+        f"warning: {file} cannot be used: this goes by revision {known.revision} of mesh "
+        f"{known.name}, the last that {state} knows",
+        err=True,
+    )
+    return known
 
 
 def _last(sites: Sequence[str], folders: Sequence[Path]) -> Mesh | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from federation.mesh import Mesh
-from federation.mesh_file import read_mesh
+from federation.mesh_file import Reading, Severity, read_mesh
 
 EXIT_FAULT = 1
 """Something did not work; what, stands on standard error."""
@@ -39,14 +40,36 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DEFAULT_STATE = Path(".isthmus")
 
 
-def mesh_or_exit(file: Path) -> Mesh:
-    """The mesh in the file; its problems go to standard error, and a bad file ends the command."""
+def reading_or_exit(file: Path, sites: Collection[str] | None = None) -> tuple[Reading, Mesh]:
+    """What the file says, and the mesh that it comes to; its problems go to standard error, and a
+    bad file ends the command. `sites` are those that the command is about: warnings that are
+    about others only are left out. None: all of them.
+    """
     reading = read_mesh(file)
-    for problem in reading.problems:
-        typer.echo(str(problem), err=True)
+    say_problems(reading, sites)
     if reading.mesh is None:
         raise typer.Exit(EXIT_USAGE)
-    return reading.mesh
+    return reading, reading.mesh
+
+
+def mesh_or_exit(file: Path, sites: Collection[str] | None = None) -> Mesh:
+    """The same, of which only the mesh is wanted."""
+    return reading_or_exit(file, sites)[1]
+
+
+def say_problems(reading: Reading, sites: Collection[str] | None = None) -> None:
+    """All errors, and the warnings that are about these sites, or about no site by itself."""
+    for problem in reading.problems:
+        is_error = problem.severity is Severity.ERROR
+        if is_error or sites is None or not problem.site or problem.site in sites:
+            typer.echo(str(problem), err=True)
+
+
+def reached_from(mesh: Mesh | None, sites: Collection[str]) -> set[str]:
+    """These sites, and those whose brokers their nodes connect to because links meet there."""
+    links = mesh.links if mesh is not None else ()
+    meetings = {link.meeting for link in links if {link.sender, link.receiver} & set(sites)}
+    return {*sites, *meetings}
 
 
 def site_or_exit(file: Path, mesh: Mesh, *sites: str) -> None:

@@ -18,7 +18,9 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.mesh import Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book
+from isthmus.cautions import left_behind_told
 from isthmus.revisions_told import revisions_told
+from isthmus.supervision import Phase
 from isthmus.supervisor_record import SupervisorRecord, read_record
 
 ASK_WITHIN_S = 3.0
@@ -31,6 +33,9 @@ _COUNTS = (
     "dead",
     "quarantined",
 )
+LEAVING = ("draining", "drained")
+HELD = ("paused", *LEAVING)
+"""States that somebody has ordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +51,55 @@ class StatusReport:
         return all(part["state"] == "running" for part in parts)
 
     @property
+    def is_settled(self) -> bool:
+        """Everything runs that nobody holds back."""
+        return not self._waiting
+
+    @property
     def summary(self) -> str:
         """One line: who is not running, and why."""
+        waiting = self._waiting
+        return "waiting for " + ", ".join(waiting) if waiting else "everything runs"
+
+    def held_lines(self, file: Path) -> list[str]:
+        """What somebody holds back, and the command that lets it go on."""
+        sites = [
+            f"{name} is {site['state']}: `isthmus resume {file} --site {name}` lets it go on"
+            for name, site in self.told["sites"].items()
+            if site["state"] in HELD
+        ]
+        links = [f"{link['from']}-{link['to']}" for link in self.told["links"] if _rests(link)]
+        return sites + [
+            f"link {name} is paused: `isthmus resume {file} --link {name}` lets it go on"
+            for name in links
+        ]
+
+    @property
+    def _waiting(self) -> list[str]:
+        sites = self.told["sites"]
+        leaving = {name for name, site in sites.items() if site["state"] in LEAVING}
         waiting = [
             f"{name} {site['state']}" + (f" ({site['reason']})" if site["reason"] else "")
-            for name, site in self.told["sites"].items()
-            if site["state"] != "running"
+            for name, site in sites.items()
+            if site["state"] != "running" and site["state"] not in HELD
         ]
-        waiting += [
+        return waiting + [
             f"{link['from']}->{link['to']} {link['state']}"
             for link in self.told["links"]
             if link["state"] != "running"
+            and not _rests(link)
+            # Nothing is sent to a site that is to leave.
+            and link["to"] not in leaving
         ]
-        return "waiting for " + ", ".join(waiting) if waiting else "everything runs"
+
+
+def _rests(link: Mapping[str, Any]) -> bool:
+    return bool(link["state"] == "paused")
 
 
 async def status_of(mesh: Mesh, state: Path) -> StatusReport:
     """Ask every node of this state folder, all at once."""
-    record = read_record(state)
+    record = last_record = read_record(state)
     if record is not None and not record.is_alive:
         record = None
     try:
@@ -75,12 +111,13 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
         asking = _Asking(session, state)
         answers = await asyncio.gather(*map(asking.of, mesh.sites.values()))
     by_site = dict(zip(mesh.sites, answers, strict=True))
-    sites = {site: _site(mesh, site, by_site, record, book) for site in mesh.sites}
+    asked = _Asked(mesh, state, by_site, record, book, last_record)
+    sites = {site: asked.site(site) for site in mesh.sites}
     return StatusReport(
         {
             "mesh": mesh.name,
             "revision": mesh.revision,
-            "notes": revisions_told(mesh.revision, sites),
+            "notes": [*revisions_told(mesh.revision, sites), *left_behind_told(mesh, state)],
             "sites": sites,
             "links": _links(mesh, by_site),
         }
@@ -137,38 +174,65 @@ class _Asking:
             return report
 
 
-def _site(
-    mesh: Mesh,
-    site: str,
-    answers: Mapping[str, _Answer],
-    record: SupervisorRecord | None,
-    book: AddressBook | None,
-) -> dict[str, Any]:
-    told: dict[str, Any] = {"amqp": _amqp(book, site), "broker_pid": None, "node_pid": None}
-    node = record.child("node", site) if record else None
-    broker = record.child("broker", site) if record else None
-    if broker is not None:
-        told["broker_pid"] = broker.pid
-        told["broker_state"] = broker.state
-    if node is not None:
-        told["node_pid"] = node.pid
-        told["restarts"] = node.restarts
-    answer = answers[site]
-    own = (answer.report or {}).get("sites", {}).get(site)
-    if own is not None:
-        return {**told, **own}
-    told |= {"egress_messages": None, **dict.fromkeys(_COUNTS, None)}
-    if node is not None and node.state in ("starting", "waiting"):
-        return told | {"state": "starting", "reason": node.last_exit or ""}
-    if node is not None and node.state == "stopped":
-        return told | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
-    if answer.is_here or node is not None:
-        return told | {"state": "down", "reason": "the node does not answer"}
-    if mesh.sites[site].broker is None and mesh.sites[site].admin is None:
-        # A private broker is where its state is: on this machine.
-        reason = "never started: `isthmus up` or `isthmus relay`"
-        return told | {"state": "down", "reason": reason}
-    return told | {"state": "unknown", "reason": f"{answer.said}{_heard_by(site, answers)}"}
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """All that is known when every node has been asked."""
+
+    mesh: Mesh
+    state: Path
+    answers: Mapping[str, _Answer]
+    record: SupervisorRecord | None
+    """Of the supervisor that runs now."""
+    book: AddressBook | None
+    last_record: SupervisorRecord | None
+    """Of the last one that ran."""
+
+    def site(self, site: str) -> dict[str, Any]:
+        """Its part of the report."""
+        told: dict[str, Any] = {
+            "amqp": _amqp(self.book, site),
+            "broker_pid": None,
+            "node_pid": None,
+        }
+        node = self.record.child("node", site) if self.record else None
+        broker = self.record.child("broker", site) if self.record else None
+        if broker is not None:
+            told["broker_pid"] = broker.pid
+            told["broker_state"] = broker.state
+        if node is not None:
+            told["node_pid"] = node.pid
+            told["restarts"] = node.restarts
+        answer = self.answers[site]
+        own = (answer.report or {}).get("sites", {}).get(site)
+        if own is not None:
+            return {**told, **own}
+        told |= {"egress_messages": None, **dict.fromkeys(_COUNTS, None)}
+        if node is not None and node.state in ("starting", "waiting"):
+            return told | {"state": "starting", "reason": node.last_exit or ""}
+        if node is not None and node.state == "stopped":
+            return told | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
+        if answer.is_here or node is not None:
+            return told | {"state": "down", "reason": self._why_away(site)}
+        if self.mesh.sites[site].broker is None and self.mesh.sites[site].admin is None:
+            # A private broker is where its state is: on this machine.
+            reason = (
+                f"never started with the state folder {self.state}: `isthmus up` or `isthmus "
+                "relay` starts it; or say which --state"
+            )
+            return told | {"state": "down", "reason": reason}
+        return told | {
+            "state": "unknown",
+            "reason": f"{answer.said}{_heard_by(site, self.answers)}",
+        }
+
+    def _why_away(self, site: str) -> str:
+        """Of a node of this machine that does not answer."""
+        before = self.last_record.child("node", site) if self.last_record else None
+        if self.record is not None or before is None:
+            return "the node does not answer"
+        if before.state == Phase.ENDED.value:
+            return "it was ended, by `isthmus down` or Ctrl-C: `isthmus up` starts it again"
+        return "it is gone, and so is `isthmus up`, which ran it: `isthmus up` starts it again"
 
 
 def _heard_by(site: str, answers: Mapping[str, _Answer]) -> str:

@@ -20,6 +20,10 @@ def resolve_password(password: str, environ: Mapping[str, str]) -> str:
 
     Of a file it is the first line.
     """
+    if not password:
+        raise PasswordMissing(
+            "what is kept of the mesh file", "it stood there in clear, and such are not kept"
+        )
     if password.startswith("env:"):
         name = password.removeprefix("env:")
         if not environ.get(name):

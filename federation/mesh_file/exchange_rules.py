@@ -11,7 +11,7 @@ from federation.mesh_file.exchange_keys import ExchangeKeys
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.site_keys import SiteKeys
 from federation.mesh_file.tags import SiteWords
-from federation.mesh_file.violation import Violation, unknown_word
+from federation.mesh_file.violation import Violation, literal_wildcards, unknown_word
 from federation.mesh_file.yaml_tree import Location
 from federation.names import Names, NameTooLong
 
@@ -114,6 +114,8 @@ def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violatio
                 "make it type: topic if * and # should stand for any words",
                 severity=Severity.WARNING,
             )
+        elif exchange.type == "topic":
+            yield from literal_wildcards((*at, "keys", k), key)
 
 
 def _sites_of_exchange(

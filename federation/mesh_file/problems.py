@@ -27,6 +27,8 @@ class Problem:
     mend: str
     """What to do about it."""
     severity: Severity = Severity.ERROR
+    site: str = ""
+    """Of whom it is said; empty if it is no single site's affair."""
 
     def __str__(self) -> str:
         kind = "" if self.severity is Severity.ERROR else f"{self.severity.value}: "

@@ -44,6 +44,26 @@ class Reading:
     problems: tuple[Problem, ...]
     files: tuple[Path, ...] = ()
     """All that were read for it, or should have been."""
+    tree: Tree | None = None
+    """Where everything stands; None if there is no mesh."""
+    name: str = "mesh.yaml"
+    """The mesh file, as it is shown to people."""
+
+    def problem(self, violation: Violation) -> Problem:
+        """What somebody else finds wrong with it, at its place in the file."""
+        at = Position(1, 1)
+        if self.tree is not None:
+            at = self.tree.position_of(violation.location, key=violation.on_key)
+        line, column, file = (at if at.row is None else at.row)[:3]
+        return Problem(
+            file or self.name,
+            line,
+            column,
+            violation.wrong,
+            violation.mend,
+            violation.severity,
+            violation.site,
+        )
 
 
 def load_mesh(path: Path | str) -> Mesh:
@@ -93,12 +113,17 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
     files = (source.path, *source.wanted)
     if keys is None or any(problem.severity is Severity.ERROR for problem in problems):
         return Reading(None, problems, files)
-    return Reading(mesh_of_keys(keys, folder), problems, files)
+    return Reading(mesh_of_keys(keys, folder), problems, files, tree, file)
 
 
 class _Say(Protocol):
     def __call__(
-        self, at: Position, wrong: str, mend: str, severity: Severity = Severity.ERROR
+        self,
+        at: Position,
+        wrong: str,
+        mend: str,
+        severity: Severity = Severity.ERROR,
+        site: str = "",
     ) -> None: ...
 
 
@@ -204,4 +229,4 @@ def _cut(location: Location) -> Location:
 def _say_violations(found: Iterable[Violation], tree: Tree, say: _Say) -> None:
     for violation in found:
         at = tree.position_of(violation.location, key=violation.on_key)
-        say(at, violation.wrong, violation.mend, violation.severity)
+        say(at, violation.wrong, violation.mend, violation.severity, violation.site)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.mesh_file.problems import Problem, Severity
 from federation.mesh_file.yaml_tree import Position
@@ -17,12 +17,21 @@ class Told:
     _found: dict[tuple[Position, str], Problem] = field(default_factory=dict)
     _settled: set[Position] = field(default_factory=set)
 
-    def say(self, at: Position, wrong: str, mend: str, severity: Severity = Severity.ERROR) -> None:
+    def say(
+        self,
+        at: Position,
+        wrong: str,
+        mend: str,
+        severity: Severity = Severity.ERROR,
+        site: str = "",
+    ) -> None:
         """The same thing at the same place counts once."""
         if at._replace(row=None) in self._settled:
             return
-        problem = Problem(at.file or self.file, at.line, at.column, wrong, mend, severity)
-        self._found.setdefault((at, wrong), problem)
+        problem = Problem(at.file or self.file, at.line, at.column, wrong, mend, severity, site)
+        known = self._found.setdefault((at, wrong), problem)
+        if known.site != site:  # an alias: several sites have it
+            self._found[at, wrong] = replace(known, site="")
 
     def settle(self, at: Position, wrong: str, mend: str) -> None:
         """The same, and whatever is said of that place later only follows from it."""
@@ -63,6 +72,7 @@ class Told:
                     f"{problem.wrong} (by line {template.line} of {problem.file})",
                     problem.mend,
                     problem.severity,
+                    problem.site,
                 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from federation.mesh_file.nearest import nearest
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.yaml_tree import Location
+from federation.topic_keys import literal_wildcard
 
 EVERY_SITE = ("all", "any", "every", "*")
 """What people write for all sites, which is said by leaving the key out."""
@@ -26,6 +27,14 @@ class Violation:
     on_key: bool = False
     severity: Severity = Severity.ERROR
     depends_on: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> str:
+        """Of whom it is said; empty if it is no single site's affair."""
+        match self.location:
+            case ("sites", str(name), *_):
+                return name
+        return ""
 
 
 def unknown_site(
@@ -46,6 +55,27 @@ def unknown_word(
     return Violation(
         at, f"there is no site or tag `{word}`", _meant(word, tuple(sites), tuple(tags))
     )
+
+
+def literal_wildcards(at: Location, pattern: str) -> Iterator[Violation]:
+    """Of a topic pattern: stars and hashes that stand for nothing but themselves."""
+    if word := literal_wildcard(pattern):
+        yield Violation(
+            at,
+            f"* and # stand for words only by themselves, between dots: `{word}` is taken as it "
+            "stands",
+            f"write {_with_whole_words(pattern)} if any words are meant",
+            severity=Severity.WARNING,
+        )
+
+
+def _with_whole_words(pattern: str) -> str:
+    """What was probably meant: `order.**` is `order.#`, `order.new*` is `order.*`."""
+    words = [
+        word if not literal_wildcard(word) else "#" if "#" in word or "**" in word else "*"
+        for word in pattern.split(".")
+    ]
+    return ".".join(words)
 
 
 # A template may have the same mistake made five hundred times over, among five hundred sites.

@@ -10,9 +10,9 @@ from federation.mesh_file.exchange_keys import ExchangeKeys
 from federation.mesh_file.nearest import nearest
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.tags import SiteWords
-from federation.mesh_file.violation import Violation
+from federation.mesh_file.violation import Violation, literal_wildcards
 from federation.mesh_file.yaml_tree import Location
-from federation.topic_keys import may_both_match
+from federation.topic_keys import literal_wildcard, may_both_match
 
 MAX_KEY_BYTES = 255
 
@@ -82,6 +82,8 @@ def _patterns(at: Location, exchange: ExchangeKeys, patterns: Sequence[str]) -> 
                 "make it type: topic if * and # should stand for any words",
                 severity=Severity.WARNING,
             )
+        elif exchange.type == "topic" and literal_wildcard(pattern):
+            yield from literal_wildcards(here, pattern)
         elif not _may_come(exchange, pattern):
             yield Violation(
                 here,

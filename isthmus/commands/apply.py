@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,31 +13,27 @@ from typing import Annotated
 import typer
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.applied import (
-    AppliedRecordBroken,
-    applied_revision,
-    read_applied_mesh,
-    write_applied_mesh,
-)
+from federation.brokers.applied import AppliedRecordBroken, write_applied_mesh
 from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import Item, Outcome, SiteReport
 from federation.mesh import Mesh
-from federation.mesh_diff import mesh_diff
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
-from isthmus.commands.relay import site_folder
+from isthmus.cautions import cautions, refusals
+from isthmus.known_meshes import KnownMeshes
 from isthmus.mesh_told import NotTakenUp, tell_supervisor
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
+    EXIT_USAGE,
     AsJson,
     MeshFile,
     OnlySites,
     StateFolder,
     chosen_or_exit,
-    mesh_or_exit,
+    reading_or_exit,
 )
-from relay.node.holds import HoldsBroken, read_holds
+from isthmus.since_applied import changes_since_applied
 
 BROKERS_AT_ONCE = 8
 """Enough to hide the delay of far sites, few enough to leave a small machine usable."""
@@ -57,7 +53,8 @@ def apply(
     """Declare at every site's broker what the mesh needs; delete nothing.
 
     Shows what has changed in the file since it was applied last, what was created or changed at
-    the brokers, what differs and cannot be changed in place, and what nobody could check. Doing it
+    the brokers, what differs and cannot be changed in place, and what nobody could check. What a
+    change costs (a site that leaves undrained, a shorter outage window) is warned of. Doing it
     twice does nothing the second time. Nodes that run take up the file by themselves, within
     seconds; where `isthmus up` runs the mesh, it is told to start and end what the file says.
     Exit status 0 if all is as it should be, 1 if something differs or failed, 2 if the file is
@@ -65,18 +62,14 @@ def apply(
 
     Example: isthmus apply mesh.yaml --site paris
     """
-    mesh = mesh_or_exit(file)
+    mesh = possible_mesh_or_exit(file, state, site or None)
     chosen = chosen_or_exit(file, mesh, site)
     since = changes_since_applied(mesh, chosen, state)
     if not as_json:
         typer.echo("\n".join(since.lines()))
-    for name in since.left_undrained(state):
-        typer.echo(
-            f"warning: {name} leaves without having been drained: what its egress queues and its "
-            f"log have for others stays there; put it back into {file}, `isthmus drain {file} "
-            f"{name}`, then take it out",
-            err=True,
-        )
+    warnings = cautions(file, mesh, since, state)
+    for one in warnings:
+        typer.echo(f"warning: {one}", err=True)
     try:
         asyncio.run(tell_supervisor(file, mesh, state, partial(typer.echo, err=True)))
     except NotTakenUp as error:
@@ -85,7 +78,11 @@ def apply(
     book = address_book_or_exit(mesh, state)
     reports = asyncio.run(apply_sites(book, chosen, state))
     if as_json:
-        typer.echo(json.dumps(as_object(mesh, reports) | since.as_object(), indent=1))
+        typer.echo(
+            json.dumps(
+                as_object(mesh, reports) | since.as_object() | {"warnings": warnings}, indent=1
+            )
+        )
     else:
         for report in reports:
             typer.echo("\n".join(lines(report, everything=everything)))
@@ -93,58 +90,16 @@ def apply(
         raise typer.Exit(EXIT_FAULT)
 
 
-@dataclass(frozen=True, slots=True)
-class SinceApplied:
-    """What a file has that was not applied yet; `former` are the revisions of the chosen sites."""
-
-    revision: str
-    former: Mapping[str, list[str] | None]
-    """Revision -> the differences from there; None where its mesh was not kept."""
-    new_sites: int
-    gone: tuple[str, ...] = ()
-    """Sites that the file does not have any more."""
-
-    def left_undrained(self, state: Path) -> list[str]:
-        """Sites of this state folder that are gone, and were never told to drain."""
-        folders = {site: site_folder(state, site) for site in self.gone}
-        return [site for site, folder in folders.items() if folder.is_dir() and not _drains(folder)]
-
-    def lines(self) -> list[str]:
-        """For people."""
-        if self.new_sites and not self.former:
-            return [f"revision {self.revision}: applied for the first time from this state folder"]
-        if list(self.former) == [self.revision]:
-            return [f"revision {self.revision}: as applied before"]
-        said = []
-        for revision, lines in self.former.items():
-            if revision == self.revision:
-                continue
-            told = ["  (what it was is not known)"] if lines is None else lines
-            said += [f"revision {self.revision}, before {revision}:", *(f"  {k}" for k in told)]
-        return said
-
-    def as_object(self) -> dict[str, object]:
-        """For programs."""
-        return {"changes_since": dict(self.former)}
-
-
-def changes_since_applied(mesh: Mesh, sites: Sequence[str], state: Path) -> SinceApplied:
-    """Compare the file with what was applied last at these sites, from this state folder."""
-    revisions = [applied_revision(state, mesh.name, site) for site in sites]
-    former: dict[str, list[str] | None] = {}
-    gone: dict[str, None] = {}
-    for revision in filter(None, dict.fromkeys(revisions)):
-        known = read_applied_mesh(state, mesh.name, revision)
-        former[revision] = None if known is None else mesh_diff(known, mesh)
-        gone |= {site: None for site in known.sites if site not in mesh.sites} if known else {}
-    return SinceApplied(mesh.revision, former, revisions.count(None), tuple(gone))
-
-
-def _drains(folder: Path) -> bool:
-    try:
-        return read_holds(folder).draining
-    except (HoldsBroken, OSError):
-        return False
+def possible_mesh_or_exit(file: Path, state: Path, sites: Sequence[str] | None = None) -> Mesh:
+    """The mesh in the file; ends the command also if the nodes that ran here could not become it.
+    `sites`: those that the command is about.
+    """
+    reading, mesh = reading_or_exit(file, sites)
+    refused = [str(reading.problem(one)) for one in refusals(mesh, KnownMeshes(state))]
+    if refused:
+        typer.echo("\n".join(refused), err=True)
+        raise typer.Exit(EXIT_USAGE)
+    return mesh
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import aio_pika
@@ -14,6 +15,7 @@ from aio_pika.exceptions import AMQPError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
+from isthmus.departures import delivered_to, why_nothing_comes
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -30,7 +32,15 @@ def consume(
     file: MeshFile,
     site: SiteName,
     exchange: Annotated[str, typer.Argument(metavar="EXCHANGE", help="What to listen to.")],
-    key: Annotated[str, typer.Option("--key", "-k", help="Binding key.")] = "#",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            "-k",
+            help="Binding key; may be repeated. All, unless told: of a direct exchange the keys "
+            "that the mesh file names.",
+        ),
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after so many.")] = 0,
     as_json: AsJson = False,
     state: StateFolder = DEFAULT_STATE,
@@ -39,13 +49,17 @@ def consume(
 
     Example: isthmus consume mesh.yaml tokyo orders --key 'order.#'
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
-    declared = mesh.exchanges.get(exchange)
+    if why := why_nothing_comes(mesh, site, exchange):
+        typer.echo(f"warning: {why}", err=True)
+    declared = delivered_to(mesh, exchange)
     name = declared.delivers_to if declared else exchange
+    # A direct exchange takes # for a key like any other.
+    every = declared.keys if declared is not None and declared.type == "direct" else ("#",)
     try:
-        asyncio.run(_consume(book.application(site), name, key, count, as_json))
+        asyncio.run(_consume(book.application(site), name, key or every, count, as_json))
     except KeyboardInterrupt:
         return
     except (AMQPError, ConnectionError, OSError, AddressError) as error:
@@ -54,15 +68,16 @@ def consume(
 
 
 async def _consume(
-    address: AmqpAddress, exchange: str, key: str, count: int, as_json: bool
+    address: AmqpAddress, exchange: str, keys: Sequence[str], count: int, as_json: bool
 ) -> None:
     connection = await aio_pika.connect(address.uri, ssl_context=address.ssl_context, timeout=10)
     async with connection:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=100)
         queue = await channel.declare_queue(exclusive=True)
-        await queue.bind(exchange, key)
-        typer.echo(f"listening to {exchange} for {key}", err=True)
+        for key in keys:
+            await queue.bind(exchange, key)
+        typer.echo(f"listening to {exchange} for {', '.join(keys)}", err=True)
         seen = 0
         async with queue.iterator() as messages:
             async for message in messages:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus.address_book import address_book_or_exit
+from isthmus.last_mesh import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -21,7 +22,6 @@ from isthmus.options import (
     OnlySites,
     StateFolder,
     chosen_or_exit,
-    mesh_or_exit,
 )
 
 _COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "red"}
@@ -44,7 +44,7 @@ def doctor(
     from isthmus.doctor.examination import examine
     from isthmus.doctor.finding import Grade
 
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, site or None)
     chosen = chosen_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
     findings = asyncio.run(examine(book, chosen, state))

@@ -10,13 +10,13 @@ import typer
 
 from federation.mesh import Mesh
 from isthmus.held import hold
+from isthmus.last_mesh import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
     MeshFile,
     SiteName,
     StateFolder,
-    mesh_or_exit,
     site_or_exit,
 )
 from isthmus.status_report import status_of
@@ -36,7 +36,7 @@ def drain(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) ->
 
     Example: isthmus drain mesh.yaml lima
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
     hold(state, site, lambda holds: replace(holds, paused=False, draining=True))
     if not asyncio.run(_until_drained(mesh, site, state)):

@@ -11,7 +11,8 @@ import typer
 
 from federation.mesh import Mesh
 from isthmus.held import Place, hold, places_or_exit, until_obeyed
-from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder, mesh_or_exit
+from isthmus.last_mesh import mesh_or_known
+from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder
 from relay.node.holds import Holds
 
 Sites = Annotated[
@@ -36,7 +37,7 @@ def pause(
 
     Example: isthmus pause mesh.yaml --link paris-tokyo
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, site or ())
     places = places_or_exit(file, mesh, state, site, link)
     _order(mesh, state, places, lambda holds, one: one.added_to(holds), "paused")
 
@@ -48,7 +49,7 @@ def resume(
 
     Example: isthmus resume mesh.yaml --site paris
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, site or ())
     places = places_or_exit(file, mesh, state, site, link)
     _order(mesh, state, places, lambda holds, one: one.taken_from(holds), "goes on")
 

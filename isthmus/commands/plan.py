@@ -21,7 +21,7 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
-    mesh_or_exit,
+    reading_or_exit,
     site_or_exit,
 )
 
@@ -85,7 +85,7 @@ def plan(
     """
     if as_json + dot + svg > 1:
         _refuse("--json, --dot and --svg are three kinds of output: choose one")
-    mesh = mesh_or_exit(file)
+    reading, mesh = reading_or_exit(file)
     chosen = list(dict.fromkeys(site or ()))
     site_or_exit(file, mesh, *chosen)
     if dot or svg:
@@ -100,7 +100,7 @@ def plan(
 
     load = _load(mesh, rate, size, compression) if rate else None
     told = plan_of(mesh, sites=chosen, each=everything, load=load)
-    told["apply"] = changes_of(mesh, state)
+    told["apply"] = changes_of(reading, mesh, state)
     told["brokers"] = _asked(mesh, chosen or list(mesh.sites), state) if ask else None
     if as_json:
         typer.echo(json.dumps(told, indent=1))

@@ -13,6 +13,7 @@ from aio_pika.exceptions import AMQPError, DeliveryError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
 from isthmus.address_book import address_book_or_exit
+from isthmus.departures import why_it_stays
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -37,16 +38,31 @@ def publish(
 ) -> None:
     """Publish at SITE as an application would: persistent, confirmed, each with a UUID.
 
+    If nothing of it can leave the site, by the mesh file, that is said. Exit status 1 if the broker
+    does not confirm it.
+
     Example: isthmus publish mesh.yaml paris orders order.new '{"id": 1}'
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
+    if why := why_it_stays(mesh, site, exchange, key):
+        typer.echo(f"warning: {why}", err=True)
     content = sys.stdin.buffer.read() if body == "-" else body.encode()
     try:
         asyncio.run(_publish(book.application(site), exchange, key, content, count))
-    except (AMQPError, DeliveryError, ConnectionError, OSError, AddressError) as error:
-        typer.echo(f"not published: {str(error) or type(error).__name__}", err=True)
+    except DeliveryError:
+        typer.echo(
+            f"the broker of {site} refused it (nack): some queue bound to {exchange} could not "
+            "take it, because it is full, say. Other queues, and the mesh, may have it all the "
+            "same: published once more, it may be there twice",
+            err=True,
+        )
+        raise typer.Exit(EXIT_FAULT) from None
+    except (AMQPError, ConnectionError, OSError, AddressError) as error:
+        typer.echo(
+            f"not confirmed by the broker of {site}: {str(error) or type(error).__name__}", err=True
+        )
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(f"{count} confirmed by the broker of {site}")
 

@@ -20,6 +20,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from federation.counted import counted
+from isthmus.last_mesh import mesh_or_known
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
 from isthmus.options import (
     DEFAULT_STATE,
@@ -28,7 +30,6 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
-    mesh_or_exit,
     site_or_exit,
 )
 from relay.aside.put_aside import Aside
@@ -57,6 +58,13 @@ Example: {name} drop mesh.yaml 1f0c2a9b3d --site tokyo""",
 Example: {name} export mesh.yaml --site tokyo --to letters.jsonl""",
 }
 
+_EXAMPLES = (
+    "list mesh.yaml",
+    "show mesh.yaml 1f0c2a9b3d --site tokyo",
+    "retry mesh.yaml --site tokyo --all",
+    "export mesh.yaml --site tokyo --to letters.jsonl",
+)
+
 OneSite = Annotated[str, typer.Option("--site", help="The site where they are.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
@@ -64,8 +72,13 @@ All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
 
 def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
     """The commands for one of the two queues. `what` says in a sentence what is in it."""
-    app = typer.Typer(help=what, no_args_is_help=True, rich_markup_mode="markdown")
     name = f"isthmus {aside.value}"
+    examples = "\n\n".join(f"{name} {words}" for words in _EXAMPLES)
+    app = typer.Typer(
+        help=f"{what}\n\nExamples:\n\n{examples}",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+    )
 
     @app.command("list", help=_HELP["list"].format(name=name))
     def list_(
@@ -77,7 +90,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         state: StateFolder = DEFAULT_STATE,
         as_json: AsJson = False,
     ) -> None:
-        mesh = mesh_or_exit(file)
+        mesh = mesh_or_known(file, state, site or ())
         sites = site or list(mesh.sites)
         site_or_exit(file, mesh, *sites)
         looks: dict[str, Any] = {}
@@ -155,7 +168,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
             typer.echo(f"{to}: {error.strerror}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
         left = look["total"] - len(look["messages"])
-        typer.echo(f"{to}: {len(look['messages'])} messages; they stay in their queue")
+        typer.echo(f"{to}: {counted(len(look['messages']), 'message')}; they stay in their queue")
         if left > 0:
             typer.echo(f"{left} more wait behind them: drop or retry the first ones", err=True)
 
@@ -163,7 +176,8 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
 
 
 dead_letters = put_aside_commands(
-    Aside.DEAD_LETTERS, "Messages that a site's broker refused too often: list, retry, drop."
+    Aside.DEAD_LETTERS,
+    "Messages that a site's broker refused too often: list, show, retry, drop, export.",
 )
 quarantine = put_aside_commands(
     Aside.QUARANTINE, "What may not be guessed about: list, show, retry, drop, export."
@@ -171,7 +185,7 @@ quarantine = put_aside_commands(
 
 
 def _client(file: Path, site: str, state: Path) -> NodeClient:
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, [site])
     site_or_exit(file, mesh, site)
     try:
         return NodeClient.of(state, site)

@@ -10,6 +10,7 @@ import typer
 
 from dedup.store import StoreError
 from federation.brokers.addresses import AddressError
+from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book_or_exit
 from isthmus.commands.relay import site_folder
@@ -40,7 +41,7 @@ def recover(
     must run, its node must not: one that has lost its state has stopped by itself. `isthmus up`
     takes it up again as soon as this is done.
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
 
@@ -57,8 +58,9 @@ def recover(
         typer.echo(f"not recovered: {str(error) or 'no answer from the broker'}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(
-        f"{site}: {found.batches} batches in the log; {found.settled_messages} messages count as "
-        f"delivered, {found.doubtful_messages} will be delivered flagged"
+        f"{site}: {counted(found.batches, 'batch', plural='batches')} in the log; "
+        f"{counted(found.settled_messages, 'message')} known to be delivered, "
+        f"{found.doubtful_messages:,} to be delivered flagged"
     )
     supervisor = read_record(state)
     if supervisor is not None and supervisor.is_alive and supervisor.child("node", site):

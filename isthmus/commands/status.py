@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 
 from federation.mesh import Mesh
-from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder, mesh_or_exit
+from isthmus.last_mesh import mesh_or_known
+from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
 from isthmus.status_report import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
@@ -44,7 +45,7 @@ def status(
 
     Exit status 0 when everything runs, 1 when not.
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_known(file, state, ())
     if watch:
         try:
             asyncio.run(_watch(mesh, state, as_json))

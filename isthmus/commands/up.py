@@ -14,10 +14,12 @@ from typing import Annotated
 import typer
 
 from federation.brokers.credentials import CredentialsError
+from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
 from isthmus.broker_errors import LocalBrokerError
 from isthmus.commands.apply import apply as apply_file
+from isthmus.commands.apply import possible_mesh_or_exit
 from isthmus.mesh_children import MeshChildren
 from isthmus.mesh_told import running_mesh
 from isthmus.options import (
@@ -26,7 +28,6 @@ from isthmus.options import (
     MeshFile,
     RabbitMQFolder,
     StateFolder,
-    mesh_or_exit,
 )
 from isthmus.status_report import status_of
 from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
@@ -49,9 +50,10 @@ def up(
     for every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends it in order.
 
     Where it runs already, `up --detach` does what `isthmus apply` does, and waits until everything
-    runs: what the file has more is started, what it has no more is ended, the rest goes on.
+    runs that nobody holds back: what the file has more is started, what it has no more is ended,
+    the rest goes on.
     """
-    mesh = mesh_or_exit(file)
+    mesh = possible_mesh_or_exit(file, state)
     if detach:
         _detach(file, mesh, state, rabbitmq)
         return
@@ -88,19 +90,21 @@ async def _supervise(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None)
 
 async def _say_when_running(file: Path, mesh: Mesh, state: Path) -> None:
     began = time.monotonic()
-    while not (await status_of(mesh, state)).all_running:
+    while not (report := await status_of(mesh, state)).is_settled:
         await asyncio.sleep(0.25)
     typer.echo(
-        f"mesh {mesh.name}: {len(mesh.sites)} sites run after {time.monotonic() - began:.0f} s; "
-        f"`isthmus status {file}` shows them, Ctrl-C ends them",
+        f"mesh {mesh.name}: {counted(len(mesh.sites), 'site')} up after "
+        f"{time.monotonic() - began:.0f} s; `isthmus status {file}` shows them, Ctrl-C ends them",
         err=True,
     )
+    for line in report.held_lines(file):
+        typer.echo(f"warning: {line}", err=True)
 
 
 def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
     if (record := running_mesh(state)) is not None:
         apply_file(file, state=state)
-        asyncio.run(_until_running(mesh, state, lambda: None, record.pid))
+        asyncio.run(_until_running(file, mesh, state, lambda: None, record.pid))
         return
     state.mkdir(parents=True, exist_ok=True)
     (state / "logs").mkdir(exist_ok=True)
@@ -117,11 +121,11 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
     def last_words() -> str | None:
         return None if process.poll() is None else log_file.read_text().strip()
 
-    asyncio.run(_until_running(mesh, state, last_words, process.pid))
+    asyncio.run(_until_running(file, mesh, state, last_words, process.pid))
 
 
 async def _until_running(
-    mesh: Mesh, state: Path, last_words: Callable[[], str | None], pid: int
+    file: Path, mesh: Mesh, state: Path, last_words: Callable[[], str | None], pid: int
 ) -> None:
     """`last_words` of the supervisor `pid`, or None while it runs."""
     limit = time.monotonic() + UP_WITHIN_S
@@ -132,8 +136,12 @@ async def _until_running(
             raise typer.Exit(EXIT_FAULT)
         record = read_record(state)
         report = await status_of(mesh, state)
-        if record is not None and record.pid == pid and report.all_running:
-            typer.echo(f"mesh {mesh.name}: {len(mesh.sites)} sites and {len(mesh.links)} links run")
+        if record is not None and record.pid == pid and report.is_settled:
+            sites, links = counted(len(mesh.sites), "site"), counted(len(mesh.links), "link")
+            held = report.held_lines(file)
+            typer.echo(f"mesh {mesh.name}: {sites} and {links} {'run' if not held else 'are up'}")
+            for held_line in held:
+                typer.echo(f"warning: {held_line}", err=True)
             return
         line = report.summary
         if line != shown:

@@ -23,7 +23,7 @@ def uri(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) -> N
 
     Example: amqp-publish --url="$(isthmus uri mesh.yaml paris)" -e orders -r order.new -b hello
     """
-    mesh = mesh_or_exit(file)
+    mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file.durations import show_duration
 from isthmus.options import MeshFile, mesh_or_exit
@@ -25,12 +26,8 @@ def validate(file: MeshFile) -> None:
 def summary(file: Path, mesh: Mesh) -> str:
     """One line that tells what the file comes to."""
     return (
-        f"{file}: ok: mesh {mesh.name}, {_count(len(mesh.sites), 'site')}, "
-        f"{_count(len(mesh.links), 'link')} ({mesh.rule.value} rule), "
-        f"{_count(len(mesh.exchanges), 'exchange')}, outage window "
+        f"{file}: ok: mesh {mesh.name}, {counted(len(mesh.sites), 'site')}, "
+        f"{counted(len(mesh.links), 'link')} ({mesh.rule.value} rule), "
+        f"{counted(len(mesh.exchanges), 'exchange')}, outage window "
         f"{show_duration(mesh.outage_window_s)}, revision {mesh.revision}"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -12,6 +12,7 @@ from typing import Any
 
 from federation.brokers.addresses import relay_user
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.counted import counted
 from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.doctor.finding import Findings
@@ -214,7 +215,9 @@ async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
         for what, name in (("dead-letters", names.dead_letters), ("quarantine", names.quarantine)):
             if queue["name"] == name and queue.get("messages"):
                 found.warn(
-                    what, f"{queue['messages']} messages wait there", f"look: `isthmus {what} list`"
+                    what,
+                    f"{counted(queue['messages'], 'message')} put aside there",
+                    f"look: `isthmus {what} list FILE --site {found.site}`",
                 )
 
 

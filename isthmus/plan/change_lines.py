@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.markup import escape
 
-from isthmus.plan.words import Told, counted, few, more
+from federation.counted import counted
+from isthmus.plan.words import Told, few, more
 
 
 def change_lines(apply: Told, most: int) -> Iterator[RenderableType]:
     """By the record of the last apply."""
+    for one in apply["refused"]:
+        yield escape(f"apply and the nodes refuse: {one}")
+    yield from _changes(apply, most)
+    for one in apply["warnings"]:
+        yield escape(f"warning: {one}")
+
+
+def _changes(apply: Told, most: int) -> Iterator[RenderableType]:
     where = f"from {apply['state']}"
     if not apply["known"]:
         yield escape(

@@ -15,15 +15,20 @@ from federation.brokers.credentials import SECRETS_FILE, load_or_make, make_cred
 from federation.brokers.management import ManagementError
 from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Mesh
-from isthmus.commands.apply import BROKERS_AT_ONCE, changes_since_applied
+from federation.mesh_file import Reading
+from isthmus.cautions import cautions, refusals
+from isthmus.commands.apply import BROKERS_AT_ONCE
+from isthmus.known_meshes import KnownMeshes
+from isthmus.since_applied import changes_since_applied
 
 
-def changes_of(mesh: Mesh, state: Path) -> dict[str, Any]:
+def changes_of(reading: Reading, mesh: Mesh, state: Path) -> dict[str, Any]:
     """By the record; touches no broker. `known` is false if nothing was applied from this folder.
 
     `changes` are by revision that some site is at: the differences from there in the words of the
     mesh file, None if that revision's mesh was not kept. `never` are sites that nothing was applied
-    at from here.
+    at from here. `refused` is what apply and the nodes would not take up, `warnings` what else
+    somebody should know before.
     """
     never = [site for site in mesh.sites if applied_revision(state, mesh.name, site) is None]
     since = changes_since_applied(mesh, list(mesh.sites), state)
@@ -32,9 +37,13 @@ def changes_of(mesh: Mesh, state: Path) -> dict[str, Any]:
         "known": len(never) < len(mesh.sites),
         "revision": mesh.revision,
         "changes": {
-            revision: lines for revision, lines in since.former.items() if revision != mesh.revision
+            revision: lines
+            for revision, lines in since.changes.items()
+            if revision != mesh.revision
         },
         "never": never,
+        "refused": [str(reading.problem(one)) for one in refusals(mesh, KnownMeshes(state))],
+        "warnings": cautions(Path(reading.name), mesh, since, state),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
+from federation.counted import counted
 from federation.mesh_file.durations import show_duration
 from isthmus.plan.change_lines import broker_lines, change_lines
 from isthmus.plan.disk_table import disk_table
@@ -15,7 +16,6 @@ from isthmus.plan.words import (
     MOST_OF_ALL,
     MOST_ROWS,
     Told,
-    counted,
     ends,
     few,
     fill,

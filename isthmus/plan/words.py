@@ -46,11 +46,6 @@ def more(most: int) -> str:
     return "--json has them" if most == MOST_OF_ALL else "--all"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 link`, `2 links`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def ends(row: Told) -> str:
     """`a → b`, `a ↔ b`, or `among a`."""
     if row["from"] == row["to"]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.topic_keys import may_both_match
+from federation.topic_keys import literal_wildcard, may_both_match
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,22 @@ from federation.topic_keys import may_both_match
 def test_two_patterns_meet_where_some_key_matches_both(one: str, other: str, both: bool) -> None:
     assert may_both_match(one, other) is both
     assert may_both_match(other, one) is both
+
+
+@pytest.mark.parametrize(
+    ("pattern", "word"),
+    [
+        ("order.#", ""),
+        ("*.new.*", ""),
+        ("#", ""),
+        ("", ""),
+        ("order.**", "**"),
+        ("order.new#", "new#"),
+        ("ord*.new", "ord*"),
+    ],
+)
+def test_stars_and_hashes_beside_letters_stand_for_themselves(pattern: str, word: str) -> None:
+    assert literal_wildcard(pattern) == word
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=3)

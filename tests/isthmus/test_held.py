@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
+from isthmus.status_report import StatusReport
 from relay.node.holds import Holds, read_holds
 
 FILE = "mesh: m\ntopology: complete\nexchanges: [{name: orders}]\nsites: {a: {}, b: {}}\n"
@@ -66,3 +67,28 @@ def test_what_cannot_be_held_is_told(
     assert result.exit_code == code
     assert said in result.output
     assert held(state) == Holds()
+
+
+def test_a_mesh_is_up_when_only_what_somebody_holds_back_does_not_run(tmp_path: Path) -> None:
+    def report(tokyo: str, to_tokyo: str, from_paris: str = "paused") -> StatusReport:
+        sites = {"paris": {"state": "running"}, "tokyo": {"state": tokyo}}
+        links = [("paris", "tokyo", to_tokyo), ("paris", "lima", from_paris)]
+        return StatusReport(
+            {
+                "sites": {name: {"reason": "", **site} for name, site in sites.items()},
+                "links": [{"from": a, "to": b, "state": state} for a, b, state in links],
+            }
+        )
+
+    drained = report("drained", "down")
+    assert drained.is_settled
+    assert not drained.all_running
+    assert drained.summary == "everything runs"
+    assert drained.held_lines(Path("mesh.yaml")) == [
+        "tokyo is drained: `isthmus resume mesh.yaml --site tokyo` lets it go on",
+        "link paris-lima is paused: `isthmus resume mesh.yaml --link paris-lima` lets it go on",
+    ]
+    assert report("paused", "running").is_settled
+    assert report("running", "down").summary == "waiting for paris->tokyo down"
+    assert not report("down", "down").is_settled
+    assert not report("drained", "down", "starting").is_settled

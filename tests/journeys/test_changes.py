@@ -12,7 +12,7 @@ import aiohttp
 from federation.brokers.addresses import read_private_brokers, write_private_brokers
 from federation.brokers.management import ManagementApi
 from federation.names import Names
-from isthmus.commands.apply import changes_since_applied
+from isthmus.since_applied import changes_since_applied
 from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh

@@ -230,6 +230,11 @@ def test_a_mistake_is_told_at_its_place_with_the_mend(marked: str, said: str) ->
         (with_tokyo("broker: ^'amqp://r:secret@h/v'"), "there is a password in clear in this"),
         (with_tokyo("broker: 'amqp://r@h/v', password: ^secret"), "this password is in clear"),
         (with_exchange("{name: o, type: direct, keys: [^'a.*']}"), "takes `a.*` word for word"),
+        (
+            with_exchange("{name: o, keys: [a.#, ^order.**]}"),
+            "`**` is taken as it stands; write order.# if any words are meant",
+        ),
+        (with_exchange("{name: o, keys: [^'a*.b#.c']}"), "`a*` is taken as it stands; write *.#.c"),
         (with_exchange("{name: o, order: ^best_effort}"), "keeps strict order here too"),
         (with_tokyo(f"{BROKER}, stream: ^'rabbitmq-stream://...'"), "`...` is no host that could"),
     ],
@@ -239,7 +244,7 @@ def test_what_works_but_should_not_be_is_a_warning(marked: str, said: str) -> No
     [problem] = problems_of(text)
     assert problem.severity is Severity.WARNING
     assert (problem.line, problem.column) == expected
-    assert said in problem.wrong
+    assert said in str(problem)
     assert "secret" not in str(problem)
     assert ": warning: " in str(problem)
 

@@ -335,6 +335,7 @@ def test_what_is_wrong_is_told_at_its_place_with_the_mend(marked: str, said: str
     ("marked", "said"),
     [
         (with_oslo("wants: {orders: [^'shop.#']}"), "no key of `orders` fits `shop.#`, so nothing"),
+        (with_oslo("wants: {orders: [^'store.o#']}"), "`o#` is taken as it stands; write store.#"),
         (
             with_oslo("wants: {jobs: [^copy]}"),
             "no key of `jobs` fits `copy`, so nothing of it will",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from federation.brokers.applied import Applied, write_applied, write_applied_mesh
 from federation.mesh import Mesh
-from federation.mesh_file import load_mesh
+from federation.mesh_file import Reading, load_mesh
 from federation.planning.disk_need import Rates
 from isthmus.cli import app
 from isthmus.plan.changes import changes_of
@@ -55,7 +55,7 @@ def run(*arguments: object) -> Result:
 
 def text_of(mesh: Mesh, state: Path = Path("nowhere"), **more: Any) -> str:
     told = plan_of(mesh, **more)
-    told |= {"apply": changes_of(mesh, state), "brokers": None}
+    told |= {"apply": changes_of(Reading(mesh, ()), mesh, state), "brokers": None}
     console = Console(file=io.StringIO(), width=160)
     console.print(tables(told))
     assert isinstance(console.file, io.StringIO)

@@ -1,0 +1,115 @@
+"""What a changed mesh file costs, or cannot do: said by `plan` and `apply` before it is done, and
+as long as it lasts by `status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from federation.mesh import Mesh, retention_s
+from federation.mesh_file.violation import Violation
+from isthmus.known_meshes import KnownMeshes
+from isthmus.plan.words import about
+from isthmus.since_applied import SinceApplied
+from relay.node.holds import HoldsBroken, read_holds
+
+
+def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[str]:
+    """All that somebody should know before this file is applied; none of it prevents that."""
+    return [
+        *(_left_undrained(file, site) for site in since.gone if _was_drained(state, site) is False),
+        *(_perhaps_undrained(site) for site in since.gone if _was_drained(state, site) is None),
+        *(_still_drains(file, site) for site in mesh.sites if _was_drained(state, site)),
+        *_shorter_window(mesh, since),
+    ]
+
+
+def refusals(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
+    """What no node can take up: its mesh's name and its own cluster ID stand in all that it has
+    packed. By what has run here; a site elsewhere has its own word.
+    """
+    said_of_name = False
+    for site, here in mesh.sites.items():
+        ran = known.ran_last(site)
+        if ran is None:
+            continue
+        if ran.name != mesh.name:
+            if not said_of_name:
+                yield Violation(
+                    ("mesh",),
+                    f"the nodes that ran here are of mesh `{ran.name}`: a mesh cannot change its "
+                    "name, which every batch bears",
+                    f"write mesh: {ran.name}; or begin another mesh with another --state",
+                )
+            said_of_name = True
+        elif site in ran.sites and ran.sites[site].cluster_id != here.cluster_id:
+            former = ran.sites[site].cluster_id
+            yield Violation(
+                ("sites", site, "cluster_id"),
+                f"`{site}` ran with the cluster ID `{former}`, which every batch of it bears: it "
+                f"cannot become `{here.cluster_id}`",
+                f"write cluster_id: {former}; or drain and remove the site, and add it under "
+                "another name",
+            )
+
+
+def _left_undrained(file: Path, site: str) -> str:
+    """Of a site that was taken out of the file."""
+    return (
+        f"{site} is taken out of the mesh without having been drained: what its egress queues and "
+        f"its log have for others stays there; put it back into {file}, `isthmus drain {file} "
+        f"{site}`, then take it out"
+    )
+
+
+def _perhaps_undrained(site: str) -> str:
+    return (
+        f"{site} is taken out of the mesh; whether it was drained is not known here, only in the "
+        "state folder of its node: `isthmus drain` before a site is taken out"
+    )
+
+
+def _still_drains(file: Path, site: str) -> str:
+    """Of a site of the file that was told to drain."""
+    return (
+        f"{site} was told to drain, and so receives nothing: that lasts until `isthmus resume "
+        f"{file} --site {site}`"
+    )
+
+
+def left_behind_told(mesh: Mesh, state: Path) -> list[str]:
+    """Of sites that ran here in this mesh, are not in it any more, and were not drained before."""
+    known = KnownMeshes(state)
+    gone = [site for site in known.sites_that_ran() if site not in mesh.sites]
+    return [
+        f"{site} is out of the mesh, and was not drained: what its egress queues and its log have "
+        "for others stays there; put it back into the file and `isthmus drain` it, or delete "
+        f"{state / 'sites' / site} if nobody needs that"
+        for site in gone
+        if not _was_drained(state, site)
+        and (ran := known.ran_last(site)) is not None
+        and ran.name == mesh.name
+    ]
+
+
+def _was_drained(state: Path, site: str) -> bool | None:
+    """Whether it was told to; None if its node has never run with this state folder."""
+    folder = state / "sites" / site
+    if not folder.is_dir():
+        return None
+    try:
+        return read_holds(folder).draining
+    except (HoldsBroken, OSError):
+        return False
+
+
+def _shorter_window(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
+    if mesh.outage_window_s >= since.longest_window_s:
+        return
+    kept, former = about(mesh.retention_s), about(retention_s(since.longest_window_s))
+    yield (
+        f"a shorter outage window: what the logs have that is older than {kept} (the window and "
+        f"its margin; until now {former}) goes at once, and a link or a delivery that still needs "
+        "it stops with `gap`: let `isthmus status` show no lag that old before"
+    )

@@ -1,0 +1,73 @@
+"""The meshes that a state folder remembers: what was applied from here, what ran here.
+
+While the mesh file is wrong, or gone, they tell which sites and links there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from federation.mesh import Mesh
+from federation.mesh_json import mesh_from_json
+
+
+class KnownMeshes:
+    """Of one state folder. A revision that many sites have run is read once."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._read: dict[str, Mesh | None] = {}
+
+    def ran_last(self, site: str) -> Mesh | None:
+        """The mesh that the node of this site has taken up last; None if none did here."""
+        for file in _latest_first(_revisions(self._state / "sites" / site)):
+            if (mesh := self._mesh(file)) is not None:
+                return mesh
+        return None
+
+    def latest(self) -> Mesh | None:
+        """What was applied or taken up last of all; None if nothing ever was."""
+        files = [*(self._state / "applied").glob("*.revision.*.json")]
+        for folder in (self._state / "sites").glob("*"):
+            files += _revisions(folder)
+        for file in _latest_first(files):
+            if (mesh := self._mesh(file)) is not None:
+                return mesh
+        return None
+
+    def sites_that_ran(self) -> list[str]:
+        """All of which a node keeps a folder here."""
+        return sorted(folder.name for folder in (self._state / "sites").glob("*"))
+
+    def _mesh(self, file: Path) -> Mesh | None:
+        """None where it cannot be read: then an earlier one has to do."""
+        revision = file.name.split(".")[-2]
+        if revision not in self._read:
+            self._read[revision] = _read(file)
+        return self._read[revision]
+
+
+def _revisions(folder: Path) -> list[Path]:
+    return [*(folder / "ledger" / "revisions").glob("*.json")]
+
+
+def _latest_first(files: list[Path]) -> Iterator[Path]:
+    """By when they were written, which both are each time they are taken up or applied."""
+    yield from sorted(files, key=_written_ns, reverse=True)
+
+
+def _written_ns(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:  # `apply` drops what no site is at any more
+        return 0
+
+
+def _read(file: Path) -> Mesh | None:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return mesh_from_json(content.get("mesh") if "taken_up_ms" in content else content)
+    except (OSError, ValueError, AttributeError):
+        return None
