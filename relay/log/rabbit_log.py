@@ -1,7 +1,8 @@
 """A site's log as a RabbitMQ stream.
 
 One RabbitLog is one connection (`stream_connection`); it ends once, with one reason, and nothing
-that was under way on it is told anything else.
+that was under way on it is told anything else. A connection has room for so many readers: a hub
+with hundreds of links has more, and those are on a further connection that ends with the first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from federation.brokers.addresses import StreamAddress
@@ -30,6 +32,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SUBSCRIPTIONS = 256
+"""A subscription's number is one byte."""
+READERS = 192
+"""... of which so many may be readers; the others are for questions, which wait for each other."""
 _EXTRA_CHUNKS = 8
 """Chunks that all cursors together may have under way beyond one each: 32 MiB at the worst."""
 _MARK_DEADLINE_S = 5.0
@@ -39,7 +44,13 @@ _GOODBYE_S = 1.0
 class RabbitLog:
     """SiteLog over one stream connection. Make one with `open_rabbit_log`."""
 
-    def __init__(self, connection: StreamConnection, stream: str, mark_name: str) -> None:
+    def __init__(
+        self,
+        connection: StreamConnection,
+        stream: str,
+        mark_name: str,
+        open_further: Callable[[], Awaitable[RabbitLog]],
+    ) -> None:
         self._connection = connection
         self._stream = stream
         self._mark_name = mark_name
@@ -49,6 +60,10 @@ class RabbitLog:
         self._appends = StreamAppends(PUBLISHER, connection.frame_bytes, connection.write)
         self._cursors: dict[int, _Cursor] = {}
         self._subscription_seed = 0
+        self._readers = 0
+        self._questions = asyncio.Semaphore(_SUBSCRIPTIONS - READERS)
+        self._open_further = open_further
+        self._further: asyncio.Task[RabbitLog] | None = None
         self._extra_chunks = 0
         self._inquiry: asyncio.Task[None] | None = None
         self._silent_checks = 0
@@ -93,8 +108,10 @@ class RabbitLog:
     # Reading
 
     async def read(self, from_offset: int) -> _Cursor:
+        if self._readers >= READERS:
+            return await (await self._further_log()).read(from_offset)
         async with contextlib.AsyncExitStack() as unless_read:
-            cursor = await self._subscribe(from_offset)
+            cursor = await self._subscribe(from_offset, reads=True)
             unless_read.push_async_callback(cursor.close)
             cursor.skip_below = from_offset
             # The broker sends a subscription's first chunk before it answers anything later. If
@@ -102,7 +119,9 @@ class RabbitLog:
             # to its end: begin at the last chunk instead, so that the caller sees where it ends.
             if from_offset and not await self._has_chunk(cursor):
                 await cursor.close()
-                cursor = await self._subscribe(StreamEdge.LAST)
+                if self._readers >= READERS:
+                    return await (await self._further_log()).read(from_offset)
+                cursor = await self._subscribe(StreamEdge.LAST, reads=True)
             unless_read.pop_all()
         return cursor
 
@@ -121,8 +140,9 @@ class RabbitLog:
         return None if chunk is None else chunk.first
 
     async def _one_chunk(self, where: StreamEdge) -> Chunk | None:
-        cursor = await self._subscribe(where)
-        await cursor.close()  # its answer comes after the chunk, if there is one
+        async with self._questions:
+            cursor = await self._subscribe(where, reads=False)
+            await cursor.close()  # its answer comes after the chunk, if there is one
         return cursor.chunks[0] if cursor.chunks else None
 
     async def _has_chunk(self, cursor: _Cursor) -> bool:
@@ -130,15 +150,14 @@ class RabbitLog:
             await self._exists()
         return bool(cursor.chunks)
 
-    async def _subscribe(self, where: int | StreamEdge) -> _Cursor:
+    async def _subscribe(self, where: int | StreamEdge, *, reads: bool) -> _Cursor:
         self._raise_if_gone()
-        if len(self._cursors) >= _SUBSCRIPTIONS:
-            raise LogRefused(f"{_SUBSCRIPTIONS} readers on one connection are the most")
         while self._subscription_seed in self._cursors:
             self._subscription_seed = (self._subscription_seed + 1) % _SUBSCRIPTIONS
         number = self._subscription_seed
         self._subscription_seed = (number + 1) % _SUBSCRIPTIONS
-        cursor = _Cursor(self, number)
+        cursor = _Cursor(self, number, reads=reads)
+        self._readers += reads
         self._cursors[number] = cursor
         async with contextlib.AsyncExitStack() as unless_subscribed:
             # When cancelled or refused; in the first case the broker may know it, so the number
@@ -174,7 +193,38 @@ class RabbitLog:
             # The connection ended, or the broker never knew it: either way nothing is left of it.
             logger.debug("subscription %d was gone already", cursor.number)
         finally:
-            self._cursors.pop(cursor.number, None)
+            del self._cursors[cursor.number]
+            self._readers -= cursor.reads
+
+    async def _further_log(self) -> RabbitLog:
+        """Another connection, for the readers that this one has no room for."""
+        self._raise_if_gone()
+        if self._further is None:
+            self._further = self._loop.create_task(self._connect_further())
+        await asyncio.wait({self._further})  # which one reader's cancelling must not end
+        return self._further.result()
+
+    def _has_further(self) -> RabbitLog | None:
+        further = self._further
+        if further is None or not further.done() or further.exception() is not None:
+            return None
+        return further.result()
+
+    async def _connect_further(self) -> RabbitLog:
+        try:
+            further = await self._open_further()
+        except SiteLogError as error:
+            self.fail(error)
+            raise self._gone() from error
+        if self._error is not None:
+            await further.close()
+            raise self._gone()
+
+        def ended(_: asyncio.Future[str]) -> None:
+            self.fail(further.gone() or LogClosed("a further connection ended"))
+
+        further.closed.add_done_callback(ended)
+        return further
 
     # The mark
 
@@ -207,6 +257,10 @@ class RabbitLog:
                 logger.debug("no goodbye from the broker: %r", error)
             self.fail(LogClosed("closed by this node"))
         await self._connection.ended()
+        if self._further is not None:
+            await asyncio.wait({self._further})
+        if (further := self._has_further()) is not None:
+            await further.close()
 
     def fail(self, error: SiteLogError) -> None:
         """End this connection, once; everything in flight ends with `error`."""
@@ -221,6 +275,8 @@ class RabbitLog:
             cursor.wake()
         if self._inquiry is not None:
             self._inquiry.cancel()
+        if (further := self._has_further()) is not None:
+            further.fail(error)
 
     def gone(self) -> SiteLogError | None:
         """The error to raise if the connection has ended."""
@@ -279,8 +335,9 @@ class RabbitLog:
 class _Cursor:
     """LogCursor over one subscription; `chunks` is what came and was not taken yet."""
 
-    def __init__(self, log: RabbitLog, number: int) -> None:
+    def __init__(self, log: RabbitLog, number: int, *, reads: bool) -> None:
         self._log = log
+        self.reads = reads
         self.number = number
         self.chunks: deque[Chunk] = deque()
         self.skip_below = 0
@@ -354,4 +411,13 @@ async def open_rabbit_log(
     connection = await open_connection(
         address, stream, heartbeat_s=heartbeat_s, name=name, deadline_s=deadline_s
     )
-    return RabbitLog(connection, stream, mark_name)
+    open_further = partial(
+        open_rabbit_log,
+        address,
+        stream,
+        mark_name=mark_name,
+        heartbeat_s=heartbeat_s,
+        name=name,
+        deadline_s=deadline_s,
+    )
+    return RabbitLog(connection, stream, mark_name, open_further)

@@ -240,6 +240,23 @@ async def test_many_readers_one_after_the_other(bench: Bench) -> None:
         await cursor.close()
 
 
+async def test_hundreds_of_readers_at_once(bench: Bench) -> None:
+    log = await bench.open()
+    await log.append([b"a"])
+    cursors = await asyncio.gather(*(log.read(0) for _ in range(500)))
+    ends = await asyncio.gather(*(log.end() for _ in range(300)))
+    assert set(ends) == {await log.first()}
+    for records in await asyncio.gather(*(cursor.next() for cursor in cursors)):
+        assert [record.data for record in records] == [b"a"]
+    await log.append([b"b"])
+    for records in await asyncio.gather(*(cursor.next() for cursor in cursors)):
+        assert [record.data for record in records] == [b"b"]
+    waiting = [asyncio.create_task(cursor.next()) for cursor in cursors]
+    await log.close()
+    for told in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(told, LogClosed)
+
+
 async def test_two_connections_write_side_by_side(bench: Bench) -> None:
     one, other = await bench.open(), await bench.open()
     await asyncio.gather(
