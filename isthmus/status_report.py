@@ -25,14 +25,18 @@ from isthmus.supervisor_record import SupervisorRecord, read_record
 
 ASK_WITHIN_S = 3.0
 _COUNTS = (
+    "egress_messages",
+    "dead_letters_waiting",
+    "quarantine_waiting",
     "delivered",
     "duplicates",
     "redelivered",
     "unrouted",
     "expired",
-    "dead",
+    "dead_lettered",
     "quarantined",
 )
+"""What nobody knows of a node that does not answer."""
 LEAVING = ("draining", "drained")
 HELD = ("paused", *LEAVING)
 """States that somebody has ordered."""
@@ -206,7 +210,7 @@ class _Asked:
         own = (answer.report or {}).get("sites", {}).get(site)
         if own is not None:
             return {**told, **own}
-        told |= {"egress_messages": None, **dict.fromkeys(_COUNTS, None)}
+        told |= dict.fromkeys(_COUNTS, None)
         if node is not None and node.state in ("starting", "waiting"):
             return told | {"state": "starting", "reason": node.last_exit or ""}
         if node is not None and node.state == "stopped":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
+from federation.counted import counted
 from federation.mesh import Mesh
 from isthmus.last_mesh import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
@@ -27,12 +30,10 @@ _SELDOM = (
     "redelivered",
     "unrouted",
     "expired",
-    "dead",
-    "quarantined",
     "unwanted",
 )
-"""Counts that share a column, which names those that are not 0: a column each needs more than the
-80 of a terminal."""
+"""Counts since the node's start that share a column, which names those that are not 0: a column
+each needs more than the 80 of a terminal."""
 
 
 def status(
@@ -43,36 +44,37 @@ def status(
 ) -> None:
     """Show every site and link: what runs, what waits, what lags.
 
+    Dead letters and quarantine are what waits there now; other counts are since a node's start.
     Exit status 0 when everything runs, 1 when not.
     """
     mesh = mesh_or_known(file, state, ())
     if watch:
         try:
-            asyncio.run(_watch(mesh, state, as_json))
+            asyncio.run(_watch(file, mesh, state, as_json))
         except KeyboardInterrupt:
             return
     report = asyncio.run(status_of(mesh, state))
     if as_json:
         typer.echo(json.dumps(report.told, indent=1))
     else:
-        Console().print(tables(report))
+        Console().print(tables(report, file))
     if not report.all_running:
         raise typer.Exit(EXIT_FAULT)
 
 
-async def _watch(mesh: Mesh, state: StateFolder, as_json: bool) -> None:
+async def _watch(file: Path, mesh: Mesh, state: Path, as_json: bool) -> None:
     if as_json:
         while True:
             typer.echo(json.dumps((await status_of(mesh, state)).told))
             await asyncio.sleep(WATCH_EVERY_S)
     with Live(console=Console(), refresh_per_second=2) as live:
         while True:
-            live.update(tables(await status_of(mesh, state)))
+            live.update(tables(await status_of(mesh, state), file))
             await asyncio.sleep(WATCH_EVERY_S)
 
 
-def tables(report: StatusReport) -> Group:
-    """Two tables and what is wrong, in words."""
+def tables(report: StatusReport, file: Path) -> Group:
+    """Two tables and what is wrong, in words. `file` is the mesh file, for commands."""
     told = report.told
     sites = Table(title=f"mesh {told['mesh']}, revision {told['revision']}", title_justify="left")
     for heading in ("site", "state", "waiting to leave", "delivered", "of note"):
@@ -80,10 +82,9 @@ def tables(report: StatusReport) -> Group:
         sites.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for name, site in told["sites"].items():
         figures = [_number(site.get(column)) for column in ("egress_messages", "delivered")]
-        seldom = ", ".join(
-            f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)
-        )
-        sites.add_row(name, _state(site["state"]), *figures, seldom)
+        notes = [*_put_aside(site).values()]
+        notes += [f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)]
+        sites.add_row(name, _state(site["state"]), *figures, ", ".join(notes))
     links = Table(title="links", title_justify="left")
     for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds"):
         numeric = heading not in ("from", "to", "state")
@@ -97,7 +98,36 @@ def tables(report: StatusReport) -> Group:
             _number(link["lag_bytes"]),
             _number(link["lag_seconds"]),
         )
-    return Group(sites, links, *_troubles(told))
+    return Group(sites, links, *map(escape, [*_troubles(told), *_to_do(told["sites"], file)]))
+
+
+def _to_do(sites: dict[str, Any], file: Path) -> list[str]:
+    """What somebody has to look at, with the command to do so."""
+    said = []
+    for name, site in sites.items():
+        said += [
+            f"{name}: {waiting}: `isthmus {command} list {file} --site {name}`"
+            for command, waiting in _put_aside(site).items()
+        ]
+    if any(site.get("unrouted") for site in sites.values()):
+        said.append(
+            "unrouted: came to a site where no queue was bound for its key, and so went nowhere, "
+            "as in any broker"
+        )
+    return said
+
+
+def _put_aside(site: dict[str, Any]) -> dict[str, str]:
+    """What waits at this moment, if it is known that something does; by the command for it."""
+    letters, quarantine = (
+        site.get(f"{one}_waiting") or 0 for one in ("dead_letters", "quarantine")
+    )
+    said = {}
+    if letters and letters > 0:
+        said["dead-letters"] = counted(letters, "dead letter")
+    if quarantine and quarantine > 0:
+        said["quarantine"] = f"{quarantine:,} in quarantine"
+    return said
 
 
 def _troubles(told: dict[str, Any]) -> list[str]:
@@ -131,6 +161,6 @@ def _state(word: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
+    if value is None or value < 0:
         return "?"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

@@ -63,7 +63,7 @@ def count_outcomes(counters: DeliveryCounters, chunk: Chunk, begin: int, end: in
         counters.duplicates += outcomes.count(Outcome.DUPLICATE)
         counters.unrouted += outcomes.count(Outcome.UNROUTED)
         counters.expired += outcomes.count(Outcome.EXPIRED)
-        counters.dead += outcomes.count(Outcome.DEAD)
+        counters.dead_lettered += outcomes.count(Outcome.DEAD)
         counters.quarantined += outcomes.count(Outcome.QUARANTINED)
         counters.own += outcomes.count(Outcome.OWN)
     counters.identity_conflicts += sum(begin <= n < end for n in chunk.conflicts)

@@ -33,13 +33,19 @@ class DeliveryCounters:
     redelivered: int = 0
     unrouted: int = 0
     expired: int = 0
-    dead: int = 0
+    dead_lettered: int = 0
+    """Given up, whatever was done about them since; what waits is counted at the broker."""
     quarantined: int = 0
     retried: int = 0
     """Dead letters, and what was in quarantine, that an operator had sent again."""
     dropped: int = 0
     """... that an operator gave up."""
     own: int = 0
+
+    @property
+    def put_aside_or_mended(self) -> int:
+        """Grows with everything that this node does to the queues of what was put aside."""
+        return self.dead_lettered + self.quarantined + self.retried + self.dropped
 
 
 @dataclass(slots=True)

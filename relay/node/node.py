@@ -41,10 +41,10 @@ from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
 from relay.node.mesh_change import why_over, why_refused
 from relay.node.parts import NodeParts, now_ms, same_broker
+from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
 from relay.node.recovery import Recovered, rebuild
 from relay.node.start import NodeStopped, begin_with
 from relay.node.watch import NodeWatch, Stages
-from relay.packing.egress_gauge import watch_egress
 from relay.packing.packer_loop import PackerLoop
 from relay.state.node_state import POINT_TABLES, TABLES, Commit, Loaded, NodeState
 
@@ -78,8 +78,8 @@ class SiteNode:
         self.writer: LogWriter | None = None
         self.housekeeping: Housekeeping | None = None
         self.mending: Mending | None = None
-        self.egress_messages = -1
-        """Messages waiting in the egress queues; -1 while nobody has looked."""
+        self.waiting = Waiting()
+        """In the site's own queues, for the mesh or for people."""
         self._names = Names(mesh.name)
         self.watch = NodeWatch(site)
         """The log's room, and the site's leave."""
@@ -316,7 +316,7 @@ class SiteNode:
                     asyncio.create_task(
                         self._quarantine_records(context), name=f"{self.site}: quarantine"
                     ),
-                    asyncio.create_task(self._watch_egress(), name=f"{self.site}: egress"),
+                    asyncio.create_task(self._gauge_queues(), name=f"{self.site}: gauge"),
                     asyncio.create_task(
                         self.holds.run(self._change_stages), name=f"{self.site}: holds"
                     ),
@@ -324,7 +324,7 @@ class SiteNode:
                         self.watch.run(
                             Stages(writer, packer, context, links),
                             lambda: self.mesh.sites[self.site].log,
-                            lambda: self.egress_messages,
+                            lambda: self.waiting.egress,
                             lambda: self.holds.present.draining,
                             self._change_stages,
                         ),
@@ -419,19 +419,24 @@ class SiteNode:
         elif state is LogState.RUNNING:
             self.reason = ""
 
-    async def _watch_egress(self) -> None:
-        def tell(waiting: int) -> None:
-            self.egress_messages = waiting
+    async def _gauge_queues(self) -> None:
+        def tell(waiting: Waiting) -> None:
+            self.waiting = waiting
 
         address = self.book.node(self.site)
-        await watch_egress(
+        await watch_queues(
             partial(
                 connect,
                 address.uri,
                 name=f"isthmus {self.site} gauge",
                 ssl_context=address.ssl_context,
             ),
-            lambda: self._egress_queues,
+            GaugedQueues(
+                lambda: self._egress_queues,
+                self._names.dead_letters,
+                self._names.quarantine,
+                lambda: self.counters.put_aside_or_mended,
+            ),
             tell,
             self._random.random,
         )

@@ -23,7 +23,9 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "reason": reason,
         "revision": node.mesh.revision,
         "file_problem": node.file_problem or node.holds.problem,
-        "egress_messages": node.egress_messages,
+        "egress_messages": node.waiting.egress,
+        "dead_letters_waiting": node.waiting.dead_letters,
+        "quarantine_waiting": node.waiting.quarantine,
         **asdict(node.counters),
     }
     if node.packer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from isthmus.status_report import StatusReport
 
 
 def site(**more: Any) -> dict[str, Any]:
-    counts = ("duplicates", "redelivered", "unrouted", "expired", "dead", "quarantined")
+    counts = ("duplicates", "redelivered", "unrouted", "expired", "dead_letters_waiting")
     quiet = dict.fromkeys(("egress_messages", "delivered", *counts), 0)
     return {"state": "running", "reason": "", **quiet, **more}
 
@@ -25,7 +26,7 @@ def link(sender: str, receiver: str, **more: Any) -> dict[str, Any]:
 def shown(sites: dict[str, dict[str, Any]], *links: dict[str, Any], width: int = 80) -> str:
     told = {"mesh": "acme", "revision": "0123456789ab", "sites": sites, "links": list(links)}
     console = Console(file=io.StringIO(), width=width)
-    console.print(tables(StatusReport(told)))
+    console.print(tables(StatusReport(told), Path("mesh.yaml")))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -34,7 +35,11 @@ def test_all_words_and_figures_are_whole_on_a_terminal_of_80_columns() -> None:
     text = shown(
         {
             "copenhagen-1": site(
-                state="starting", delivered=123_456_789, duplicates=1_234, dead=56, quarantined=7
+                state="starting",
+                delivered=123_456_789,
+                duplicates=1_234,
+                dead_letters_waiting=56,
+                quarantine_waiting=7,
             ),
             "paris": site(egress_messages=1_000_000),
         },
@@ -42,7 +47,7 @@ def test_all_words_and_figures_are_whole_on_a_terminal_of_80_columns() -> None:
     )
     assert "…" not in text
     words = text.replace("│", " ").split()
-    for word in ("copenhagen-1", "starting", "123,456,789", "1,234", "quarantined", "1,000,000"):
+    for word in ("copenhagen-1", "starting", "123,456,789", "1,234", "quarantine,", "1,000,000"):
         assert word in words
 
 
@@ -53,7 +58,7 @@ def test_of_the_seldom_counts_only_those_that_are_not_0_are_named() -> None:
 
 
 def test_a_figure_that_nobody_knows_is_a_question_mark() -> None:
-    text = shown({"paris": site(state="down", delivered=None, dead=None)})
+    text = shown({"paris": site(state="down", delivered=None, dead_letters_waiting=None)})
     assert "?" in next(line for line in text.splitlines() if "paris" in line)
 
 
@@ -62,3 +67,25 @@ def test_an_exchange_that_waits_is_named_with_its_reason_and_what_nobody_wants_i
     text = shown({"paris": site(waiting_exchanges=waits, unwanted=12)})
     assert "12 unwanted" in text
     assert "paris: egress of orders: waiting for a neighbour's log" in text
+
+
+def test_what_waits_for_somebody_comes_with_the_command_to_look_at_it() -> None:
+    text = shown(
+        {
+            "paris": site(dead_letters_waiting=1, dead_lettered=9, quarantine_waiting=2_000),
+            "tokyo": site(dead_letters_waiting=-1, unrouted=3),
+        },
+        width=120,
+    )
+    assert "1 dead letter, 2,000 in quarantine" in text
+    assert "paris: 1 dead letter: `isthmus dead-letters list mesh.yaml --site paris`" in text
+    assert "paris: 2,000 in quarantine: `isthmus quarantine list mesh.yaml --site paris`" in text
+    assert "tokyo: " not in text
+    assert "3 unrouted" in text
+    assert "unrouted: came to a site where no queue was bound for its key" in text
+
+
+def test_a_reason_in_brackets_is_shown_as_it_is() -> None:
+    assert "paris: down: [Errno 111] refused" in shown(
+        {"paris": site(state="down", reason="[Errno 111] refused")}
+    )

@@ -111,7 +111,7 @@ async def test_an_exchange_that_is_deleted_is_said_and_taken_up_after_apply(
             "the flow stands until the next apply",
         )
         await mesh.apply()
-        await counters_say(mesh, "tokyo", delivered=3, dead=0)
+        await counters_say(mesh, "tokyo", delivered=3, dead_lettered=0)
         assert not (await mesh.status())["sites"]["tokyo"]["standing_flows"]
         inbox = await tokyo.listen("orders")
         await paris.post("orders", *letters("after"))

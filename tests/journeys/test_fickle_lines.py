@@ -78,6 +78,6 @@ async def test_lines_that_misbehave_at_random_lose_and_repeat_nothing(
     mesh.check(most_flags=0)
     told = await mesh.status()
     for site, figures in told["sites"].items():
-        assert figures["quarantined"] == figures["dead"] == 0, (site, figures)
+        assert figures["quarantined"] == figures["dead_lettered"] == 0, (site, figures)
     for link in told["links"]:
         assert link["refused"] == 0, link

@@ -13,11 +13,13 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from isthmus.status_report import status_of
 from relay.ledger.rows import OUTCOME_MASK, Outcome
 from tests.journeys.application import Letter, at, letter
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.live_brokers import BrokerPool
+from tests.waiting import until
 
 PAIR = ("paris", "tokyo")
 pytestmark = SHARED
@@ -63,6 +65,16 @@ async def dead_letters(mesh: LiveMesh) -> list[dict[str, Any]]:
     return messages
 
 
+async def waiting_at_tokyo(mesh: LiveMesh, count: int) -> None:
+    """Until its node says that so many dead letters wait, whatever was counted since its start."""
+
+    async def says_so() -> bool:
+        told = (await status_of(mesh.mesh, mesh.state)).told["sites"]["tokyo"]
+        return bool(told["dead_letters_waiting"] == count)
+
+    await until(says_so, f"{count} dead letters wait", 10)
+
+
 async def test_dead_letters_are_sent_again_once_with_their_history_or_given_up_in_the_ledger(
     pair: LiveMesh,
 ) -> None:
@@ -72,8 +84,9 @@ async def test_dead_letters_are_sent_again_once_with_their_history_or_given_up_i
             letter(f"letter {n}".encode(), str(uuid.uuid4()), key=b"k.%d" % n, why=b"as sent")
             for n in range(4)
         ]
-        async with counted(pair, "tokyo", dead=3, delivered=1):
+        async with counted(pair, "tokyo", dead_lettered=3, delivered=1):
             await paris.post("hasty", *sent)
+        await waiting_at_tokyo(pair, 3)
         first, second, _ = listed = await dead_letters(pair)
         assert [one["routing_key"] for one in listed] == ["k.1", "k.2", "k.3"]
         assert {one["reason"] for one in listed} == {"a queue refused it (full, reject-publish)"}
@@ -111,6 +124,7 @@ async def test_dead_letters_are_sent_again_once_with_their_history_or_given_up_i
         async with counted(pair, "tokyo", dropped=1):
             assert outcomes(await command(pair, "dead-letters", "drop", "--all")) == ["dropped"]
         assert await dead_letters(pair) == []
+        await waiting_at_tokyo(pair, 0)
         await full.has(3)
 
 

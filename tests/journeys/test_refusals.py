@@ -64,7 +64,9 @@ async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_re
         await tokyo.declare("full", "hasty", "", **FULL)
         healthy = await tokyo.listen("hasty", "", queue="healthy")
         sent = letters("fills it", *REFUSED)
-        async with counted(pair, "tokyo", dead=4, delivered=1, redelivered=0, duplicates=0):
+        async with counted(
+            pair, "tokyo", dead_lettered=4, delivered=1, redelivered=0, duplicates=0
+        ):
             await paris.post("hasty", sent[0])
             await healthy.has(1)
             await paris.post("hasty", *sent[1:])
@@ -94,7 +96,9 @@ async def test_while_one_exchange_waits_for_a_full_queue_the_others_go_on(pair: 
         healthy = await tokyo.listen("patient", "", queue="airy")
         orders = await tokyo.listen("orders")
         back_home = await paris.listen("patient", "", queue="airy")
-        async with counted(pair, "tokyo", dead=0, redelivered=4, delivered=505, duplicates=0):
+        async with counted(
+            pair, "tokyo", dead_lettered=0, redelivered=4, delivered=505, duplicates=0
+        ):
             await paris.post("patient", *letters("fills it"))
             await healthy.has(1)
             await paris.post("patient", *letters(*REFUSED))

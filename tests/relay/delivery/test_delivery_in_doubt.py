@@ -52,7 +52,7 @@ async def test_a_lost_connection_puts_what_was_sent_in_doubt_and_it_comes_again_
         world.exchanges[0].break_off("the broker went")
         await life.settled(name)
         assert life.counters.redelivered == 2
-        assert life.counters.dead == 0
+        assert life.counters.dead_lettered == 0
     assert world.flags() == [False, False, True, True]
 
 

@@ -24,7 +24,7 @@ async def test_a_refused_message_is_retried_alone_while_other_flows_go_on() -> N
         prices = world.batch([entry("p")], exchange="prices")
         await life.log(prices)
         await life.until(lambda: world.delivered("prices") == ["body p"])
-        await life.until(lambda: life.counters.dead == 2)
+        await life.until(lambda: life.counters.dead_lettered == 2)
     assert world.delivered() == ["body 0", "body 1"]
     dead = [message for _, message in world.broker.messages["dead"]]
     assert [message.body for message in dead] == [b"body 2", b"body 3"]
@@ -93,7 +93,7 @@ async def test_repeats_to_the_healthy_queue_are_all_flagged() -> None:
     world.broker.capacity["full"] = 0
     async with world.running() as life:
         await life.log(world.batch([entry(1)]))
-        await life.until(lambda: life.counters.dead == 1)
+        await life.until(lambda: life.counters.dead_lettered == 1)
     assert world.delivered() == ["body 1"] * 3
     assert world.flags() == [False, True, True]
 
