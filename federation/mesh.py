@@ -9,6 +9,11 @@ from enum import StrEnum
 RETENTION_MARGIN_S = 900.0
 """The least time that things are kept beyond the outage window."""
 
+OLDEST_BATCH_FORMAT = 1
+NEWEST_BATCH_FORMAT = 2
+"""Of those that this version of the program reads: its own, and the one before. See the drawing in
+`relay.batches.format`."""
+
 LINE_AVAILABILITY = 0.99
 """Of a link, where the file says nothing: three and a half days a year away."""
 
@@ -219,6 +224,8 @@ class Mesh:
     links: tuple[Link, ...]
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
     """Cluster ID -> site name."""
+    batch_format: int = OLDEST_BATCH_FORMAT
+    """What packers write: one that every site's node reads."""
 
     @property
     def retention_s(self) -> float:

@@ -34,6 +34,8 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
         lines.append(f"~ outage_window {before} -> {after}")
     if former.rule != new.rule:
         lines.append(f"~ {_WORDS['rule']} {former.rule.value} -> {new.rule.value}")
+    if former.batch_format != new.batch_format:
+        lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
     return lines
 
 

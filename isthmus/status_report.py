@@ -136,6 +136,8 @@ class _Answer:
     said: str = ""
     is_here: bool = True
     """Its node is one of this machine; else nobody here can say more than that it is silent."""
+    stopped: str = ""
+    """Why it stopped by itself, as it left word of; its process is gone."""
 
 
 class _Asking:
@@ -152,10 +154,11 @@ class _Asking:
         try:
             where = json.loads(file.read_text())
             pid, url = where["pid"], f"http://127.0.0.1:{where['admin_port']}"
+            stopped = str(where.get("stopped", ""))
         except (OSError, ValueError, KeyError, TypeError):
             if site.admin is None:
                 return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
-            pid, url = None, site.admin
+            pid, url, stopped = None, site.admin, ""
         is_here = pid is not None
         if url not in self._asked:
             self._asked[url] = asyncio.create_task(self._report(url))
@@ -165,9 +168,9 @@ class _Asking:
             # A time-out is an OSError.
             why = str(error) or "no answer in time"
             said = "the node does not answer" if is_here else f"nobody answers at {url}: {why}"
-            return _Answer(None, said, is_here)
+            return _Answer(None, said, is_here, stopped)
         if is_here and report["pid"] != pid:
-            return _Answer(None, "the node does not answer")
+            return _Answer(None, "the node does not answer", stopped=stopped)
         return _Answer(report, "its process serves other sites", is_here)
 
     async def _report(self, url: str) -> dict[str, Any]:
@@ -215,6 +218,8 @@ class _Asked:
             return told | {"state": "starting", "reason": node.last_exit or ""}
         if node is not None and node.state == "stopped":
             return told | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
+        if answer.stopped:
+            return told | {"state": "stopped", "reason": answer.stopped}
         if answer.is_here or node is not None:
             return told | {"state": "down", "reason": self._why_away(site)}
         if self.mesh.sites[site].broker is None and self.mesh.sites[site].admin is None:

@@ -31,6 +31,7 @@ def batch(
     published_ms: int = 1_000_000,
     body: bytes = b"body",
     messages: int = 2,
+    format: int = 1,
 ) -> tuple[BatchHeader, bytes]:
     """A batch of `messages` messages, sealed: its header and its bytes."""
     entries = [
@@ -50,6 +51,7 @@ def batch(
         first_published_ms=published_ms,
         last_published_ms=published_ms,
         path=(origin,),
+        format=format,
     )
     return seal(header, entries)
 

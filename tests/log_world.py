@@ -11,6 +11,8 @@ from typing import Any
 
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place
 from relay.batches.format import read_header
+from relay.batches.known_formats import KNOWN, Formats
+from relay.log.knowledge import UnknownRecord
 from relay.log.memory_log import MemoryStream
 from relay.log.reader import LogReader
 from relay.log.site_log import LogClosed
@@ -48,6 +50,8 @@ class LogWorld:
     superseded: list[BatchHeader] = field(default_factory=list)
     states: list[LogState] = field(default_factory=list)
     random_count: int = 0
+    formats: Formats = KNOWN
+    unknown: list[UnknownRecord] = field(default_factory=list)
 
     def random_bytes(self, count: int) -> bytes:
         self.random_count += 1
@@ -61,8 +65,10 @@ class LogWorld:
                 on_bad_record=lambda *bad: self.bad_records.append(bad),
                 on_superseded=self.superseded.append,
                 on_state=lambda state, _: self.states.append(state),
+                on_unknown=self.unknown.append,
             ),
             origin=ORIGIN,
+            formats=self.formats,
             settings=self.settings,
             random_bytes=self.random_bytes,
             jitter=lambda: 0.5,

@@ -11,12 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from federation.mesh import OLDEST_BATCH_FORMAT
 from federation.mesh_file.exchange_keys import ExchangeKeys
 from federation.mesh_file.section import Section
 from federation.mesh_file.site_keys import BranchesKeys, LogKeys, SiteKeys
 from federation.mesh_file.topology_keys import LinkKeys, ShortTopology, TopologyKeys, whole_topology
 from federation.mesh_file.values import (
     PLAIN_NAME,
+    BatchFormat,
     Duration,
     empty_for_nothing,
     key,
@@ -87,6 +89,12 @@ class MeshKeys(Section):
     branches: _Branches = key([], "sites that are alike, one such group or a list of them")
     include: _Includes = key([], "files of more sites, relative to this one")
     log: LogKeys = key({}, "the disk that a site's log may take, where the site says nothing")
+    batch_format: BatchFormat = key(
+        OLDEST_BATCH_FORMAT,
+        "the format in which batches are written; every node reads all that may stand here",
+        trades="2 has room for what later versions add to it. Nodes of the first release do not "
+        "read it: write it once all are upgraded",
+    )
 
 
 def section_at(location: tuple[str | int, ...]) -> type[Section] | None:

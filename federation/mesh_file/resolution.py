@@ -50,6 +50,7 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         exchanges={exchange.name: _exchange(exchange, words) for exchange in keys.exchanges},
         links=tuple(declared_links(keys, keys.sites).values()),
         cluster_ids={site.cluster_id: name for name, site in sites.items()},
+        batch_format=keys.batch_format,
     )
     return replace(mesh, revision=revision_of(mesh, keys))
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import MISSING, fields
 from typing import Any
 
-from federation.mesh import Exchange, Mesh, Site
+from federation.mesh import OLDEST_BATCH_FORMAT, Exchange, Mesh, Site
 from federation.mesh_file.document import MeshKeys
 
 _FORM = "isthmus mesh 2"
@@ -30,6 +30,8 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
         "exchanges": {name: _exchange(exchange) for name, exchange in mesh.exchanges.items()},
         "links": sorted((_said(link) for link in mesh.links), key=_pair),
     }
+    if mesh.batch_format != OLDEST_BATCH_FORMAT:
+        said["batch_format"] = mesh.batch_format
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_FORM}\n{canonical}".encode()).hexdigest()[:12]
 

@@ -19,6 +19,7 @@ from federation.brokers.broker_uri import (
     parse_management,
     parse_stream,
 )
+from federation.mesh import NEWEST_BATCH_FORMAT, OLDEST_BATCH_FORMAT
 from federation.mesh_file.durations import BadDuration, parse_duration
 from federation.mesh_file.sizes import BadSize, parse_rate, parse_size
 
@@ -144,6 +145,18 @@ def _availability(value: object) -> object:
     return float(number)
 
 
+def _batch_format(value: object) -> object:
+    if type(value) is int and OLDEST_BATCH_FORMAT <= value <= NEWEST_BATCH_FORMAT:
+        return value
+    known = f"{OLDEST_BATCH_FORMAT} or {NEWEST_BATCH_FORMAT}"
+    if type(value) is int and value > NEWEST_BATCH_FORMAT:
+        raise refuse(
+            f"this version of Isthmus writes batches of format {known}, not {value}",
+            "upgrade it at every site first, or write one of these",
+        )
+    raise refuse("this is no format of batches", f"write {known}")
+
+
 def _part(percent: float) -> str:
     return f"did you mean {percent / 100:.6g}, for {percent:g} %?"
 
@@ -188,6 +201,13 @@ Availability = Annotated[
             ],
             "x-type": "number",
         }
+    ),
+]
+BatchFormat = Annotated[
+    int,
+    BeforeValidator(_batch_format),
+    WithJsonSchema(
+        {"type": "integer", "minimum": OLDEST_BATCH_FORMAT, "maximum": NEWEST_BATCH_FORMAT}
     ),
 ]
 Identity = Annotated[

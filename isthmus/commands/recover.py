@@ -25,6 +25,7 @@ from isthmus.options import (
 from isthmus.supervisor_record import read_record
 from relay.log.site_log import SiteLogError
 from relay.node.recovery import Recovered
+from relay.node.start import NodeStopped
 
 WITHIN_S = 3600.0
 
@@ -54,7 +55,14 @@ def recover(
 
     try:
         found = asyncio.run(run())
-    except (StoreError, SiteLogError, AddressError, PasswordMissing, TimeoutError) as error:
+    except (
+        StoreError,
+        SiteLogError,
+        NodeStopped,
+        AddressError,
+        PasswordMissing,
+        TimeoutError,
+    ) as error:
         typer.echo(f"not recovered: {str(error) or 'no answer from the broker'}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(

@@ -50,6 +50,13 @@ def relay(
             show_default=False,
         ),
     ] = None,
+    previous_formats: Annotated[
+        bool,
+        typer.Option(
+            "--previous-formats",
+            help="Know no formats but those of the version before: to rehearse an upgrade.",
+        ),
+    ] = False,
 ) -> None:
     """Serve one or more sites until SIGTERM.
 
@@ -58,8 +65,10 @@ def relay(
     `admin:` of the site says so, or --admin-host and --admin-port.
 
     Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
-    (its state folder is lost, say): the reason is on standard error and in `isthmus status`.
+    (its state folder is lost, or a newer version wrote its log or its state): the reason is on
+    standard error and in `isthmus status`.
     """
+    from relay.batches.known_formats import KNOWN, as_before
     from relay.node.admin import AdminUnavailable
     from relay.node.memory_blocks import give_back_big_blocks
     from relay.node.node import SiteNode
@@ -77,7 +86,8 @@ def relay(
     _collect_seldom()
 
     async def run() -> dict[str, str]:
-        nodes = [SiteNode(name, book, site_folder(state, name)) for name in sites]
+        formats = as_before() if previous_formats else KNOWN
+        nodes = [SiteNode(name, book, site_folder(state, name), formats) for name in sites]
         return await RelayProcess(nodes, MeshOnDisk(file, state), port, host).run()
 
     try:

@@ -144,6 +144,10 @@ def _troubles(told: dict[str, Any]) -> list[str]:
             f"{name}: egress of {exchange}: {why}"
             for exchange, why in site.get("waiting_exchanges", {}).items()
         ]
+        said += [
+            f"{name} takes nothing from {neighbour}: {why}"
+            for neighbour, why in site.get("not_understood", {}).items()
+        ]
     said += [
         f"{link['from']} -> {link['to']}: {link['state']}: {link['reason']}"
         for link in told["links"]

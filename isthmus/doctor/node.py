@@ -30,6 +30,7 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
             f"the node runs revision {revision}, the file is {mesh.revision}",
             "give that machine the same file",
         )
+    examine_formats(told, mesh, found)
     for flow, why in told.get("standing_flows", {}).items():
         found.fault(
             "delivery", f"{flow} stands: {why}", "see what is said of that queue or exchange"
@@ -57,3 +58,19 @@ def examine_links(links: list[dict[str, Any]], found: Findings) -> None:
                 f"{link['state']}: {link.get('reason') or 'no session yet'}",
                 f"see what is said of {link['to']} and of the broker where they meet",
             )
+
+
+def examine_formats(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
+    """Whether the node knows the formats of its neighbours, and that of the file."""
+    upgrade = "upgrade Isthmus there; what it does not take waits at its neighbours"
+    for neighbour, why in told.get("not_understood", {}).items():
+        found.fault("formats", f"nothing is taken from {neighbour}: {why}", upgrade)
+    reads = told.get("formats")
+    if reads is None:
+        return
+    oldest, newest = reads["batch"]
+    if mesh.batch_format > newest:
+        said = f"the node reads batches up to format {newest}, the file has batch_format"
+        found.fault("formats", f"{said} {mesh.batch_format}", upgrade)
+    elif not told.get("not_understood"):
+        found.ok("formats", f"reads batches of format {oldest} to {newest}")

@@ -102,6 +102,15 @@ class Fragment(NamedTuple):
     pieces: int
 
 
+class HeaderField(NamedTuple):
+    """What a later version of the program says besides; one of 128 and above has to be understood
+    by whoever reads the batch.
+    """
+
+    number: int
+    value: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
     """Everything readable without opening the entries. Times are milliseconds since 1970."""
@@ -126,6 +135,10 @@ class BatchHeader:
     fragment: Fragment | None = None
     digest: bytes = b""
     """blake2b-128 of everything but the path; filled by the format."""
+    format: int = 1
+    """Number of the layout of its bytes."""
+    fields: tuple[HeaderField, ...] = ()
+    """From format 2 on."""
 
 
 class Entry(NamedTuple):

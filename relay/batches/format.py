@@ -2,7 +2,7 @@
 
 ::
 
-    prefix    4  magic "ISB" and the format's version (1)
+    prefix    4  magic "ISB" and the format's number (1 or 2)
               2  bytes of the path section
               4  bytes of the header section
     path         the cluster IDs that have had it: per ID 1 length, the ID (UTF-8)
@@ -23,6 +23,7 @@
               1  length, origin             1  length, exchange
               1  length, revision
               2  number of destinations, then each: 1 length, cluster ID
+              in format 2, to the header's end, fields: 1 number, 2 length, value
     block        one zstd frame over the columns:
               n x 16  identities
               n x 1   flags: 1 = doubtful
@@ -34,6 +35,12 @@
 The path is not under the digest because every site appends to it; whether a path may be believed
 is the receiver's question (its last ID must be the neighbour that the broker vouches for).
 Columns, because one `struct` call then packs a field of 256 entries and like compresses with like.
+
+Two formats are read and written, the newest and the one before it (`known_formats`). What a later
+version has to add to format 2 is a field. One whose number is below 128 is passed over by whoever
+does not know it, and goes on with the batch, which sites on the way do not open. One of 128 and
+above has to be understood: without knowing it a node must not take the batch. No field has a
+meaning yet. The magic and the format's number stand there in every format to come.
 """
 
 from __future__ import annotations
@@ -46,6 +53,7 @@ from typing import Any
 
 import zstandard
 
+from federation.mesh import NEWEST_BATCH_FORMAT, OLDEST_BATCH_FORMAT
 from relay.batches.batch import (
     MAX_ENTRIES,
     BatchHeader,
@@ -53,19 +61,28 @@ from relay.batches.batch import (
     BatchName,
     Entry,
     Fragment,
+    HeaderField,
     Predecessor,
     Series,
     make_entry,
 )
 
-FORMAT_VERSION = 1
-_MAGIC = b"ISB" + bytes([FORMAT_VERSION])
+_MAGIC = b"ISB"
+_MAGICS = {
+    _MAGIC + bytes([number]): number
+    for number in range(OLDEST_BATCH_FORMAT, NEWEST_BATCH_FORMAT + 1)
+}
+_FORMAT_AT = len(_MAGIC)
+_WITH_FIELDS = 2
+_MUST_KNOW = 128
+"""Fields from this number on are part of what the batch means."""
 _PREFIX = struct.Struct(">4sHI")
 _DIGEST_BYTES = 16
 _FIXED = struct.Struct(">BB8sQQBB")
 _PREDECESSOR = struct.Struct(">8sq")
 _COUNTS = struct.Struct(">IQQQQQ")
 _FRAGMENT = struct.Struct(">II")
+_FIELD = struct.Struct(">BH")
 _HAS_FRAGMENT = 1
 _DOUBTFUL = 1
 
@@ -85,12 +102,21 @@ class BadBatch(Exception):
         self.reason = reason
 
 
-class NewerFormat(BadBatch):
-    """A newer format than this node knows: nothing is wrong with it. Upgrade the node."""
+class UnknownFormat(Exception):
+    """A format that this node does not read, and nothing is wrong with it: no `BadBatch`.
 
-    def __init__(self, version: int) -> None:
-        super().__init__(f"batch format {version}, this node reads up to {FORMAT_VERSION}: upgrade")
-        self.version = version
+    Whoever meets one takes nothing from there on, and says so: never quarantined, never passed by.
+    """
+
+    def __init__(
+        self, format_: int, newest: int = NEWEST_BATCH_FORMAT, field: int | None = None
+    ) -> None:
+        what = f"batch format {format_}" + (f" with field {field}" if field is not None else "")
+        oldest = OLDEST_BATCH_FORMAT
+        reads = f"{oldest} to {newest}" if newest > oldest else f"only {newest}"
+        besides = " without that field" if field is not None else ""
+        self.reason = f"{what}, and this version of Isthmus reads {reads}{besides}"
+        super().__init__(self.reason)
 
 
 # One context each: they are reused, and a node calls them from its event loop only.
@@ -126,14 +152,19 @@ def seal(header: BatchHeader, entries: Sequence[Entry]) -> tuple[BatchHeader, by
     return replace(header, digest=_digest_in(data)), data
 
 
-def read_header(data: bytes | memoryview) -> BatchHeader:
-    """The header, without opening the block or checking the digest (`verify_digest` does)."""
+def read_header(data: bytes | memoryview, newest: int = NEWEST_BATCH_FORMAT) -> BatchHeader:
+    """The header, without opening the block or checking the digest (`verify_digest` does). Raises
+    BadBatch; UnknownFormat also for what is newer than `newest`.
+    """
     path_bytes, header_bytes = _sections(data)
+    format_ = data[_FORMAT_AT]
+    if format_ > newest:
+        raise UnknownFormat(format_, newest)
     start = _PREFIX.size
     try:
         path = _read_path(bytes(data[start : start + path_bytes]))
         return _read_fixed(
-            bytes(data[start + path_bytes : start + path_bytes + header_bytes]), path
+            bytes(data[start + path_bytes : start + path_bytes + header_bytes]), path, format_
         )
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise BadBatch(f"header cannot be read: {error}") from error
@@ -144,7 +175,7 @@ def verify_digest(data: bytes | memoryview) -> None:
     path_bytes, _ = _sections(data)
     start = _PREFIX.size + path_bytes
     covered = memoryview(data)[start + _DIGEST_BYTES :]
-    if _digest(covered) != bytes(data[start : start + _DIGEST_BYTES]):
+    if _digest(bytes(data[:4]), covered) != bytes(data[start : start + _DIGEST_BYTES]):
         raise BadBatch("digest does not match: damaged on the way")
 
 
@@ -154,7 +185,7 @@ def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
     end = _PREFIX.size + path_bytes
     added = _short(cluster_id)
     view = memoryview(data)
-    prefix = _PREFIX.pack(_MAGIC, path_bytes + len(added), header_bytes)
+    prefix = _PREFIX.pack(bytes(view[:4]), path_bytes + len(added), header_bytes)
     return b"".join((prefix, view[_PREFIX.size : end], added, view[end:]))
 
 
@@ -246,9 +277,12 @@ def _cut(columns: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
 
 def _assemble(header: BatchHeader, block: bytes) -> bytes:
     path = b"".join(map(_short, header.path))
+    magic = _MAGIC + bytes([header.format])
+    if magic not in _MAGICS or (header.fields and header.format < _WITH_FIELDS):
+        raise ValueError(f"format {header.format} cannot be written so: {header.fields}")
     covered = _encode_covered(header)
-    prefix = _PREFIX.pack(_MAGIC, len(path), _DIGEST_BYTES + len(covered))
-    return b"".join((prefix, path, _digest(covered, block), covered, block))
+    prefix = _PREFIX.pack(magic, len(path), _DIGEST_BYTES + len(covered))
+    return b"".join((prefix, path, _digest(magic, covered, block), covered, block))
 
 
 def _encode_covered(h: BatchHeader) -> bytes:
@@ -280,10 +314,12 @@ def _encode_covered(h: BatchHeader) -> bytes:
     parts += [_short(series.origin), _short(series.exchange), _short(h.revision)]
     parts.append(len(series.destinations).to_bytes(2, "big"))
     parts += map(_short, series.destinations)
+    for number, value in h.fields:
+        parts += [_FIELD.pack(number, len(value)), value]
     return b"".join(parts)
 
 
-def _read_fixed(section: bytes, path: tuple[str, ...]) -> BatchHeader:
+def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHeader:
     digest = section[:_DIGEST_BYTES]
     at = _DIGEST_BYTES
     kind, flags, incarnation, sequence, whole, lane, predecessor_count = _FIXED.unpack_from(
@@ -311,8 +347,11 @@ def _read_fixed(section: bytes, path: tuple[str, ...]) -> BatchHeader:
     for _ in range(destination_count):
         destination, at = _read_short(section, at)
         destinations.append(destination)
+    fields: tuple[HeaderField, ...] = ()
     if at != len(section):
-        raise BadBatch(f"header has {len(section) - at} bytes more than it says")
+        if format_ < _WITH_FIELDS:
+            raise BadBatch(f"header has {len(section) - at} bytes more than it says")
+        fields = _read_fields(section, at, format_)
     if not path or path[0] != origin:
         raise BadBatch("the path does not start with the origin")
     if entry_count > MAX_ENTRIES or byte_count > MAX_BLOCK_BYTES:
@@ -333,7 +372,23 @@ def _read_fixed(section: bytes, path: tuple[str, ...]) -> BatchHeader:
         path,
         fragment,
         digest,
+        format_,
+        fields,
     )
+
+
+def _read_fields(section: bytes, at: int, format_: int) -> tuple[HeaderField, ...]:
+    fields = []
+    while at < len(section):
+        number, length = _FIELD.unpack_from(section, at)
+        at += _FIELD.size
+        if at + length > len(section):
+            raise BadBatch("a field is cut off")
+        if number >= _MUST_KNOW:
+            raise UnknownFormat(format_, field=number)
+        fields.append(HeaderField(number, section[at : at + length]))
+        at += length
+    return tuple(fields)
 
 
 def _read_path(section: bytes) -> tuple[str, ...]:
@@ -350,10 +405,11 @@ def _sections(data: bytes | memoryview) -> tuple[int, int]:
     if len(data) < _PREFIX.size:
         raise BadBatch(f"{len(data)} bytes are too few for a batch")
     magic, path_bytes, header_bytes = _PREFIX.unpack_from(data)
-    if magic[:3] != _MAGIC[:3]:
-        raise BadBatch("not a batch: no magic")
-    if magic != _MAGIC:
-        raise NewerFormat(magic[3]) if magic[3] > FORMAT_VERSION else BadBatch("format 0")
+    if magic not in _MAGICS:
+        if not magic.startswith(_MAGIC):
+            raise BadBatch("not a batch: no magic")
+        format_ = magic[_FORMAT_AT]
+        raise UnknownFormat(format_) if format_ else BadBatch("format 0")
     if _PREFIX.size + path_bytes + header_bytes > len(data) or header_bytes < _DIGEST_BYTES:
         raise BadBatch("cut off: the sections are longer than the data")
     return path_bytes, header_bytes
@@ -369,8 +425,8 @@ def _open_block(block: memoryview) -> bytes:
         raise BadBatch(f"block cannot be opened: {error}") from error
 
 
-def _digest(*parts: bytes | memoryview) -> bytes:
-    digest = blake2b(_MAGIC, digest_size=_DIGEST_BYTES)
+def _digest(magic: bytes, *parts: bytes | memoryview) -> bytes:
+    digest = blake2b(magic, digest_size=_DIGEST_BYTES)
     for part in parts:
         digest.update(part)
     return digest.digest()

@@ -22,15 +22,25 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from relay.batches.batch import BatchHeader
-from relay.batches.format import BadBatch, NewerFormat, append_to_path, read_header, verify_digest
+from relay.batches.format import (
+    BadBatch,
+    UnknownFormat,
+    append_to_path,
+    read_header,
+    verify_digest,
+)
+from relay.batches.known_formats import KNOWN, Formats
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
+    NO_RUN,
     Ack,
     Ask,
     BadFrame,
     BatchFrame,
     Cause,
+    FrameKind,
+    OtherVersion,
     Pulse,
     Send,
     Welcome,
@@ -77,6 +87,8 @@ class LogFacts(NamedTuple):
 class _Session:
     number: int
     nonce: bytes
+    version: int
+    """Of the link, in which both ends speak."""
     arrived: int = 0
     logged: int = 0
     acked: int = 0
@@ -91,7 +103,7 @@ class _Session:
 
 class LinkReceiver:
     """One link's receiver. `own` and `neighbour` are cluster IDs; `sender_user` is whom the
-    carrier must vouch for.
+    carrier must vouch for; `formats` are those that it knows.
     """
 
     def __init__(
@@ -102,6 +114,7 @@ class LinkReceiver:
         sender_user: str,
         settings: LinkSettings | None = None,
         counters: ReceiverCounters | None = None,
+        formats: Formats = KNOWN,
     ) -> None:
         self.counters = counters or ReceiverCounters()
         self._own = own
@@ -112,11 +125,14 @@ class LinkReceiver:
         self._log: LogFacts | None = None
         self._session: _Session | None = None
         self._session_number = 0
+        self._formats = formats
         self._offered: OrderedDict[bytes, None] = OrderedDict()
         self._ended: OrderedDict[bytes, bytes] = OrderedDict()
         self._heard_at = 0.0
         self._ack_at: float | None = None
         self._reason = ""
+        self._no_common = ""
+        self._unread = ""
 
     @property
     def state(self) -> LinkState:
@@ -128,6 +144,13 @@ class LinkReceiver:
     def reason(self) -> str:
         """Why there is no session; empty if nothing is known to be wrong."""
         return self._reason
+
+    @property
+    def not_understood(self) -> str:
+        """Why nothing is taken that comes: it is of a version that this node does not know. The
+        neighbour, which is told, may not try again: so this holds until something was taken.
+        """
+        return self._no_common or self._unread
 
     @property
     def heard_at(self) -> float:
@@ -148,7 +171,7 @@ class LinkReceiver:
     def connected(self, now: float) -> list[ReceiverAction]:
         """A new connection stands, its queue declared."""
         self._connected = True
-        return [] if self._log is None else [Send(encode_hello(self._log.run))]
+        return [] if self._log is None else [self._hello(self._log)]
 
     def disconnected(self, reason: str) -> list[ReceiverAction]:
         """The connection is gone, and with it what was in its queue."""
@@ -163,7 +186,7 @@ class LinkReceiver:
         self._log = facts
         self._ended.clear()
         if self._connected:
-            actions.append(Send(encode_hello(facts.run)))
+            actions.append(self._hello(facts))
         return actions
 
     def log_lost(self, reason: str) -> list[ReceiverAction]:
@@ -181,7 +204,9 @@ class LinkReceiver:
         if sender != self._sender_user:
             return self._drop("from a stranger")
         try:
-            said = decode_frame(frame)
+            said = decode_frame(frame, self._formats)
+        except OtherVersion as error:
+            return self._on_other_version(error)
         except BadFrame as error:
             return self._drop(error.reason)
         self._heard_at = now
@@ -191,9 +216,9 @@ class LinkReceiver:
             return self._drop("not for a receiver")
         session = self._session
         if session is None or said.nonce != session.nonce:
-            session = self._begin(said, now)
+            session = self._begin(said, frame[0], now)
             if session is None:
-                return self._on_unknown(said)
+                return self._on_unknown(said, frame[0])
         if isinstance(said, BatchFrame):
             return self._on_batch(session, said, frame, now, wall_ms)
         return self._on_pulse(session, said, now, wall_ms)
@@ -222,7 +247,7 @@ class LinkReceiver:
         session = self._session
         if session is None or session.number != session_number or self._log is None:
             return []
-        told = Send(encode_refused(session.nonce, self._log.run, number, reason))
+        told = Send(encode_refused(session.version, session.nonce, self._log.run, number, reason))
         self._done(session, number)
         return [told, *self._ack_if_due(session, now, wall_ms)]
 
@@ -240,13 +265,44 @@ class LinkReceiver:
             return self._drop("asked while the log is away")
         if ask.nonce in self._ended:
             return self._drop("asked with an old nonce")
+        facts, own = self._log, self._formats
+        version = own.common_link_version(ask.offer)
+        if version is None:
+            return self._have_no_common(ask.nonce, ask.offer.newest_link)
         if self._session is None or self._session.nonce != ask.nonce:
             _keep(self._offered, ask.nonce, None)
-        facts = self._log
-        welcome = Welcome(ask.nonce, facts.run, wall_ms, ask.wall_ms, facts.log_id, facts.logged())
+        welcome = Welcome(
+            ask.nonce,
+            facts.run,
+            wall_ms,
+            ask.wall_ms,
+            facts.log_id,
+            facts.logged(),
+            own,
+            version,
+        )
         return [Send(encode_welcome(welcome))]
 
-    def _begin(self, said: BatchFrame | Pulse, now: float) -> _Session | None:
+    def _on_other_version(self, error: OtherVersion) -> list[ReceiverAction]:
+        dropped = self._drop(error.reason)
+        if error.kind != FrameKind.ASK:
+            return dropped  # of a session that was never welcomed: its ASK was answered
+        return self._have_no_common(error.nonce, error.version)
+
+    def _have_no_common(self, nonce: bytes, version: int) -> list[ReceiverAction]:
+        own = self._formats
+        self._no_common = (
+            f"{self._neighbour} speaks link version {version}, {self._own} "
+            f"{own.oldest_link} to {own.newest_link}: upgrade the older node"
+        )
+        run = self._log.run if self._log is not None else NO_RUN
+        told = encode_over(own.newest_link, nonce, run, Cause.NO_COMMON_VERSION, 0, self._no_common)
+        return [Send(told)]
+
+    def _hello(self, facts: LogFacts) -> Send:
+        return Send(encode_hello(facts.run, self._formats))
+
+    def _begin(self, said: BatchFrame | Pulse, version: int, now: float) -> _Session | None:
         if self._log is None or said.run != self._log.run or said.nonce not in self._offered:
             return None
         del self._offered[said.nonce]
@@ -255,17 +311,17 @@ class LinkReceiver:
             # No answer to what comes of it: only a sender that was replaced still uses it.
             _keep(self._ended, self._session.nonce, b"")
         self._session_number += 1
-        self._session = _Session(self._session_number, said.nonce, acked_at=now - 1e9)
+        self._session = _Session(self._session_number, said.nonce, version, acked_at=now - 1e9)
         self._ack_at = now + self._settings.pulse_s
         self.counters.sessions += 1
-        self._reason = ""
+        self._reason = self._no_common = ""
         return self._session
 
-    def _on_unknown(self, said: BatchFrame | Pulse) -> list[ReceiverAction]:
+    def _on_unknown(self, said: BatchFrame | Pulse, version: int) -> list[ReceiverAction]:
         self.counters.dropped["of another session"] += 1
         if said.nonce not in self._ended:
             cause = Cause.LOG_AWAY if self._log is None else Cause.UNKNOWN_SESSION
-            over = encode_over(said.nonce, said.run, cause, 0, "")
+            over = encode_over(version, said.nonce, said.run, cause, 0, "")
             _keep(self._ended, said.nonce, over)
             return [Send(over)]
         # What told the sender of the end may be lost; each of its pulses is told again.
@@ -296,12 +352,16 @@ class LinkReceiver:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
         batch = said.batch
         try:
-            header = read_header(batch)
+            header = read_header(batch, self._formats.newest_batch)
             verify_digest(batch)
             if not path_matches(frame, said.check, header.path):
                 raise BadBatch("the path or the frame's head is damaged")
-        except NewerFormat as error:
-            return self._end(session, Cause.NEWER_FORMAT, number, error.reason)
+        except UnknownFormat as error:
+            self._unread = (
+                f"{self._neighbour} has a batch that {self._own} cannot read: {error.reason};"
+                f" upgrade the node of {self._own}"
+            )
+            return self._end(session, Cause.NEWER_FORMAT, number, self._unread)
         except BadBatch as error:
             self.counters.dropped["damaged"] += 1
             if not said.suspect:
@@ -312,6 +372,7 @@ class LinkReceiver:
             return self._refuse(session, batch, why, now, wall_ms)
         session.arrived = number
         session.waiting.append(len(batch))
+        self._unread = ""
         self.counters.arrived += 1
         self.counters.arrived_messages += header.entry_count
         self.counters.arrived_bytes += len(batch)
@@ -337,7 +398,11 @@ class LinkReceiver:
         assert self._log is not None
         actions: list[ReceiverAction] = [
             Quarantine(bytes(batch), reason),
-            Send(encode_refused(session.nonce, self._log.run, session.arrived, reason)),
+            Send(
+                encode_refused(
+                    session.version, session.nonce, self._log.run, session.arrived, reason
+                )
+            ),
         ]
         self._done(session, session.arrived)
         return actions + self._ack_if_due(session, now, wall_ms)
@@ -388,7 +453,7 @@ class LinkReceiver:
         session.acked_at = now
         self._ack_at = now + self._settings.pulse_s
         self.counters.acks += 1
-        return [Send(encode_ack(ack))]
+        return [Send(encode_ack(session.version, ack))]
 
     # Ends
 
@@ -396,7 +461,7 @@ class LinkReceiver:
         self, session: _Session, cause: Cause, number: int, reason: str
     ) -> list[ReceiverAction]:
         assert self._log is not None
-        over = encode_over(session.nonce, self._log.run, cause, number, reason)
+        over = encode_over(session.version, session.nonce, self._log.run, cause, number, reason)
         _keep(self._ended, session.nonce, over)
         told = cause.name.lower().replace("_", " ")
         self.counters.ends[told] += 1

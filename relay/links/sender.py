@@ -31,6 +31,7 @@ from typing import NamedTuple, TypeAlias
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
 from relay.batches.format import BadBatch, verify_digest
+from relay.batches.known_formats import KNOWN, Formats
 from relay.links.echo import LinkEcho
 from relay.links.forwarding import Forwarding, Verdict
 from relay.links.metrics import LinkState, SenderCounters
@@ -48,6 +49,7 @@ from relay.links.wire import (
     BadFrame,
     Cause,
     Hello,
+    OtherVersion,
     Over,
     Refused,
     Send,
@@ -116,6 +118,16 @@ _MOST_SUSPECTS = 1024
 _MOST_NOT_WANTED = 4096
 
 
+class _Unread(NamedTuple):
+    """A batch that the receiver of this run does not know to read. It is not sent again before
+    another version may run there: over weeks of upgrading, a thin line would carry it for nothing.
+    """
+
+    run: bytes
+    name: BatchName
+    reason: str
+
+
 @dataclass(slots=True)
 class _Session:
     """What only one session knows."""
@@ -126,6 +138,12 @@ class _Session:
     logged: NameSet
     heard_at: float
     progress_at: float
+    version: int
+    """Of the link, in which both ends speak."""
+    reads: Formats
+    """What the receiver said of itself."""
+    stands: str = ""
+    """Why nothing more is sent: the receiver cannot read the batch that is next."""
     arrived: int = 0
     acked: bool = False
     acked_at: float = 0.0
@@ -136,6 +154,11 @@ class IllegalMove(Exception):
 
     def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
         super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
+
+
+def _reason_of(over: Over) -> str:
+    cause = over.cause.name.lower().replace("_", " ")
+    return f"{cause}: {over.reason}" if over.reason else cause
 
 
 class LinkSender:
@@ -158,6 +181,7 @@ class LinkSender:
         safe_place: Callable[[Place | None], Place | None] = lambda place: place,
         settings: LinkSettings | None = None,
         counters: SenderCounters | None = None,
+        formats: Formats = KNOWN,
     ) -> None:
         self.counters = counters or SenderCounters()
         self._settings = settings or LinkSettings()
@@ -166,6 +190,8 @@ class LinkSender:
         self._progress = LinkProgress(position, safe_place, self._settings)
         self._random_bytes = random_bytes
         self._is_void = is_void
+        self._formats = formats
+        self._unread: _Unread | None = None
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
         self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
@@ -194,14 +220,19 @@ class LinkSender:
 
     @property
     def state(self) -> LinkState:
-        if self._phase is SenderPhase.RUNNING:
+        if self._phase is SenderPhase.RUNNING and not self.reason:
             return LinkState.RUNNING
-        return LinkState.DOWN if self._reason else LinkState.STARTING
+        return LinkState.DOWN if self.reason else LinkState.STARTING
 
     @property
     def reason(self) -> str:
         """Why the link is down, or what the last session ended of; empty if nothing is known."""
-        return self._reason
+        return self._reason if self._session is None else self._session.stands
+
+    @property
+    def receiver_formats(self) -> Formats | None:
+        """What the receiver reads, as it said; None without a session."""
+        return None if self._session is None else self._session.reads
 
     @property
     def position(self) -> LinkPosition | None:
@@ -243,7 +274,7 @@ class LinkSender:
 
     def room(self) -> int:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
-        if self._session is None:
+        if self._session is None or self._session.stands:
             return 0
         window = self._session.window
         if not window.outstanding:
@@ -292,7 +323,8 @@ class LinkSender:
             return []
         self._forwarding = forwarding
         self._not_wanted.clear()
-        if self._progress.goes_on_with(forwarding):
+        stands = self._session is not None and self._session.stands
+        if self._progress.goes_on_with(forwarding) and not stands:
             return []
         return self._give_up(now, "the mesh has changed")
 
@@ -335,7 +367,9 @@ class LinkSender:
         if sender != self._receiver_user:
             return self._drop("from a stranger")
         try:
-            said = decode_frame(frame)
+            said = decode_frame(frame, self._formats)
+        except OtherVersion as error:
+            return self._on_other_version(error)
         except BadFrame as error:
             return self._drop(error.reason)
         if isinstance(said, Hello):
@@ -345,6 +379,9 @@ class LinkSender:
         if isinstance(said, Welcome):
             return self._on_welcome(said, now)
         session = self._session
+        if session is None and isinstance(said, Over):
+            self._reason = _reason_of(said)  # it answers our ASK: it cannot talk to us
+            return []
         if session is None or said.run != session.run:
             return self._drop("of another run")
         session.heard_at = now
@@ -365,6 +402,7 @@ class LinkSender:
             return []
         actions: list[SenderAction] = []
         window, counters, logged = session.window, self.counters, session.logged
+        unread = self._unread
         moved = False
         known, passed_by = self._not_wanted, 0
         passed: Place | None = None
@@ -384,12 +422,23 @@ class LinkSender:
                 continue
             if session.arrived >= window.last_sent:
                 session.progress_at = now  # the clock of progress runs from the first under way
+            if unread is not None and header.name == unread.name:
+                session.stands = unread.reason
+                break
             number = window.send(place, header, len(data), now)
             name = header.name
             suspect = name in self._suspects and self._is_suspect(name, data)
             actions.append(
                 Send(
-                    encode_batch_frame(self._nonce, session.run, number, data, header.path, suspect)
+                    encode_batch_frame(
+                        session.version,
+                        self._nonce,
+                        session.run,
+                        number,
+                        data,
+                        header.path,
+                        suspect,
+                    )
                 )
             )
             counters.sent += 1
@@ -428,7 +477,9 @@ class LinkSender:
             if not line.blocked:
                 self._echo.sent(wall_ms, now)
                 best = self._echo.best
-                pulse = encode_pulse(self._nonce, session.run, window.last_sent, wall_ms, best)
+                pulse = encode_pulse(
+                    session.version, self._nonce, session.run, window.last_sent, wall_ms, best
+                )
                 actions.append(Send(pulse))
         self._save_if_due(now, actions)
         return actions
@@ -462,7 +513,7 @@ class LinkSender:
         if self._asked > 2 and not self._reason:
             self._reason = "no answer"
         self._echo.sent(wall_ms, now)
-        return [Send(encode_ask(self._nonce, wall_ms))]
+        return [Send(encode_ask(self._nonce, wall_ms, self._formats))]
 
     def _on_hello(self, now: float) -> list[SenderAction]:
         # A receiver that has just come has none of what was under way.
@@ -481,6 +532,8 @@ class LinkSender:
         except BadNameSet:
             return self._drop("bad set of names")
         self._move(SenderPhase.RUNNING)
+        if self._unread is not None and self._unread.run != welcome.run:
+            self._unread = None
         beginning = begin(
             self._progress.position,
             welcome.log_id,
@@ -491,7 +544,9 @@ class LinkSender:
         window = LinkWindow(beginning.position.place)
         self._progress.session_begins(beginning.position, window)
         self._not_wanted.clear()  # whom they are for is noted with this position, too
-        self._session = _Session(welcome.run, now, window, logged, now, now)
+        self._session = _Session(
+            welcome.run, now, window, logged, now, now, welcome.version, welcome.offer
+        )
         self._session_number += 1
         self.counters.sessions += 1
         self._measure(welcome.echo_ms, welcome.wall_ms, now)
@@ -501,6 +556,15 @@ class LinkSender:
         self._save_if_due(now, actions)
         actions.append(ReadFrom(window.place, self._session_number, beginning.position.reached))
         return actions
+
+    def _on_other_version(self, error: OtherVersion) -> list[SenderAction]:
+        if self._session is None and error.nonce in (self._nonce, NO_NONCE):
+            own = self._formats
+            self._reason = (
+                f"the receiver speaks link version {error.version}, this node {own.oldest_link} to"
+                f" {own.newest_link}: upgrade the older one"
+            )
+        return self._drop(error.reason)
 
     # In a session
 
@@ -568,12 +632,15 @@ class LinkSender:
         return [GaveUpOn(name, refused.reason)]
 
     def _on_over(self, session: _Session, over: Over, now: float) -> list[SenderAction]:
-        reason = over.cause.name.lower().replace("_", " ")
         if over.cause is Cause.BAD_BATCH:
             name = session.window.name_of(over.number)
             if name is not None and len(self._suspects) < _MOST_SUSPECTS:
                 self._suspects[name] = self._suspects.get(name, 0) + 1
-        return self._give_up(now, f"{reason}: {over.reason}" if over.reason else reason)
+        elif over.cause is Cause.NEWER_FORMAT:
+            name = session.window.name_of(over.number)
+            if name is not None:
+                self._unread = _Unread(session.run, name, _reason_of(over))
+        return self._give_up(now, _reason_of(over))
 
     def _is_suspect(self, name: BatchName, data: bytes) -> bool:
         # The receiver called it damaged. A copy that is bad here too will never get better; an

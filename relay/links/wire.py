@@ -1,4 +1,4 @@
-"""What the two ends of a link say to each other: frames, big-endian, version 1.
+"""What the two ends of a link say to each other: frames, big-endian, versions 1 and 2.
 
 ::
 
@@ -10,6 +10,7 @@
                    8  run: the receiver's, new for each connection to its log
     sender to receiver
       ASK          8  sender's wall clock, ms
+                      the offer
       BATCH        8  number in the session, dense, from 1
                    1  flags: 1 = the receiver has called this one bad in an earlier session
                       the batch
@@ -19,9 +20,11 @@
                    4  round trip, ms; all ones: neither is measured yet
     receiver to sender
       HELLO           (nonce zero) "I am here": a sender that waits may ask at once
+                      the offer
       WELCOME      8  receiver's wall clock, ms
                    8  echo: the wall clock in the ASK
                    1  length, the receiver's log ID
+                   1  in version 2: length, the offer
                       the receiver's logged names (`NameSet.encode`)
       ACK          8  all up to this number are in the receiver's log, or refused
                    8  all up to this number have arrived
@@ -30,7 +33,15 @@
       REFUSED      8  number       the reason, UTF-8
       OVER         1  cause        8  number        the reason, UTF-8
 
+    the offer      1  oldest, 1 newest version that this end speaks
+                   1  oldest, 1 newest batch format that it reads     later versions may add to it
+
 An ACK is the receiver's keep-alive too, so a lost one is mended by the next.
+
+HELLO and ASK are always of the oldest version that their end speaks, and whoever does not know of
+the offer passes it over: without one, both are 1. The receiver answers the ASK in the newest
+version that both speak, and the session is in that one. If there is none it says OVER, which, like
+the head, is the same in every version to come: both ends can always tell why they cannot talk.
 """
 
 from __future__ import annotations
@@ -41,7 +52,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
-VERSION = 1
+from relay.batches.known_formats import FIRST, KNOWN, Formats
+
 NONCE_BYTES = 8
 RUN_BYTES = 8
 NO_NONCE = bytes(NONCE_BYTES)
@@ -57,6 +69,8 @@ _WELCOME = struct.Struct(">QQB")
 _ACK = struct.Struct(">QQQQ")
 _REFUSED = struct.Struct(">Q")
 _OVER = struct.Struct(">BQ")
+_OFFER = struct.Struct(">BBBB")
+_WITH_OFFER = 2
 _CHECKED_FROM = 6
 _NOT_MEASURED = 0xFFFFFFFF
 _SUSPECT = 1
@@ -77,6 +91,8 @@ class FrameKind(IntEnum):
 class Cause(IntEnum):
     """Why a receiver ends a session."""
 
+    OTHER = 0
+    """One that this node does not know: the reason has to do."""
     GAP = 1
     """A number is missing: lost on the way."""
     BAD_BATCH = 2
@@ -89,6 +105,11 @@ class Cause(IntEnum):
     """The receiver knows no session of this nonce and run: it has started anew."""
     CLOSING = 6
     """The receiver goes."""
+    NO_COMMON_VERSION = 7
+    """The two ends speak no version in common: no session begins."""
+
+
+_CAUSES = frozenset(Cause)
 
 
 class BadFrame(Exception):
@@ -99,10 +120,21 @@ class BadFrame(Exception):
         self.reason = reason
 
 
+class OtherVersion(BadFrame):
+    """A frame of a version that this end does not speak, from one that is older or newer."""
+
+    def __init__(self, version: int, kind: int, nonce: bytes) -> None:
+        super().__init__("other version")
+        self.version = version
+        self.kind = kind
+        self.nonce = nonce
+
+
 class Ask(NamedTuple):
     nonce: bytes
     run: bytes
     wall_ms: int
+    offer: Formats = FIRST
 
 
 class BatchFrame(NamedTuple):
@@ -133,6 +165,7 @@ class Pulse(NamedTuple):
 class Hello(NamedTuple):
     nonce: bytes
     run: bytes
+    offer: Formats = FIRST
 
 
 class Welcome(NamedTuple):
@@ -142,6 +175,8 @@ class Welcome(NamedTuple):
     echo_ms: int
     log_id: bytes
     logged: bytes
+    offer: Formats = FIRST
+    version: int = 1
 
 
 class Ack(NamedTuple):
@@ -179,16 +214,23 @@ ToSender: TypeAlias = Hello | Welcome | Ack | Refused | Over
 Frame: TypeAlias = ToReceiver | ToSender
 
 
-def encode_ask(nonce: bytes, wall_ms: int) -> bytes:
-    return _frame(FrameKind.ASK, nonce, NO_RUN, _ASK.pack(wall_ms))
+def encode_ask(nonce: bytes, wall_ms: int, offer: Formats = KNOWN) -> bytes:
+    body = _ASK.pack(wall_ms) + _offer(offer)
+    return _frame(offer.oldest_link, FrameKind.ASK, nonce, NO_RUN, body)
 
 
 def encode_batch_frame(
-    nonce: bytes, run: bytes, number: int, batch: bytes, path: Sequence[str], suspect: bool
+    version: int,
+    nonce: bytes,
+    run: bytes,
+    number: int,
+    batch: bytes,
+    path: Sequence[str],
+    suspect: bool,
 ) -> bytes:
     """`path` is the batch's own: the only part of it that its digest leaves open."""
     fixed = nonce + run + _BATCH.pack(number, _SUSPECT if suspect else 0)
-    start = bytes((VERSION, FrameKind.BATCH))
+    start = bytes((version, FrameKind.BATCH))
     check = crc32("\0".join(path).encode(), crc32(fixed, crc32(start)))
     return b"".join((start, check.to_bytes(4, "big"), fixed, batch))
 
@@ -200,33 +242,41 @@ def path_matches(frame: bytes, check: int, path: Sequence[str]) -> bool:
 
 
 def encode_pulse(
-    nonce: bytes, run: bytes, number: int, wall_ms: int, measured: Measured | None
+    version: int, nonce: bytes, run: bytes, number: int, wall_ms: int, measured: Measured | None
 ) -> bytes:
     ahead, round_trip = measured or (0, _NOT_MEASURED)
     body = _PULSE.pack(number, wall_ms, ahead, min(round_trip, _NOT_MEASURED))
-    return _frame(FrameKind.PULSE, nonce, run, body)
+    return _frame(version, FrameKind.PULSE, nonce, run, body)
 
 
-def encode_hello(run: bytes) -> bytes:
-    return _frame(FrameKind.HELLO, NO_NONCE, run, b"")
+def encode_hello(run: bytes, offer: Formats = KNOWN) -> bytes:
+    return _frame(offer.oldest_link, FrameKind.HELLO, NO_NONCE, run, _offer(offer))
 
 
 def encode_welcome(welcome: Welcome) -> bytes:
     fixed = _WELCOME.pack(welcome.wall_ms, welcome.echo_ms, len(welcome.log_id))
-    body = b"".join((fixed, welcome.log_id, welcome.logged))
-    return _frame(FrameKind.WELCOME, welcome.nonce, welcome.run, body)
+    offer = b""
+    if welcome.version >= _WITH_OFFER:
+        offer = _offer(welcome.offer)
+        offer = bytes([len(offer)]) + offer
+    body = b"".join((fixed, welcome.log_id, offer, welcome.logged))
+    return _frame(welcome.version, FrameKind.WELCOME, welcome.nonce, welcome.run, body)
 
 
-def encode_ack(ack: Ack) -> bytes:
-    return _frame(FrameKind.ACK, ack.nonce, ack.run, _ACK.pack(*ack[2:]))
+def encode_ack(version: int, ack: Ack) -> bytes:
+    return _frame(version, FrameKind.ACK, ack.nonce, ack.run, _ACK.pack(*ack[2:]))
 
 
-def encode_refused(nonce: bytes, run: bytes, number: int, reason: str) -> bytes:
-    return _frame(FrameKind.REFUSED, nonce, run, _REFUSED.pack(number) + reason.encode())
+def encode_refused(version: int, nonce: bytes, run: bytes, number: int, reason: str) -> bytes:
+    body = _REFUSED.pack(number) + reason.encode()
+    return _frame(version, FrameKind.REFUSED, nonce, run, body)
 
 
-def encode_over(nonce: bytes, run: bytes, cause: Cause, number: int, reason: str) -> bytes:
-    return _frame(FrameKind.OVER, nonce, run, _OVER.pack(cause, number) + reason.encode())
+def encode_over(
+    version: int, nonce: bytes, run: bytes, cause: Cause, number: int, reason: str
+) -> bytes:
+    body = _OVER.pack(cause, number) + reason.encode()
+    return _frame(version, FrameKind.OVER, nonce, run, body)
 
 
 def read_nonce(frame: bytes) -> bytes:
@@ -236,13 +286,15 @@ def read_nonce(frame: bytes) -> bytes:
     return bytes(frame[_CHECKED_FROM : _CHECKED_FROM + NONCE_BYTES])
 
 
-def decode_frame(frame: bytes) -> Frame:
-    """Raises BadFrame. A BATCH still needs `path_matches`; all others are checked here."""
+def decode_frame(frame: bytes, spoken: Formats = KNOWN) -> Frame:
+    """Raises BadFrame, OtherVersion. A BATCH still needs `path_matches`; all others are checked
+    here.
+    """
     if len(frame) < HEAD_BYTES:
         raise BadFrame("too short")
     version, kind, check, nonce, run = _HEAD.unpack_from(frame)
-    if version != VERSION:
-        raise BadFrame("other version")
+    if not spoken.oldest_link <= version <= spoken.newest_link and kind != FrameKind.OVER:
+        raise OtherVersion(version, kind, nonce)
     try:
         if kind == FrameKind.BATCH:
             number, flags = _BATCH.unpack_from(frame, HEAD_BYTES)
@@ -250,12 +302,12 @@ def decode_frame(frame: bytes) -> Frame:
             return BatchFrame(nonce, run, number, flags & _SUSPECT != 0, batch, check)
         if crc32(memoryview(frame)[_CHECKED_FROM:], crc32(frame[:2])) != check:
             raise BadFrame("damaged")
-        return _decode_checked(kind, nonce, run, frame)
-    except (struct.error, ValueError) as error:
+        return _decode_checked(version, kind, nonce, run, frame)
+    except (struct.error, IndexError, ValueError) as error:
         raise BadFrame("malformed") from error
 
 
-def _decode_checked(kind: int, nonce: bytes, run: bytes, frame: bytes) -> Frame:
+def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: bytes) -> Frame:
     if kind == FrameKind.ACK:
         return Ack(nonce, run, *_ACK.unpack_from(frame, HEAD_BYTES))
     if kind == FrameKind.PULSE:
@@ -263,20 +315,27 @@ def _decode_checked(kind: int, nonce: bytes, run: bytes, frame: bytes) -> Frame:
         measured = None if round_trip == _NOT_MEASURED else Measured(ahead, round_trip)
         return Pulse(nonce, run, number, wall_ms, measured)
     if kind == FrameKind.ASK:
-        return Ask(nonce, run, *_ASK.unpack_from(frame, HEAD_BYTES))
+        (wall_ms,) = _ASK.unpack_from(frame, HEAD_BYTES)
+        return Ask(nonce, run, wall_ms, _read_offer(frame, HEAD_BYTES + _ASK.size))
     if kind == FrameKind.HELLO:
-        return Hello(nonce, run)
+        return Hello(nonce, run, _read_offer(frame, HEAD_BYTES))
     if kind == FrameKind.WELCOME:
         wall_ms, echo_ms, length = _WELCOME.unpack_from(frame, HEAD_BYTES)
         at = HEAD_BYTES + _WELCOME.size
         log_id = frame[at : at + length]
-        return Welcome(nonce, run, wall_ms, echo_ms, log_id, frame[at + length :])
+        at += length
+        offer = FIRST
+        if version >= _WITH_OFFER:
+            offer = _read_offer(frame, at + 1)
+            at += 1 + frame[at]
+        return Welcome(nonce, run, wall_ms, echo_ms, log_id, frame[at:], offer, version)
     if kind == FrameKind.REFUSED:
         (number,) = _REFUSED.unpack_from(frame, HEAD_BYTES)
         return Refused(nonce, run, number, _text(frame, HEAD_BYTES + _REFUSED.size))
     if kind == FrameKind.OVER:
         cause, number = _OVER.unpack_from(frame, HEAD_BYTES)
-        return Over(nonce, run, Cause(cause), number, _text(frame, HEAD_BYTES + _OVER.size))
+        known = Cause(cause) if cause in _CAUSES else Cause.OTHER
+        return Over(nonce, run, known, number, _text(frame, HEAD_BYTES + _OVER.size))
     raise BadFrame("unknown kind")
 
 
@@ -284,9 +343,25 @@ def _text(frame: bytes, at: int) -> str:
     return frame[at:].decode(errors="replace")
 
 
-def _frame(kind: FrameKind, nonce: bytes, run: bytes, body: bytes) -> bytes:
+def _offer(formats: Formats) -> bytes:
+    """What an end says of itself; one of the first release says nothing."""
+    if formats.newest_link < _WITH_OFFER:
+        return b""
+    return _OFFER.pack(
+        formats.oldest_link, formats.newest_link, formats.oldest_batch, formats.newest_batch
+    )
+
+
+def _read_offer(frame: bytes, at: int) -> Formats:
+    if at >= len(frame):
+        return FIRST
+    oldest_link, newest_link, oldest_batch, newest_batch = _OFFER.unpack_from(frame, at)
+    return Formats(oldest_batch, newest_batch, oldest_link, newest_link)
+
+
+def _frame(version: int, kind: FrameKind, nonce: bytes, run: bytes, body: bytes) -> bytes:
     if len(nonce) != NONCE_BYTES or len(run) != RUN_BYTES:
         raise ValueError(f"nonce of {len(nonce)} and run of {len(run)} bytes, not 8 and 8")
     checked = nonce + run + body
-    start = bytes((VERSION, kind))
+    start = bytes((version, kind))
     return b"".join((start, crc32(checked, crc32(start)).to_bytes(4, "big"), checked))

@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
 async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
     """See the module. Changes `knowledge`. Raises what the log raises; then do it again, on a
-    new connection.
+    new connection. Raises UnknownRecord where only another version of this program can go on.
     """
     base, oldest = knowledge.recent.checked, knowledge.recent.oldest
     first, end = await log.first(), await log.end()
@@ -63,7 +63,7 @@ async def _go_on_from(
 ) -> Checked | None:
     cursor = await log.read(base.offset)
     records = await cursor.next(READ_AHEAD)
-    there = decode_record(records[0])
+    there = decode_record(records[0], knowledge.newest_format)
     if not isinstance(there, LoggedBatch) or there.place != base:
         await cursor.close()
         return None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place, Series
-from relay.batches.format import BadBatch, read_header
+from relay.batches.format import BadBatch, UnknownFormat, read_header
+from relay.batches.known_formats import KNOWN
 from relay.log.name_set import NameSet
 from relay.log.recent_names import Finding, RecentNames
 from relay.log.site_log import Record
@@ -23,6 +24,18 @@ logger = logging.getLogger(__name__)
 _LOG_ID_BYTES = 16
 _MOST_LOSSES = 16
 """Losses remembered apart; older ones are put together, with the earlier place."""
+
+
+class UnknownRecord(Exception):
+    """The log holds a batch of a format that this node does not read: a newer version wrote it.
+
+    It is not damaged, and must be neither quarantined nor passed by. The node has to end.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"at offset {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
 
 
 class LogLag(NamedTuple):
@@ -65,7 +78,10 @@ class LogKnowledge:
         random_bytes: Callable[[int], bytes],
         on_bad_record: Callable[[int, bytes, str], None],
         on_superseded: Callable[[BatchHeader], None],
+        newest_format: int = KNOWN.newest_batch,
     ) -> None:
+        self.newest_format = newest_format
+        """Of batches: what is newer raises UnknownRecord."""
         self.logged = NameSet()
         self.recent = RecentNames()
         self.log_id = b""
@@ -111,6 +127,8 @@ class LogKnowledge:
     ) -> bool:
         """Take in what was read from the log; whether all that is awaited comes in its order,
         with nothing else before or between. `data_of`: the bytes of what this node appended.
+
+        Raises UnknownRecord, having taken in what stands before it.
         """
         recent = self.recent
         orderly = True
@@ -163,8 +181,10 @@ class LogKnowledge:
         return finding
 
     def decode(self, record: Record) -> LoggedBatch | None:
-        """The batch in a record; None, and told to whoever quarantines, if there is none."""
-        batch = decode_record(record)
+        """The batch in a record; None, and told to whoever quarantines, if there is none. Raises
+        UnknownRecord.
+        """
+        batch = decode_record(record, self.newest_format)
         if isinstance(batch, LoggedBatch):
             return batch
         self.counts.bad_records += 1
@@ -325,12 +345,14 @@ class LogKnowledge:
             self._last_seen[key] = last_published_ms
 
 
-def decode_record(record: Record) -> LoggedBatch | str:
-    """The batch in a record, or why there is none."""
+def decode_record(record: Record, newest_format: int) -> LoggedBatch | str:
+    """The batch in a record, or why there is none. Raises UnknownRecord."""
     if record.flaw:
         return record.flaw
     try:
-        header = read_header(record.data)
+        header = read_header(record.data, newest_format)
+    except UnknownFormat as error:
+        raise UnknownRecord(record.offset, error.reason) from error
     except BadBatch as error:
         return error.reason
     return LoggedBatch(Place(record.offset, header.name), header, record.data)

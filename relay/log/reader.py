@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from relay.batches.batch import LoggedBatch, Place
-from relay.batches.format import BadBatch, read_header
+from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.log.hot_tail import HotTail
 from relay.log.site_log import LogClosed, LogCursor, LogMissing, Record, SiteLog, SiteLogError
 
@@ -57,6 +57,11 @@ class LogSource(Protocol):
         """Closed for good: nothing will be appended any more."""
         ...
 
+    @property
+    def newest_format(self) -> int:
+        """Of batches, that the node reads."""
+        ...
+
     async def connected(self) -> SiteLog:
         """The log, once it is connected and checked. Raises LogClosed when closed for good."""
         ...
@@ -88,6 +93,9 @@ class LogReader:
         self._sent_back = 0
         self._stale: list[LogCursor] = []
         self._closed = False
+        self._stands = False
+        """What follows cannot be read by this version: the writer, which reads everything, says so
+        and the node ends."""
         self.on_sent_back: Callable[[Place | None], None] | None = None
         """Told, from within, when `sent_back` grows: before any position can be asked for again."""
         self.only_for: Collection[str] | None = None
@@ -123,6 +131,11 @@ class LogReader:
             if self._pending:
                 return self._give_pending(max_bytes)
             tail = self._source.tail
+            if self._stands:
+                if self._source.ended:
+                    raise LogClosed("the log was closed")
+                await tail.changed(None)
+                continue
             if self._hot is None and self._cursor is None:
                 self._hot = tail.number_after(self._place.name if self._place else None)
             if self._hot is not None:
@@ -157,6 +170,7 @@ class LogReader:
                 self.on_sent_back(place)
         self._place = place
         self._hot = None
+        self._stands = False
         self._pending.clear()
         self._drop_cursor()
         # Whoever waits in next_batches looks again.
@@ -222,12 +236,16 @@ class LogReader:
         return await log.read(offset)
 
     def _take_in(self, records: list[Record]) -> None:
-        tail = self._source.tail
+        tail, newest_format = self._source.tail, self._source.newest_format
         for record in records:
             if record.flaw:
                 continue  # told by the writer's check, which reads everything once
             try:
-                header = read_header(record.data)
+                header = read_header(record.data, newest_format)
+            except UnknownFormat:
+                self._stands = True
+                self._drop_cursor()
+                return
             except BadBatch:
                 continue
             name = header.name

@@ -26,9 +26,10 @@ from functools import partial
 from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.batches.known_formats import KNOWN, Formats
 from relay.log.check import READ_AHEAD, Checked, check_log
 from relay.log.hot_tail import HotTail
-from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, decode_record
+from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.name_set import NameSet
 from relay.log.reader import LogReader
 from relay.log.site_log import LogClosed, LogCursor, LogRefused, SiteLog, SiteLogError
@@ -86,6 +87,10 @@ def _no_state(state: LogState, why: str) -> None:
     return None
 
 
+def _raise(error: UnknownRecord) -> None:
+    raise error
+
+
 @dataclass(frozen=True, slots=True)
 class LogEvents:
     """What the log tells its node. All are called from the event loop and must not block."""
@@ -96,6 +101,9 @@ class LogEvents:
     """Somebody else's mark for this site stands behind ours: another node has taken over."""
     on_state: Callable[[LogState, str], None] = _no_state
     """Changed state, and why."""
+    on_unknown: Callable[[UnknownRecord], None] = _raise
+    """The log holds what only another version of this program can read: nothing that stands behind
+    it is read any more, and the node must end. What it appends until then is still confirmed."""
 
 
 class _Flight:
@@ -126,6 +134,7 @@ class LogWriter:
         *,
         origin: str,
         settings: LogSettings | None = None,
+        formats: Formats = KNOWN,
         random_bytes: Callable[[int], bytes] = os.urandom,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -140,6 +149,7 @@ class LogWriter:
             random_bytes=random_bytes,
             on_bad_record=events.on_bad_record,
             on_superseded=events.on_superseded,
+            newest_format=formats.newest_batch,
         )
         self._tail = HotTail(self._settings.hot_bytes)
         self._state = LogState.CONNECTING
@@ -254,7 +264,11 @@ class LogWriter:
             while offset < end:
                 records = await cursor.next(READ_AHEAD)
                 offset = records[-1].offset
-                decoded = map(decode_record, records)
+                try:
+                    decoded = [decode_record(record, self.newest_format) for record in records]
+                except UnknownRecord as error:
+                    # The check of what is in the log comes to it too, and ends the node.
+                    raise LogClosed(str(error)) from error
                 batches = [batch for batch in decoded if isinstance(batch, LoggedBatch)]
                 if batches:
                     yield batches
@@ -339,6 +353,11 @@ class LogWriter:
         """Closed for good."""
         return self._state is LogState.CLOSED
 
+    @property
+    def newest_format(self) -> int:
+        """Of batches, that this node reads."""
+        return self._knowledge.newest_format
+
     async def connected(self) -> SiteLog:
         """The log, connected and checked. Raises LogClosed when closed for good."""
         while True:
@@ -403,6 +422,9 @@ class LogWriter:
             self._knowledge.save()
             self._begin_run(log)
             await self._follow(checked.cursor)
+        except UnknownRecord as error:
+            self._events.on_unknown(error)
+            await asyncio.Event().wait()  # until closed: to connect again would mend nothing
         finally:
             await log.close()
 
@@ -490,7 +512,11 @@ class LogWriter:
                     raise LogClosed(f"{missing} cannot be read back") from None
         before = recent.checked
         aliens = self._knowledge.counts.aliens
-        orderly = self._knowledge.read_back(records, self._data_of)
+        unknown: UnknownRecord | None = None
+        try:
+            orderly = self._knowledge.read_back(records, self._data_of)
+        except UnknownRecord as error:
+            orderly, unknown = False, error
         if not orderly or self._knowledge.counts.aliens != aliens:
             logger.warning(
                 "the log has what this node did not append, or another order, after %s: "
@@ -500,6 +526,8 @@ class LogWriter:
             self._tail.restart(None, anchored=False)
             for reader in self._readers:
                 self._send_back(reader, before)
+        if unknown is not None:
+            raise unknown
 
     def _restart_readers(self, checked: Checked) -> None:
         """After a check: everybody finds his place again, in what the log has now."""

@@ -16,6 +16,7 @@ from federation.mesh import Link, Mesh
 from federation.names import Names
 from relay.batches.batch import BatchHeader, Place
 from relay.batches.incarnation import VoidTable
+from relay.batches.known_formats import KNOWN, Formats
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
@@ -82,6 +83,7 @@ class NodeLinks:
         quarantine: Callable[[bytes, str], None],
         neighbours: NeighbourLogs,
         holds: Holds = NOTHING_HELD,
+        formats: Formats = KNOWN,
         make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
     ) -> None:
         self._mesh = mesh
@@ -94,6 +96,7 @@ class NodeLinks:
         self._make_connector = make_connector
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
+        self._formats = formats
         self._writer = writer
         self._clock = SystemClock()
         self._times = AppendTimes()
@@ -174,6 +177,7 @@ class NodeLinks:
                     "lag_messages": lag.messages,
                     "lag_bytes": lag.bytes,
                     "lag_seconds": round(lag.seconds, 3),
+                    "receiver_formats": _told(machine.receiver_formats),
                     **{
                         field.name: _plain(getattr(machine.counters, field.name))
                         for field in fields(machine.counters)
@@ -181,6 +185,14 @@ class NodeLinks:
                 }
             )
         return [*told, *map(self._resting_report, self._resting)]
+
+    def not_understood(self) -> dict[str, str]:
+        """By neighbour, why nothing is taken of what it sends: it is of a newer version."""
+        return {
+            link.sender: task.machine.not_understood
+            for link, task in self._receivers
+            if task.machine.not_understood
+        }
 
     def _resting_lag(self, link: Link) -> tuple[int, int]:
         kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).load()
@@ -232,6 +244,7 @@ class NodeLinks:
                 is_void=voids.is_void,
                 safe_place=safe_place,
                 settings=self._settings,
+                formats=self._formats,
             )
 
         def on_gap(gap: LogGap) -> None:
@@ -271,6 +284,7 @@ class NodeLinks:
             neighbour=self._mesh.sites[link.sender].cluster_id,
             sender_user=vouched_user(self._mesh, link, link.sender),
             settings=self._settings,
+            formats=self._formats,
         )
         return LinkReceiverTask(
             link.name,
@@ -305,6 +319,10 @@ class NodeLinks:
             name=f"isthmus link {link.name} at {self._site}",
             ssl_context=amqp.ssl_context,
         )
+
+
+def _told(formats: Formats | None) -> dict[str, list[int]] | None:
+    return None if formats is None else formats.told
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from relay.aside.mending import Mending
 from relay.aside.quarantine import quarantined_bytes
 from relay.batches.batch import BatchHeader, Predecessor
 from relay.batches.incarnation import VoidTable
+from relay.batches.known_formats import KNOWN, Formats
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.bulk_amqp import connect
 from relay.delivery.context import DeliveryContext, DeliveryCounters
@@ -33,6 +34,7 @@ from relay.ledger.revisions import KeptRevisions
 from relay.ledger.rows import Stage
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.gap import gap_reason, gap_row
+from relay.log.knowledge import UnknownRecord
 from relay.log.reader import LogGap
 from relay.log.writer import LogEvents, LogState, LogWriter
 from relay.node.bindings import StateLogMemory
@@ -54,10 +56,13 @@ log = logging.getLogger(__name__)
 class SiteNode:
     """One site's node. `run` until `stop`; raises NodeStopped where only a person can help."""
 
-    def __init__(self, site: str, book: AddressBook, folder: Path) -> None:
+    def __init__(
+        self, site: str, book: AddressBook, folder: Path, formats: Formats = KNOWN
+    ) -> None:
         """`book` is of the mesh to begin with; `folder` is the site's own: its state and its
-        ledger are in there.
+        ledger are in there. `formats` are those that it reads.
         """
+        self.formats = formats
         mesh = book.mesh
         self.mesh = mesh
         self.site = site
@@ -89,6 +94,8 @@ class SiteNode:
         self._stopping = asyncio.Event()
         self._is_to_end = False
         self._over = ""
+        self._unreadable = ""
+        """What this version cannot read of the site's log; empty while it can."""
         self._was_taken_out = False
         self._context: DeliveryContext | None = None
         self._egress_queues: tuple[str, ...] = ()
@@ -177,8 +184,8 @@ class SiteNode:
                 await self._run_once()
         finally:
             self.stage = "stopped"
-        if self._over:
-            raise NodeStopped(self._over)
+        if self._unreadable or self._over:
+            raise NodeStopped(self._unreadable or self._over)
 
     async def _run_once(self) -> None:
         """All stages, until they are to end for good or to begin again at another broker."""
@@ -192,7 +199,8 @@ class SiteNode:
 
     async def recover(self) -> Recovered:
         """Make a new state folder from the log and the broker's mark; the former one is kept
-        beside it as `state.lost-N`. The node must not run. Raises StoreError, SiteLogError.
+        beside it as `state.lost-N`. The node must not run. Raises StoreError, SiteLogError,
+        NodeStopped.
         """
         folder = self.folder / "state"
         if folder.exists():
@@ -212,16 +220,24 @@ class SiteNode:
         unfinished.rename(folder)
         return found
 
-    async def _rebuild(self, state: NodeState) -> Recovered:
-        writer = LogWriter(
+    def _log_writer(self, state: NodeState) -> LogWriter:
+        events = LogEvents(
+            self._on_bad_record, self._on_superseded, self._on_log_state, self._on_unknown_record
+        )
+        return LogWriter(
             self._parts().open_log,
             StateLogMemory(state),
-            LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
+            events,
             origin=self.cluster_id,
+            formats=self.formats,
         )
+
+    async def _rebuild(self, state: NodeState) -> Recovered:
+        writer = self._log_writer(state)
         logging_task = asyncio.create_task(writer.run_forever(), name=f"{self.site}: log")
         try:
-            await self._until(writer.running(), logging_task)
+            if not await self._until(writer.running(), logging_task):
+                raise NodeStopped(self._unreadable)
             mark = await (await writer.connected()).load_mark()
             state.begin(os.urandom(16))
             context, _ = self._parts().context(state, state.load(), writer, VoidTable())
@@ -232,12 +248,7 @@ class SiteNode:
 
     async def _run_with(self, state: NodeState) -> None:
         loaded = state.load()
-        writer = self.writer = LogWriter(
-            self._parts().open_log,
-            StateLogMemory(state),
-            LogEvents(self._on_bad_record, self._on_superseded, self._on_log_state),
-            origin=self.cluster_id,
-        )
+        writer = self.writer = self._log_writer(state)
         logging_task = asyncio.create_task(writer.run_forever(), name=f"{self.site}: log")
         try:
             if not await self._until(writer.running(), logging_task):
@@ -256,7 +267,16 @@ class SiteNode:
         retired = self._revisions.retired(self.mesh)
         holds = self.holds.present
         full = self.watch.room.blocks
-        return NodeParts(self.site, self.book, retired, holds, full, self.counters, self._random)
+        return NodeParts(
+            self.site,
+            self.book,
+            retired,
+            holds,
+            full,
+            self.counters,
+            self.formats,
+            self._random,
+        )
 
     async def _run_stages(
         self,
@@ -291,6 +311,7 @@ class SiteNode:
             lambda data, reason: self._bad_records.put_nowait((-1, data, reason)),
             neighbours,
             parts.holds,
+            formats=self.formats,
         )
         housekeeping = self.housekeeping = Housekeeping(
             state=state,
@@ -411,6 +432,13 @@ class SiteNode:
     def _on_superseded(self, header: BatchHeader) -> None:
         if self.packer is not None:
             self.packer.superseded(str(header.name))
+
+    def _on_unknown_record(self, error: UnknownRecord) -> None:
+        self._unreadable = (
+            f"this site's log has, at offset {error.offset}, {error.reason}: start the version of"
+            " Isthmus that ran here before; nothing was taken from there on, and nothing is lost"
+        )
+        self.stop()
 
     def _on_log_state(self, state: LogState, reason: str) -> None:
         if state is LogState.CONNECTING and reason:

@@ -14,6 +14,7 @@ from federation.brokers.addresses import AddressBook
 from federation.mesh import Mesh
 from federation.names import Names
 from relay.batches.incarnation import VoidTable
+from relay.batches.known_formats import Formats
 from relay.delivery.context import (
     POSITION,
     DeliveryContext,
@@ -64,6 +65,8 @@ class NodeParts:
     log_is_full: bool
     """No more of the site's own goes into it for now."""
     counters: DeliveryCounters
+    formats: Formats
+    """Those that the node knows."""
     random: random.Random
 
     @property
@@ -93,6 +96,7 @@ class NodeParts:
             revision=self.mesh.revision,
             relay_user=self.book.node(self.site).user,
             exchanges=tuple(packed.values()),
+            batch_format=min(self.mesh.batch_format, self.formats.newest_batch),
             paused=self.holds.paused or self.log_is_full,
         )
 

@@ -162,6 +162,7 @@ class RelayProcess:
         except (NodeStopped, StateError, StoreError, AddressError) as error:
             log.error("%s: stopped: %s", node.site, error)
             self._stopped[node.site] = str(error)
+            _tell_why(node.folder, str(error))
             self._begin_again_if_back(node)
 
     async def _run_in_turn(self, node: SiteNode) -> None:
@@ -189,6 +190,16 @@ async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
 def _announce(folder: Path, port: int) -> None:
     """Where this site's node answers: STATE/sites/SITE/node.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / "node.json.tmp"
-    temporary.write_text(json.dumps({"pid": os.getpid(), "admin_port": port}))
-    os.replace(temporary, folder / "node.json")
+    _write(folder / "node.json", {"pid": os.getpid(), "admin_port": port})
+
+
+def _tell_why(folder: Path, reason: str) -> None:
+    """Beside that, why the node stopped by itself: for whoever asks when its process is gone."""
+    file = folder / "node.json"
+    _write(file, {**json.loads(file.read_text()), "stopped": reason})
+
+
+def _write(file: Path, said: dict[str, Any]) -> None:
+    temporary = file.with_suffix(".json.tmp")
+    temporary.write_text(json.dumps(said))
+    os.replace(temporary, file)

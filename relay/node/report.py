@@ -23,6 +23,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "reason": reason,
         "revision": node.mesh.revision,
         "file_problem": node.file_problem or node.holds.problem,
+        "formats": node.formats.told,
         "egress_messages": node.waiting.egress,
         "dead_letters_waiting": node.waiting.dead_letters,
         "quarantine_waiting": node.waiting.quarantine,
@@ -47,6 +48,8 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         report["standing_flows"] = node.deliverer.standing
     if node.writer is not None:
         report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}
+    if node.links is not None:
+        report["not_understood"] = node.links.not_understood()
     if node.housekeeping is not None and node.housekeeping.export_failure:
         report["ledger_failure"] = node.housekeeping.export_failure
     return report

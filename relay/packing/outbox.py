@@ -192,4 +192,5 @@ class PackerOutbox:
             last_ms,
             (settings.cluster_id,),
             fragment,
+            format=settings.batch_format,
         )

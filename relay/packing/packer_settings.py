@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federation.destinations import Addressing, addressing_of
-from federation.mesh import AckRule, ExchangeMode, IdentityRule, Mesh
+from federation.mesh import OLDEST_BATCH_FORMAT, AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
 from relay.batches.batch import MAX_ENTRIES, Flow
 
@@ -40,6 +40,8 @@ class PackerSettings:
     relay_user: str
     """Whom the site's deliverer logs in as: how its messages are known when they come round."""
     exchanges: tuple[PackedExchange, ...]
+    batch_format: int = OLDEST_BATCH_FORMAT
+    """What is written; all sites that a batch may come to read it."""
     paused: bool = False
     """Take nothing from egress. What was taken and not acknowledged before is not forgotten."""
     linger_ms: float = 3.0

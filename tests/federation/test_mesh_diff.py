@@ -31,6 +31,7 @@ def mesh(text: str = BASE) -> Mesh:
     ("former", "new", "said"),
     [
         ("72h", "24h", ["~ outage_window 3d -> 1d"]),
+        ("72h", "72h\nbatch_format: 2", ["~ batch_format 1 -> 2"]),
         (", {from: b, to: c, both: true}", ", {from: b, to: c}", ["- link c-b"]),
         ("to: c, both", "to: c, dial: b, both", ["~ link b-c: meeting c -> b"]),
         ("{name: orders}, ", "", ["- exchange orders"]),

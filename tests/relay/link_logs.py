@@ -32,12 +32,25 @@ def make_batch(
     destinations: tuple[str, ...] = EVERY_SITE,
     kind: BatchKind = BatchKind.MESSAGES,
     seed: int = 0,
+    format: int = 1,
 ) -> tuple[BatchHeader, bytes]:
     """A real batch of one message whose body cannot be compressed."""
     body = random.Random(seed * 1_000_003 + sequence).randbytes(size)
     series = Series(path[0], incarnation, "orders", 0, destinations)
     header = BatchHeader(
-        kind, BatchName(series, sequence), sequence, (), "rev", 0, 0, sequence, 0, 1, 1, tuple(path)
+        kind,
+        BatchName(series, sequence),
+        sequence,
+        (),
+        "rev",
+        0,
+        0,
+        sequence,
+        0,
+        1,
+        1,
+        tuple(path),
+        format=format,
     )
     return seal(header, [Entry(bytes(16), b"key", b"\0\0", body, 1)])
 

@@ -14,6 +14,7 @@ from functools import partial
 from federation.mesh import ForwardingRule
 from relay.batches.batch import BatchHeader, BatchName
 from relay.batches.format import read_header
+from relay.batches.known_formats import KNOWN
 from relay.links.forwarding import Forwarding
 from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.position import LinkPosition
@@ -65,6 +66,7 @@ class LinkWorld:
         self.source.on_append = self._pump
         self.target = TargetLog(self.time)
         self.saved: bytes | None = None
+        self.sender_formats = self.receiver_formats = KNOWN
         self.quarantined: list[str] = []
         self.given_up: list[tuple[BatchName, str]] = []
         self.batches_sent: list[BatchName] = []
@@ -100,6 +102,7 @@ class LinkWorld:
             random_bytes=self.random.randbytes,
             is_void=self.is_void,
             settings=self.settings,
+            formats=self.sender_formats,
         )
         self._reading = None
         self._connect_sender()
@@ -114,7 +117,11 @@ class LinkWorld:
     def start_receiver(self) -> None:
         self._receiver_life += 1
         self.receiver = LinkReceiver(
-            own=TOKYO, neighbour=PARIS, sender_user="user-paris", settings=self.settings
+            own=TOKYO,
+            neighbour=PARIS,
+            sender_user="user-paris",
+            settings=self.settings,
+            formats=self.receiver_formats,
         )
         target = self.target
         self.receiver.log_opened(

@@ -249,6 +249,7 @@ def test_comments_and_the_order_of_keys_leave_the_revision_as_it_is() -> None:
         ("order.#", "order.*"),
         ("tokyo: {}", "tokyo: {cluster_id: t1}"),
         ("topology:", "outage_window: 71h\ntopology:"),
+        ("topology:", "batch_format: 2\ntopology:"),
         ("topology: ring", "topology: complete"),
         ("name: orders,", "name: orders, scope: origin,"),
         ("tokyo: {}", "tokyo: {broker: 'amqp://r@t.example', password: 'env:P'}"),
@@ -257,6 +258,12 @@ def test_comments_and_the_order_of_keys_leave_the_revision_as_it_is() -> None:
 def test_whatever_changes_the_mesh_changes_the_revision(old: str, new: str) -> None:
     assert old in TRIANGLE
     assert mesh_of(TRIANGLE).revision != mesh_of(TRIANGLE.replace(old, new)).revision
+
+
+def test_the_format_that_nodes_write_without_being_told_leaves_no_trace_in_the_revision() -> None:
+    written_out = TRIANGLE.replace("topology:", "batch_format: 1\ntopology:")
+    assert mesh_of(TRIANGLE).batch_format == mesh_of(written_out).batch_format == 1
+    assert mesh_of(TRIANGLE).revision == mesh_of(written_out).revision
 
 
 def test_a_password_in_clear_leaves_no_trace_in_the_revision() -> None:

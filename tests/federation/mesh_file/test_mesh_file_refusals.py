@@ -40,6 +40,12 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (TRIANGLE.replace("sites:", "^sits:"), "unknown key `sits`; did you mean `sites`?"),
         (with_exchange("^{keys: ['#']}"), "`name` is missing; add name: orders"),
         (with_links("^{from: paris}"), "`to` is missing; add to: tokyo"),
+        (
+            "batch_format: ^3\n" + TRIANGLE,
+            "this version of Isthmus writes batches of format 1 or 2, not 3; upgrade it at every",
+        ),
+        ("batch_format: ^0\n" + TRIANGLE, "this is no format of batches; write 1 or 2"),
+        ("batch_format: ^true\n" + TRIANGLE, "this is no format of batches; write 1 or 2"),
         # Types
         (TRIANGLE.replace("acme", "^7"), "`mesh` must be text, not the number 7; write it in"),
         (TRIANGLE.replace("both: true", "both: ^1"), "`both` must be true or false, not the nu"),

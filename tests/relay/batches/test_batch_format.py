@@ -16,13 +16,14 @@ from relay.batches.batch import (
     BatchName,
     Entry,
     Fragment,
+    HeaderField,
     Predecessor,
     Series,
 )
 from relay.batches.format import (
     MAX_BLOCK_BYTES,
     BadBatch,
-    NewerFormat,
+    UnknownFormat,
     append_to_path,
     decode_entries,
     encode_batch,
@@ -106,7 +107,7 @@ def test_any_flipped_bit_is_caught_before_the_batch_takes_a_name(where: int, bit
     try:
         header = read_header(bytes(damaged))
         verify_digest(bytes(damaged))
-    except BadBatch:
+    except (BadBatch, UnknownFormat):
         return
     # Only the path is outside the digest.
     assert header.path != ("paris",)
@@ -129,8 +130,63 @@ def test_every_cut_is_a_bad_batch() -> None:
 
 def test_a_newer_format_is_told_from_damage() -> None:
     _, data = sealed([])
-    with pytest.raises(NewerFormat, match="upgrade"):
-        read_header(b"ISB\2" + data[4:])
+    for read in (read_header, verify_digest, decode_entries):
+        with pytest.raises(UnknownFormat, match=r"batch format 3, and this .* reads 1 to 2"):
+            read(b"ISB\3" + data[4:])
+    with pytest.raises(BadBatch, match="format 0"):
+        read_header(b"ISB\0" + data[4:])
+
+
+def test_a_node_that_is_one_version_older_does_not_read_what_is_newer() -> None:
+    _, data = seal(replace(HEADER, format=2), [])
+    assert read_header(data).format == 2
+    with pytest.raises(UnknownFormat, match=r"batch format 2, and this .* reads only 1"):
+        read_header(data, newest=1)
+
+
+@pytest.mark.parametrize("format_", [1, 2])
+def test_each_format_is_written_and_read(format_: int) -> None:
+    entry = Entry(b"i" * 16, b"k", b"\0\0", b"body", 1_700_000_000_000)
+    header, data = seal(replace(HEADER, format=format_), [entry])
+    assert data.startswith(b"ISB" + bytes([format_]))
+    assert read_header(data) == header
+    verify_digest(data)
+    longer = append_to_path(data, "tokyo")
+    assert longer.startswith(b"ISB" + bytes([format_]))
+    verify_digest(longer)
+    assert decode_entries(longer) == [entry]
+
+
+def test_fields_that_nobody_here_knows_are_passed_over_and_go_on_with_the_batch() -> None:
+    said = (HeaderField(7, b"of a later version"), HeaderField(127, b""))
+    entry = Entry(b"i" * 16, b"k", b"\0\0", b"body", 1_700_000_000_000)
+    header, data = seal(replace(HEADER, format=2, fields=said), [entry])
+    longer = append_to_path(data, "tokyo")
+    assert read_header(longer) == replace(header, path=("paris", "tokyo"))
+    verify_digest(longer)
+    assert decode_entries(longer) == [entry]
+
+
+def test_a_field_that_has_to_be_understood_and_is_not_stops_whoever_reads_the_batch() -> None:
+    _, data = seal(replace(HEADER, format=2, fields=(HeaderField(128, b"x"),)), [])
+    with pytest.raises(UnknownFormat, match="with field 128"):
+        read_header(data)
+
+
+def test_the_first_format_has_no_room_for_fields() -> None:
+    with pytest.raises(ValueError, match="format 1 cannot"):
+        seal(replace(HEADER, fields=(HeaderField(7, b""),)), [])
+    with pytest.raises(ValueError, match="format 3 cannot"):
+        seal(replace(HEADER, format=3), [])
+
+
+def test_every_cut_of_a_field_is_a_bad_batch() -> None:
+    _, data = seal(replace(HEADER, format=2, fields=(HeaderField(7, b"value"),)), [])
+    path_bytes, header_bytes = struct.unpack_from(">HI", data, 4)
+    for less in range(1, 3 + len(b"value")):
+        prefix = data[:4] + struct.pack(">HI", path_bytes, header_bytes - less)
+        with pytest.raises(BadBatch):
+            read_header(prefix + data[10:])
 
 
 def test_a_block_that_would_swell_beyond_the_limit_is_refused_unopened() -> None:
