@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,15 @@ class BrokerSpec:
     def node_name(self) -> str:
         """The Erlang node's name. It is part of the stored data, so it must not name a port."""
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.name) + "@localhost"
+
+    @property
+    def control(self) -> str:
+        """What a shell command for its administrator begins with, on this machine."""
+        cookie = shlex.quote(str(self.folder.absolute() / ".erlang.cookie"))
+        return (
+            f"ERL_EPMD_PORT={self.epmd_port} rabbitmqctl -n {self.node_name} "
+            f'--erlang-cookie "$(cat {cookie})"'
+        )
 
     @property
     def management_url(self) -> str:

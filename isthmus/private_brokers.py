@@ -45,7 +45,9 @@ def plan_brokers(
     write_private_brokers(
         state,
         {
-            site: PrivateBroker(spec.amqp_port, spec.stream_port, spec.management_port)
+            site: PrivateBroker(
+                spec.amqp_port, spec.stream_port, spec.management_port, control=spec.control
+            )
             for site, spec in specs.items()
         },
     )

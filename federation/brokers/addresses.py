@@ -29,6 +29,7 @@ from federation.mesh import SYSTEM_TRUST, BrokerAddress, Link, Mesh, TlsFiles
 from federation.names import Names
 
 BROKERS_FILE = "brokers.json"
+CONTROL = "rabbitmqctl"
 _FORMAT = 1
 
 
@@ -77,6 +78,10 @@ class PrivateBroker:
     management_port: int
     host: str = "127.0.0.1"
     vhost: str = "/"
+    control: str = CONTROL
+    """What a shell command for its administrator begins with: it is no node that `rabbitmqctl`
+    finds by itself.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,13 @@ class AddressBook:
             return uri.host, uri.port
         private = self._private(site)
         return private.host, private.amqp_port
+
+    def control(self, site: str) -> str:
+        """What a shell command for the administrator of a site's broker begins with, where that
+        broker runs.
+        """
+        private = self.mesh.sites[site].broker is None
+        return self._private(site).control if private else CONTROL
 
     def stream(self, site: str) -> StreamAddress:
         """A site's own log, for the site's own node."""

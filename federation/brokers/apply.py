@@ -27,6 +27,7 @@ from federation.brokers.apply_rights import (
 )
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.provision import BindingDeclaration, Declarations, declarations
+from federation.counted import counted
 from federation.names import Names
 
 
@@ -48,11 +49,12 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
     async with ManagementApi(management) as api:
         # Users first: a neighbour waits for its user, nobody waits for an exchange.
         applying.say(*await apply_users(api, declared.users))
-        applying.say(*await guests_left_over(api, declared.users, Names(book.mesh.name)))
+        names, control = Names(book.mesh.name), book.control(site)
+        applying.say(*await guests_left_over(api, declared.users, names, control))
         applying.say(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
         for policy in declared.policies:
-            applying.say(*await policy_in_force(api, Names(book.mesh.name).log, policy))
+            applying.say(*await policy_in_force(api, names.log, policy))
     return applying.report
 
 
@@ -166,7 +168,7 @@ class _Applying:
                         "queue",
                         queue,
                         Outcome.LEFT,
-                        f"{waiting} messages wait in it, and no exchange of the file fills it",
+                        f"{counted(waiting, 'message')} in it, which no exchange of the file fills",
                         "the site's node goes on sending them, and nothing new comes in; when none "
                         "wait, delete the queue if the exchange is not to come back",
                     )

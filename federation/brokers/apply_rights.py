@@ -28,10 +28,11 @@ async def apply_users(api: ManagementApi, users: Iterable[UserDeclaration]) -> l
 
 
 async def guests_left_over(
-    api: ManagementApi, users: Collection[UserDeclaration], names: Names
+    api: ManagementApi, users: Collection[UserDeclaration], names: Names, control: str
 ) -> list[Item]:
     """Neighbours that still have rights here though no link of the file meets here. Only where
-    there are users of ours at all: elsewhere users are the administrator's.
+    there are users of ours at all: elsewhere users are the administrator's. `control`: what
+    commands for the broker begin with.
     """
     if not users:
         return []
@@ -47,7 +48,7 @@ async def guests_left_over(
             one["user"],
             Outcome.LEFT,
             "no link of the file brings this neighbour here, and its rights are still there",
-            f"rabbitmqctl clear_permissions -p {api.vhost} {one['user']}",
+            f"{control} clear_permissions -p {api.vhost} {one['user']}",
         )
         for one in found
         if one["user"].startswith(names.link_users_prefix) and one["user"] not in wanted

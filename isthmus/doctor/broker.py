@@ -140,7 +140,7 @@ async def _nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
             found.fault(
                 "plugins",
                 f"{name} runs without rabbitmq_stream",
-                "rabbitmq-plugins enable rabbitmq_stream",
+                f"rabbitmq-plugins -n {name} enable rabbitmq_stream",
             )
 
 

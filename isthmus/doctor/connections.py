@@ -27,7 +27,7 @@ WITHIN_S = 10.0
 async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
     """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
     own = book.node(site)
-    connection = await _connected(own, "broker", found)
+    connection = await _connected(own, book.control(site), "broker", found)
     if connection is None:
         return False
     await connection.close()
@@ -40,8 +40,12 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
     return True
 
 
-async def _connected(address: AmqpAddress, subject: str, found: Findings) -> Connection | None:
-    """A connection, to be closed; None, and said why, if there is none to be had."""
+async def _connected(
+    address: AmqpAddress, control: str, subject: str, found: Findings
+) -> Connection | None:
+    """A connection, to be closed; None, and said why, if there is none to be had. `control`: what
+    commands for that broker begin with.
+    """
     where = f"{address.host}:{address.port}"
     try:
         connection = await connect(
@@ -55,7 +59,7 @@ async def _connected(address: AmqpAddress, subject: str, found: Findings) -> Con
             subject,
             f"{where} refuses user {address.user!r} in virtual host {address.vhost!r}: {error}",
             "set the right user and password, or let the broker's administrator make the virtual "
-            f"host and give the user rights in it: rabbitmqctl set_permissions -p {address.vhost} "
+            f"host and give the user rights in it: {control} set_permissions -p {address.vhost} "
             f"{address.user} '.*' '.*' '.*'",
         )
         return None
@@ -107,7 +111,7 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
     except (AddressError, PasswordMissing) as error:
         found.fault(subject, str(error), f"the link meets at {link.meeting}'s broker: mend that")
         return
-    connection = await _connected(address, subject, found)
+    connection = await _connected(address, book.control(link.meeting), subject, found)
     if connection is None:
         return
     names = Names(book.mesh.name)

@@ -16,7 +16,7 @@ from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.machine import examine_machine
 from isthmus.doctor.node import examine_links, examine_node
-from isthmus.status_report import status_of
+from isthmus.status_report import HELD, status_of
 
 SITES_AT_ONCE = 8
 
@@ -40,8 +40,9 @@ async def examine(
         async with turn:
             await _broker_side(book, site, found, now, believed_at)
         examine_node(told["sites"][site], book.mesh, found)
-        if told["sites"][site]["state"] == "running":
-            examine_links([link for link in told["links"] if link["from"] == site], found)
+        if told["sites"][site]["state"] in ("running", *HELD):
+            links = [link for link in told["links"] if link["from"] == site]
+            examine_links(links, told["sites"], found)
         return found.all
 
     return machine.all + [

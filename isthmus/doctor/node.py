@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
+from isthmus.status_report import LEAVING
 from relay.packing.remote_acks import WAITING
 
 
@@ -21,6 +23,22 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
         found.fault("node", reason, f"start it: {start}")
     elif state == "down":
         found.fault("node", reason, "see what is said of its broker; its log file has more")
+    elif state == "paused":
+        found.warn("node", "paused: it takes and delivers nothing", _resume(found.site))
+    elif state in LEAVING:
+        ahead = "wait till it is drained, then take" if state == "draining" else "take"
+        found.warn(
+            "node",
+            f"{state}: {reason}",
+            f"{ahead} it out of the mesh file and apply; or, if it is to stay, "
+            f"{_resume(found.site)}",
+        )
+    elif state == "blocked":
+        found.fault("node", f"blocked: {reason}", "see what is said of its broker and its links")
+    elif state == "unknown":
+        found.unknown(
+            "node", reason, "run this where that node runs; or give the site an `admin:` address"
+        )
     else:
         found.warn("node", f"{state}: {reason}", "wait, and look again")
     revision = told.get("revision")
@@ -49,12 +67,34 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
         )
 
 
-def examine_links(links: list[dict[str, Any]], found: Findings) -> None:
-    """The links that begin at this site."""
+def _resume(site: str) -> str:
+    return f"`isthmus resume FILE --site {site}`"
+
+
+def examine_links(
+    links: list[dict[str, Any]], sites: Mapping[str, dict[str, Any]], found: Findings
+) -> None:
+    """The links that begin at this site; what somebody ordered is no fault. `sites`: what all of
+    them tell.
+    """
     for link in links:
-        if link["state"] != "running":
+        name, other = f"{link['from']}-{link['to']}", link["to"]
+        if link["state"] == "paused":
+            found.warn(
+                f"link {name}",
+                "paused: what it should carry waits in the log, for the outage window",
+                f"`isthmus resume FILE --link {name}`",
+            )
+        elif link["state"] != "running" and sites[other]["state"] in LEAVING:
+            found.warn(
+                f"link {name}",
+                f"{other} is {sites[other]['state']}, and receives nothing",
+                f"take {other} out of the mesh file and apply; or, if it is to stay, "
+                f"{_resume(other)}",
+            )
+        elif link["state"] != "running":
             found.fault(
-                f"link {link['from']}-{link['to']}",
+                f"link {name}",
                 f"{link['state']}: {link.get('reason') or 'no session yet'}",
                 f"see what is said of {link['to']} and of the broker where they meet",
             )

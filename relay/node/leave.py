@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federation.counted import counted
+
 QUIET_LOOKS = 5
 """A second apart: what waits in egress queues is only counted every two seconds."""
 
@@ -35,15 +37,15 @@ class Leaving:
         if self.egress < 0:
             said.append("how much waits in its egress queues is not known")
         elif self.egress:
-            said.append(f"{self.egress:,} messages in its egress queues")
+            said.append(f"{counted(self.egress, 'message')} in its egress queues")
         if self.in_hand:
-            said.append(f"{self.in_hand:,} messages on their way from egress into its log")
+            said.append(f"{counted(self.in_hand, 'message')} on the way from egress into its log")
         if self.appending:
             said.append("links into it still run")
         if self.undelivered:
-            said.append(f"{self.undelivered:,} messages of its log not delivered yet")
+            said.append(f"{counted(self.undelivered, 'message')} of its log not delivered yet")
         said += [
-            f"{count:,} messages that {neighbour} does not have yet"
+            f"{counted(count, 'message')} that {neighbour} does not have yet"
             for neighbour, count in self.unsent.items()
             if count
         ]

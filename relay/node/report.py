@@ -85,7 +85,10 @@ def _held(node: SiteNode) -> tuple[str, str]:
     """What an operator said, of a node that runs."""
     if node.holds.present.draining:
         if node.watch.leave.is_drained:
-            return "drained", "it may be taken out of the mesh file"
+            return "drained", (
+                "it may be taken out of the mesh file; to keep it: `isthmus resume FILE --site "
+                f"{node.site}`"
+            )
         return "draining", "; ".join(node.watch.leave.waiting)
     if node.holds.present.paused:
         return "paused", PAUSED

@@ -233,3 +233,15 @@ async def test_two_virtual_hosts_do_not_see_each_other(vhost: Vhost, vhost_facto
         queues = await vhost.api("GET", "/queues/{vhost}?disable_stats=true")
         assert [queue["name"] for queue in queues] == ["here"]
         assert await other.api("GET", "/queues/{vhost}?disable_stats=true") == []
+
+
+async def test_its_administrator_can_have_the_command_that_reaches_it(vhost: Vhost) -> None:
+    control = vhost.broker.spec.control
+    command = await asyncio.create_subprocess_shell(
+        f"{control} list_permissions -p {vhost.name}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await command.communicate()
+    assert command.returncode == 0, said.decode()
+    assert vhost.user in said.decode()

@@ -112,7 +112,7 @@ async def test_an_exchange_taken_out_of_the_file_is_unbound_and_its_queue_stays(
     for again in (report, await paris.apply()):
         [left] = [item for item in again.items if item.outcome is Outcome.LEFT]
         assert left.name == egress
-        assert left.detail.startswith("1 messages wait in it")
+        assert left.detail.startswith("1 message in it")
     await take(paris.book.node("paris"), egress)
     last = await paris.apply()
     assert {item.outcome for item in last.items} == {Outcome.THERE}

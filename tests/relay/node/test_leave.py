@@ -38,8 +38,8 @@ def test_it_is_drained_when_nothing_was_in_the_way_for_a_few_looks() -> None:
 def test_all_that_is_in_the_way_is_said() -> None:
     view = Leaving(egress=1, in_hand=2, undelivered=3, unsent={"b": 4, "c": 0}, appending=True)
     assert view.waiting == [
-        "1 messages in its egress queues",
-        "2 messages on their way from egress into its log",
+        "1 message in its egress queues",
+        "2 messages on the way from egress into its log",
         "links into it still run",
         "3 messages of its log not delivered yet",
         "4 messages that b does not have yet",
