@@ -30,7 +30,7 @@ from relay.batches import varint
 from relay.batches.batch import MAX_ENTRIES, BatchName, Place
 from relay.state.codec import get_name, get_place, put_name, put_place
 
-_VERSION = 1
+FLOW_STATE_VERSION = 1
 
 
 class FlowMisuse(Exception):
@@ -138,7 +138,7 @@ def _without(intent: tuple[Announced, ...], parts: Iterable[Announced]) -> tuple
 
 def encode_flow_state(state: FlowState) -> bytes:
     """The bytes drawn above."""
-    out = bytearray([_VERSION, state.next is not None])
+    out = bytearray([FLOW_STATE_VERSION, state.next is not None])
     if state.next is not None:
         put_place(out, state.next)
         varint.put(out, state.entry)
@@ -152,8 +152,8 @@ def encode_flow_state(state: FlowState) -> bytes:
 
 def decode_flow_state(data: bytes) -> FlowState:
     """The state in these bytes. Raises BadFlowState."""
-    if len(data) < 2 or data[0] != _VERSION:
-        raise BadFlowState(f"not a flow state of version {_VERSION}: {data[:16]!r}")
+    if len(data) < 2 or data[0] != FLOW_STATE_VERSION:
+        raise BadFlowState(f"not a flow state of version {FLOW_STATE_VERSION}: {data[:16]!r}")
     place: Place | None = None
     entry = 0
     try:

@@ -17,7 +17,7 @@ from relay.batches.batch import BatchHeader, BatchName, Place, Series
 from relay.links.forwarding import FilterSeen, Forwarding, seen_with
 
 _VERSION = 1
-_WITH_KEPT_OFF = 2
+_WITH_KEPT_OFF = POSITION_VERSION = 2
 """A node that does not know `kept_off` would take such a position for more than it is."""
 
 

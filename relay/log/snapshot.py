@@ -30,7 +30,7 @@ from relay.batches.series_table import get_series, put_series
 from relay.log.name_set import NameSet
 from relay.log.recent_names import Totals
 
-_VERSION = 1
+SNAPSHOT_VERSION = 1
 _INCARNATION_BYTES = 8
 
 
@@ -77,7 +77,7 @@ class LogSnapshot:
 
     def encode(self) -> bytes:
         """The bytes drawn above."""
-        out = bytearray([_VERSION])
+        out = bytearray([SNAPSHOT_VERSION])
         varint.put_bytes(out, self.log_id)
         varint.put_bytes(out, self.logged.encode())
         varint.put(out, len(self.blocks))
@@ -107,7 +107,7 @@ class LogSnapshot:
     @classmethod
     def decode(cls, data: bytes) -> LogSnapshot:
         """The snapshot in these bytes. Raises BadSnapshot."""
-        if not data or data[0] != _VERSION:
+        if not data or data[0] != SNAPSHOT_VERSION:
             raise BadSnapshot(f"version {data[0]}" if data else "empty")
         try:
             snapshot, at = _read(data)

@@ -5,18 +5,44 @@ Each stage says by a Protocol what it needs; these are the node's answers, witho
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 
 from relay.batches.batch import BatchHeader
 from relay.ledger.batch_rows import linked_row, packed_row
 from relay.ledger.rows import Stage
-from relay.links.position import LinkPosition
-from relay.packing.packer_record import PackedBatch
-from relay.state.node_state import Commit, NodeState
+from relay.links.position import POSITION_VERSION, LinkPosition
+from relay.log.snapshot import SNAPSHOT_VERSION
+from relay.packing.packer_record import RECORD_VERSION, PackedBatch
+from relay.state.node_state import Commit, NodeState, StateTooNew, StateUnreadable
 
 _PACKER = "packer"
 _LOG = "log"
+_LINK = "link:"
+
+
+def check_versions(state: NodeState) -> None:
+    """Raises StateTooNew for a part of the state that a newer version of the program wrote, and
+    StateUnreadable for one that is damaged, before anything is done with any of them.
+    """
+    snapshot = state.get(_LOG)
+    if snapshot and snapshot[0] > SNAPSHOT_VERSION:
+        raise StateTooNew(snapshot[0], SNAPSHOT_VERSION, "snapshot of the log")
+    for key, value in state.values(_LINK):
+        _check_json(value, POSITION_VERSION, f"position of link {key.removeprefix(_LINK)}")
+    record = state.get(_PACKER)
+    if record is not None:
+        _check_json(record, RECORD_VERSION, "record of the packer")
+
+
+def _check_json(value: bytes, known: int, part: str) -> None:
+    try:
+        version = int(json.loads(value)["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateUnreadable(part, repr(error)) from error
+    if version > known:
+        raise StateTooNew(version, known, part)
 
 
 class StateLogMemory:
@@ -41,7 +67,7 @@ class StateLinkMemory:
         self, state: NodeState, link: str, receiver: str, now_ms: Callable[[], int]
     ) -> None:
         self._state = state
-        self._key = f"link:{link}"
+        self._key = f"{_LINK}{link}"
         self._receiver = receiver
         self._now_ms = now_ms
 

@@ -37,7 +37,7 @@ from relay.log.gap import gap_reason, gap_row
 from relay.log.knowledge import UnknownRecord
 from relay.log.reader import LogGap
 from relay.log.writer import LogEvents, LogState, LogWriter
-from relay.node.bindings import StateLogMemory
+from relay.node.bindings import StateLogMemory, check_versions
 from relay.node.hold_watch import HoldWatch
 from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
@@ -247,6 +247,7 @@ class SiteNode:
             await asyncio.gather(logging_task, return_exceptions=True)
 
     async def _run_with(self, state: NodeState) -> None:
+        check_versions(state)
         loaded = state.load()
         writer = self.writer = self._log_writer(state)
         logging_task = asyncio.create_task(writer.run_forever(), name=f"{self.site}: log")

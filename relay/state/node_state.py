@@ -17,7 +17,8 @@ Tables and keys::
 Numbers in keys are big-endian, so that they sort.
 
 The state is a cache of the log. It has a version: a folder of a newer one is refused, one of an
-older one is brought up at opening.
+older one is brought up at opening. Each part of it has a version of its own as well; a newer one is
+refused in the same way, never taken for damage, never begun anew.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dedup.barrier import GENERATIONS
 from dedup.store import Changes, Store
 from relay.batches import varint
 from relay.batches.batch import Flow, Place, Predecessor, Series
-from relay.delivery.flow import FlowState, decode_flow_state, encode_flow_state
+from relay.delivery.flow import FLOW_STATE_VERSION, FlowState, decode_flow_state, encode_flow_state
 from relay.ledger.rows import LedgerRow, Stage, encode_row
 from relay.log.name_set import NameSet
 from relay.state.codec import (
@@ -71,15 +72,16 @@ class StateError(Exception):
 
 
 class StateTooNew(StateError):
-    """The folder was written by a newer version."""
+    """The folder, or a part of what is in it, was written by a newer version."""
 
-    def __init__(self, found: int) -> None:
+    def __init__(self, found: int, known: int = STATE_VERSION, part: str = "") -> None:
+        whose = f"the state folder's {part}" if part else "the state folder"
         super().__init__(
-            f"the state folder has format {found}, this version knows up to {STATE_VERSION}:"
-            " start the newer version, or put back a copy from before the upgrade and run"
-            " `isthmus recover`"
+            f"{whose} has format {found}, this version of Isthmus knows up to {known}: start the"
+            " newer version again, or move the folder away and run `isthmus recover`"
         )
         self.found = found
+        self.part = part
 
 
 class StateUnreadable(StateError):
@@ -309,7 +311,7 @@ class NodeState:
         return self.store.get(STATE, b"m" + key.encode())
 
     def load(self) -> Loaded:
-        """Everything back. Raises StateUnreadable."""
+        """Everything back. Raises StateTooNew, StateUnreadable."""
         flows: dict[Flow, FlowState] = {}
         positions: dict[str, Place] = {}
         voids: dict[bytes, VoidEnd] = {}
@@ -317,6 +319,8 @@ class NodeState:
             kind, rest = key[:1], key[1:]
             try:
                 if kind == b"f":
+                    if value and value[0] > FLOW_STATE_VERSION:
+                        raise StateTooNew(value[0], FLOW_STATE_VERSION, "record of a flow")
                     flows[get_flow(rest, 0)[0]] = decode_flow_state(value)
                 elif kind == b"p":
                     positions[rest.decode()] = get_place(value, 0)[0]
@@ -349,6 +353,12 @@ class NodeState:
             tail,
             voids,
         )
+
+    def values(self, prefix: str) -> Iterator[tuple[str, bytes]]:
+        """The node's own small values whose keys begin like that."""
+        begin = b"m" + prefix.encode()
+        for key, value in self.store.scan(STATE, begin, begin + b"\xff"):
+            yield key[1:].decode(), value
 
     # -- ledger rows -------------------------------------------------------------------------
 
