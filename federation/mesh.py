@@ -82,6 +82,15 @@ class WhenLogIsFull(StrEnum):
     """The oldest goes; what needed it stops and says `gap`."""
 
 
+class Begins(StrEnum):
+    """Where a site begins that joins a mesh which runs already."""
+
+    NOW = "now"
+    """With what each origin packs once it knows of the site."""
+    START = "start"
+    """With what the logs still hold of what was for every site."""
+
+
 @dataclass(frozen=True, slots=True)
 class IdentityRule:
     """`header` names the header for `IdentityKind.HEADER`, and is empty otherwise."""
@@ -188,6 +197,7 @@ class Site:
     log: LogLimit = LogLimit()
     admin: str | None = None
     """`http[s]://host:port` where its node tells its status; None: on loopback only."""
+    begins: Begins = Begins.NOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from federation.mesh import Mesh
+from federation.mesh import Begins, Mesh, Site
 from federation.mesh_file.durations import show_duration
 
 _WORDS = {
     "origins": "from",
     "destinations": "to",
+    "begins": "from",
     "outage_window_s": "outage_window",
     "rule": "forwarding rule",
 }
@@ -48,7 +49,7 @@ def _differences(
 ) -> Iterable[str]:
     for name in new:
         if name not in former:
-            yield f"+ {kind} {name}"
+            yield f"+ {kind} {name}{_where_it_begins(new[name])}"
     for name in former:
         if name not in new:
             yield f"- {kind} {name}"
@@ -56,6 +57,14 @@ def _differences(
         before = former.get(name)
         if before is not None and before != after:
             yield f"~ {kind} {name}: {', '.join(_fields(before, after))}"
+
+
+def _where_it_begins(new: object) -> str:
+    if not isinstance(new, Site):
+        return ""
+    if new.begins is Begins.START:
+        return ", from start: what the logs still hold comes to it too"
+    return ", from now: what is published from now on comes to it"
 
 
 def _fields(before: Any, after: Any) -> Iterable[str]:

@@ -14,6 +14,7 @@ from federation.brokers.broker_uri import (
 )
 from federation.mesh import (
     AckRule,
+    Begins,
     BrokerAddress,
     Exchange,
     ExchangeMode,
@@ -65,6 +66,7 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         wants={exchange: tuple(patterns) for exchange, patterns in keys.wants.items()},
         availability=keys.availability,
         admin=parse_admin(keys.admin).as_uri("http", "https") if keys.admin else None,
+        begins=Begins(keys.begins),
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
     )
 

@@ -116,6 +116,14 @@ class SiteKeys(Section):
         "all that come to it",
         trades="narrower: a message for one shop crosses one link",
     )
+    begins: Literal["now", "start"] = key(
+        "now",
+        "where it begins if it joins a mesh that runs: with what the others take once they know "
+        "this file (now), or with what their logs still hold of what was for every site (start)",
+        trades="start: what others had long ago comes too; now: none of that crosses the lines "
+        "only for it",
+        alias="from",
+    )
     log: LogKeys | None = key(None, "the disk that its log may take", without="the mesh's `log`")
     availability: Availability = key(
         1.0,

@@ -12,6 +12,7 @@ from relay.batches.batch import BatchKind, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
+from relay.ledger.members import Absent
 from relay.log.name_set import NameSet
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
@@ -89,6 +90,8 @@ class DeliveryContext:
     """Why nothing is delivered at present; empty while it is."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when `held` becomes empty."""
+    absent: Absent = field(default_factory=dict)
+    """Revision -> sites that its batches for every site are not for: they joined later."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured it."""
 
@@ -107,7 +110,9 @@ class DeliveryContext:
             # has to know our own messages too.
             exchange = self.mesh.exchanges.get(series.exchange)
             return exchange is None or exchange.reaches(self.settings.site)
-        return not series.destinations or own in series.destinations
+        if series.destinations:
+            return own in series.destinations
+        return own not in self.absent.get(header.revision, ())
 
     def hold(self, why: str) -> None:
         """Deliver nothing from now on; with an empty reason, go on."""

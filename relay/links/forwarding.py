@@ -1,8 +1,8 @@
 """Does this batch go to that neighbour? Pure; asked of the unopened header alone.
 
 A batch must not come back to a site that has had it, must not go to one that may not hold its
-exchange (`never_via`), and need not go where nobody wants it. What is decided here says nothing
-about what the neighbour already has: that is the link's logged set.
+exchange (`never_via`), and need not go where nobody wants it or where all have joined since. What
+is decided here says nothing about what the neighbour already has: that is the link's logged set.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from federation.mesh import ForwardingRule, Link, Mesh
+from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
+from relay.ledger.members import Absent
 
 FEW_SITES = 8
 
@@ -26,6 +27,7 @@ class Verdict(StrEnum):
     ONLY_THE_ORIGIN_SENDS = "only its origin sends"
     NOT_WANTED = "no destination that way"
     KEPT_OFF = "its exchange may not cross that site"
+    JOINED_SINCE = "packed before any site that way had joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,13 @@ class Forwarding:
     kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Exchange -> what is reachable for it, where there are sites that it may not cross; nothing
     where the neighbour is one of these."""
+    absent: Absent = field(default_factory=dict)
+    """Revision -> sites that its batches for every site are not for: they joined later."""
+    from_start: frozenset[str] = frozenset()
+    """Sites that such batches are for whenever they joined."""
+    vouched: frozenset[str] = frozenset()
+    """Exchanges of which our own batches go to every neighbour: that its log has them is waited
+    for (`acks: remote`), whoever they are for."""
 
     def reach(self, exchange: str) -> frozenset[str]:
         """Sites that a batch of this exchange can get to by this neighbour."""
@@ -71,8 +80,14 @@ class Forwarding:
             return Verdict.ONLY_THE_ORIGIN_SENDS
         destinations = series.destinations
         # A mark tells where an incarnation ended: every site judges its batches by that.
-        if destinations == EVERY_SITE or header.kind is BatchKind.MARK:
+        if header.kind is BatchKind.MARK:
             return Verdict.SEND
+        if destinations == EVERY_SITE:
+            absent = self.absent.get(header.revision) if self.absent else None
+            if not absent or (series.origin == self.own and series.exchange in self.vouched):
+                return Verdict.SEND
+            there = frozenset((self.neighbour,)) if complete else reachable
+            return Verdict.SEND if there - absent - {*path} else Verdict.JOINED_SINCE
         if self.neighbour in destinations:
             return Verdict.SEND
         if not complete:
@@ -104,11 +119,14 @@ class FilterSeen:
         """Whether batches that were skipped with this filter may be due with `now`.
 
         Then the position means nothing. A site that was never in the mesh is in no batch's
-        destination set, so that a new site makes no link go through its log again.
+        destination set, so that a new site makes no link go through its log again, unless it
+        begins at the start: others that joined before it may not have been sent what it is to get.
         """
         if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
             return True
         if not (now.reachable & self.sites) <= self.reachable:
+            return True
+        if (now.reachable & now.from_start) - self.sites:
             return True
         return any(
             not (now.reach(exchange) & self.sites) <= self.kept_off.get(exchange, self.reachable)
@@ -121,7 +139,7 @@ def seen_with(now: Forwarding) -> FilterSeen:
     return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off)
 
 
-def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
+def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forwarding:
     """The declared mesh's rule for one of its links."""
     onward: dict[str, list[Link]] = {name: [] for name in mesh.sites}
     for other in mesh.links:
@@ -143,6 +161,11 @@ def forwarding_for(mesh: Mesh, link: Link) -> Forwarding:
             for exchange in mesh.exchanges.values()
             if exchange.never_via
         },
+        absent or {},
+        frozenset(site.cluster_id for site in mesh.sites.values() if site.begins is Begins.START),
+        frozenset(
+            exchange.name for exchange in mesh.exchanges.values() if exchange.acks is AckRule.REMOTE
+        ),
     )
 
 

@@ -40,6 +40,7 @@ from relay.links.wire import (
     BatchFrame,
     Cause,
     FrameKind,
+    Members,
     OtherVersion,
     Pulse,
     Send,
@@ -70,7 +71,14 @@ class Quarantine(NamedTuple):
     reason: str
 
 
-ReceiverAction: TypeAlias = Send | Append | Quarantine
+class Learn(NamedTuple):
+    """Keep the sites of a revision, `encode_members`' bytes, before the next batch is appended."""
+
+    revision: str
+    sites: bytes
+
+
+ReceiverAction: TypeAlias = Send | Append | Quarantine | Learn
 
 _MOST_NONCES = 64
 
@@ -103,7 +111,8 @@ class _Session:
 
 class LinkReceiver:
     """One link's receiver. `own` and `neighbour` are cluster IDs; `sender_user` is whom the
-    carrier must vouch for; `formats` are those that it knows.
+    carrier must vouch for; `formats` are those that it knows. `knows` is asked of a revision, and
+    told the wall clock, whether its sites are kept: no batch is taken before them.
     """
 
     def __init__(
@@ -112,6 +121,7 @@ class LinkReceiver:
         own: str,
         neighbour: str,
         sender_user: str,
+        knows: Callable[[str, int], bool] = lambda revision, wall_ms: True,
         settings: LinkSettings | None = None,
         counters: ReceiverCounters | None = None,
         formats: Formats = KNOWN,
@@ -120,6 +130,7 @@ class LinkReceiver:
         self._own = own
         self._neighbour = neighbour
         self._sender_user = sender_user
+        self._knows = knows
         self._settings = settings or LinkSettings()
         self._connected = False
         self._log: LogFacts | None = None
@@ -212,7 +223,7 @@ class LinkReceiver:
         self._heard_at = now
         if isinstance(said, Ask):
             return self._on_ask(said, wall_ms)
-        if not isinstance(said, BatchFrame | Pulse):
+        if not isinstance(said, BatchFrame | Pulse | Members):
             return self._drop("not for a receiver")
         session = self._session
         if session is None or said.nonce != session.nonce:
@@ -221,6 +232,8 @@ class LinkReceiver:
                 return self._on_unknown(said, frame[0])
         if isinstance(said, BatchFrame):
             return self._on_batch(session, said, frame, now, wall_ms)
+        if isinstance(said, Members):
+            return [Learn(said.revision, said.sites)]
         return self._on_pulse(session, said, now, wall_ms)
 
     def appended(
@@ -302,7 +315,9 @@ class LinkReceiver:
     def _hello(self, facts: LogFacts) -> Send:
         return Send(encode_hello(facts.run, self._formats))
 
-    def _begin(self, said: BatchFrame | Pulse, version: int, now: float) -> _Session | None:
+    def _begin(
+        self, said: BatchFrame | Pulse | Members, version: int, now: float
+    ) -> _Session | None:
         if self._log is None or said.run != self._log.run or said.nonce not in self._offered:
             return None
         del self._offered[said.nonce]
@@ -317,7 +332,7 @@ class LinkReceiver:
         self._reason = self._no_common = ""
         return self._session
 
-    def _on_unknown(self, said: BatchFrame | Pulse, version: int) -> list[ReceiverAction]:
+    def _on_unknown(self, said: BatchFrame | Pulse | Members, version: int) -> list[ReceiverAction]:
         self.counters.dropped["of another session"] += 1
         if said.nonce not in self._ended:
             cause = Cause.LOG_AWAY if self._log is None else Cause.UNKNOWN_SESSION
@@ -370,6 +385,10 @@ class LinkReceiver:
         why = self._why_not_ours(header)
         if why:
             return self._refuse(session, batch, why, now, wall_ms)
+        if said.told and not self._knows(header.revision, wall_ms):
+            # What told it was lost on the way, or could not be kept: all of it once more.
+            reason = f"the sites of revision {header.revision} are not known"
+            return self._end(session, Cause.GAP, number, reason)
         session.arrived = number
         session.waiting.append(len(batch))
         self._unread = ""

@@ -9,7 +9,14 @@ from functools import partial
 
 from relay.batches.batch import BatchHeader
 from relay.links.connection import Clock, LinkConnection
-from relay.links.receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver import (
+    Append,
+    Learn,
+    LinkReceiver,
+    LogFacts,
+    Quarantine,
+    ReceiverAction,
+)
 from relay.links.transport import Carried, LinkConnector, LinkEnd
 from relay.links.wire import Send
 from relay.log.site_log import LogRefused
@@ -31,13 +38,16 @@ class LinkReceiverTask:
         on_linked: Callable[[Sequence[BatchHeader]], None],
         clock: Clock,
         random: Callable[[], float],
+        learn: Callable[[str, bytes], None] = lambda revision, sites: None,
     ) -> None:
+        """`learn` keeps a revision's sites; where it cannot, it says so and keeps nothing."""
         self.name = name
         self.machine = machine
         self._connection = LinkConnection(f"{name}, receiving", connector, writer, clock, random)
         self._writer = writer
         self._quarantine = quarantine
         self._on_linked = on_linked
+        self._learn = learn
         self._linked: list[BatchHeader] = []
         self._is_over = False
         self._clock = clock
@@ -105,6 +115,8 @@ class LinkReceiverTask:
                     appending.add_done_callback(
                         partial(self._appended, session, number, header, data)
                     )
+                case Learn(revision, sites):
+                    self._learn(revision, sites)
                 case Quarantine(data, reason):
                     log.error("link %s: quarantined: %s", self.name, reason)
                     self._quarantine(data, reason)

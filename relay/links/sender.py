@@ -25,7 +25,7 @@ Every event may end the session, and what ends one decides when and how the next
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -45,6 +45,7 @@ from relay.links.wire import (
     HEAD_BYTES,
     NO_NONCE,
     NONCE_BYTES,
+    WITH_MEMBERS,
     Ack,
     BadFrame,
     Cause,
@@ -57,6 +58,7 @@ from relay.links.wire import (
     decode_frame,
     encode_ask,
     encode_batch_frame,
+    encode_members_frame,
     encode_pulse,
     read_nonce,
 )
@@ -147,6 +149,8 @@ class _Session:
     arrived: int = 0
     acked: bool = False
     acked_at: float = 0.0
+    told: set[str] = field(default_factory=set)
+    """Revisions of which the receiver has been told the sites."""
 
 
 class IllegalMove(Exception):
@@ -166,7 +170,8 @@ class LinkSender:
 
     `is_void` says of a header whether its incarnation had ended before it. `safe_place` gives,
     for a place in our log, the last one not after it of which the log is certain: what stands
-    before that one was read, and nothing that is found later will stand there.
+    before that one was read, and nothing that is found later will stand there. `members` gives a
+    revision's sites, encoded; None where they are not known.
     """
 
     def __init__(
@@ -179,6 +184,7 @@ class LinkSender:
         random_bytes: Callable[[int], bytes],
         is_void: Callable[[BatchHeader], bool] = lambda header: False,
         safe_place: Callable[[Place | None], Place | None] = lambda place: place,
+        members: Callable[[str], bytes | None] = lambda revision: None,
         settings: LinkSettings | None = None,
         counters: SenderCounters | None = None,
         formats: Formats = KNOWN,
@@ -190,6 +196,7 @@ class LinkSender:
         self._progress = LinkProgress(position, safe_place, self._settings)
         self._random_bytes = random_bytes
         self._is_void = is_void
+        self._members = members
         self._formats = formats
         self._unread: _Unread | None = None
         self._phase = SenderPhase.DISCONNECTED
@@ -428,19 +435,20 @@ class LinkSender:
             number = window.send(place, header, len(data), now)
             name = header.name
             suspect = name in self._suspects and self._is_suspect(name, data)
-            actions.append(
-                Send(
-                    encode_batch_frame(
-                        session.version,
-                        self._nonce,
-                        session.run,
-                        number,
-                        data,
-                        header.path,
-                        suspect,
-                    )
-                )
+            told = header.revision in session.told or self._tell_members(
+                session, header.revision, actions
             )
+            frame = encode_batch_frame(
+                session.version,
+                self._nonce,
+                session.run,
+                number,
+                data,
+                header.path,
+                suspect,
+                told,
+            )
+            actions.append(Send(frame))
             counters.sent += 1
             counters.sent_bytes += len(data)
             self._count_resent(header)
@@ -583,6 +591,16 @@ class LinkSender:
         if self._is_void(header):
             return "void"
         return None
+
+    def _tell_members(self, session: _Session, revision: str, actions: list[SenderAction]) -> bool:
+        """Whether the receiver knows now of a revision who is in it."""
+        sites = self._members(revision) if session.version >= WITH_MEMBERS else None
+        if sites is None:
+            return False
+        session.told.add(revision)
+        frame = encode_members_frame(session.version, self._nonce, session.run, revision, sites)
+        actions.append(Send(frame))
+        return True
 
     def _note_strangers(self, header: BatchHeader) -> None:
         # Its origin may know a newer file than we do, and the batch be due once we know it too.

@@ -13,11 +13,14 @@
                       the offer
       BATCH        8  number in the session, dense, from 1
                    1  flags: 1 = the receiver has called this one bad in an earlier session
+                             2 = in version 2: MEMBERS of its revision went before it
                       the batch
       PULSE        8  the last number sent
                    8  sender's wall clock, ms
                    8  what the receiver's clock is ahead of the sender's, ms, signed
                    4  round trip, ms; all ones: neither is measured yet
+      MEMBERS      1  in version 2: length, a revision of the mesh
+                      the sites that it has (`encode_members`)
     receiver to sender
       HELLO           (nonce zero) "I am here": a sender that waits may ask at once
                       the offer
@@ -71,9 +74,12 @@ _REFUSED = struct.Struct(">Q")
 _OVER = struct.Struct(">BQ")
 _OFFER = struct.Struct(">BBBB")
 _WITH_OFFER = 2
+WITH_MEMBERS = 2
+"""The first version in which there are MEMBERS."""
 _CHECKED_FROM = 6
 _NOT_MEASURED = 0xFFFFFFFF
 _SUSPECT = 1
+_TOLD = 2
 _BATCH_STARTS = HEAD_BYTES + _BATCH.size
 
 
@@ -81,6 +87,7 @@ class FrameKind(IntEnum):
     ASK = 1
     BATCH = 2
     PULSE = 3
+    MEMBERS = 4
     HELLO = 16
     WELCOME = 17
     ACK = 18
@@ -145,6 +152,8 @@ class BatchFrame(NamedTuple):
     batch: memoryview
     check: int
     """For `path_matches`, once the path has been read."""
+    told: bool = False
+    """A MEMBERS of its revision went before it."""
 
 
 class Measured(NamedTuple):
@@ -160,6 +169,15 @@ class Pulse(NamedTuple):
     number: int
     wall_ms: int
     measured: Measured | None
+
+
+class Members(NamedTuple):
+    """Told before the first batch of a session that bears this revision."""
+
+    nonce: bytes
+    run: bytes
+    revision: str
+    sites: bytes
 
 
 class Hello(NamedTuple):
@@ -209,7 +227,7 @@ class Send(NamedTuple):
     frame: bytes
 
 
-ToReceiver: TypeAlias = Ask | BatchFrame | Pulse
+ToReceiver: TypeAlias = Ask | BatchFrame | Pulse | Members
 ToSender: TypeAlias = Hello | Welcome | Ack | Refused | Over
 Frame: TypeAlias = ToReceiver | ToSender
 
@@ -227,9 +245,11 @@ def encode_batch_frame(
     batch: bytes,
     path: Sequence[str],
     suspect: bool,
+    told: bool = False,
 ) -> bytes:
     """`path` is the batch's own: the only part of it that its digest leaves open."""
-    fixed = nonce + run + _BATCH.pack(number, _SUSPECT if suspect else 0)
+    flags = (_SUSPECT if suspect else 0) | (_TOLD if told else 0)
+    fixed = nonce + run + _BATCH.pack(number, flags)
     start = bytes((version, FrameKind.BATCH))
     check = crc32("\0".join(path).encode(), crc32(fixed, crc32(start)))
     return b"".join((start, check.to_bytes(4, "big"), fixed, batch))
@@ -247,6 +267,13 @@ def encode_pulse(
     ahead, round_trip = measured or (0, _NOT_MEASURED)
     body = _PULSE.pack(number, wall_ms, ahead, min(round_trip, _NOT_MEASURED))
     return _frame(version, FrameKind.PULSE, nonce, run, body)
+
+
+def encode_members_frame(
+    version: int, nonce: bytes, run: bytes, revision: str, sites: bytes
+) -> bytes:
+    name = revision.encode()
+    return _frame(version, FrameKind.MEMBERS, nonce, run, bytes((len(name),)) + name + sites)
 
 
 def encode_hello(run: bytes, offer: Formats = KNOWN) -> bytes:
@@ -299,7 +326,8 @@ def decode_frame(frame: bytes, spoken: Formats = KNOWN) -> Frame:
         if kind == FrameKind.BATCH:
             number, flags = _BATCH.unpack_from(frame, HEAD_BYTES)
             batch = memoryview(frame)[_BATCH_STARTS:]
-            return BatchFrame(nonce, run, number, flags & _SUSPECT != 0, batch, check)
+            suspect, told = flags & _SUSPECT != 0, flags & _TOLD != 0
+            return BatchFrame(nonce, run, number, suspect, batch, check, told)
         if crc32(memoryview(frame)[_CHECKED_FROM:], crc32(frame[:2])) != check:
             raise BadFrame("damaged")
         return _decode_checked(version, kind, nonce, run, frame)
@@ -317,6 +345,10 @@ def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: by
     if kind == FrameKind.ASK:
         (wall_ms,) = _ASK.unpack_from(frame, HEAD_BYTES)
         return Ask(nonce, run, wall_ms, _read_offer(frame, HEAD_BYTES + _ASK.size))
+    if kind == FrameKind.MEMBERS:
+        at = HEAD_BYTES + 1
+        end = at + frame[HEAD_BYTES]
+        return Members(nonce, run, _text(frame[:end], at), frame[end:])
     if kind == FrameKind.HELLO:
         return Hello(nonce, run, _read_offer(frame, HEAD_BYTES))
     if kind == FrameKind.WELCOME:

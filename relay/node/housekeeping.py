@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dedup.barrier import Barrier
 from relay.batches.batch import Place
 from relay.ledger.export import ExportFailed, LedgerExport
+from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
 from relay.log.name_set import NameSet
 from relay.log.site_log import SiteLogError
@@ -40,6 +41,7 @@ class Housekeeping:
         links: Callable[[], Iterable[tuple[Stage, str]]],
         window_ms: int,
         tell_memory: Callable[[int], None],
+        members: RevisionMembers,
         now_ms: Callable[[], int],
     ) -> None:
         """`position`: what the deliverer has stored. `links`: (stage, neighbour) of each link.
@@ -55,6 +57,7 @@ class Housekeeping:
         self._position = position
         self._links = links
         self._tell_memory = tell_memory
+        self._members = members
         self._now_ms = now_ms
         self._marked = -1
         self.export_failure = ""
@@ -95,6 +98,11 @@ class Housekeeping:
         self._tell_memory(self._barrier.memory_ms)
         if self._writer.forget_before(now_ms - self.window_ms):
             self._forget_settled()
+        try:
+            # Twice the window: it is asked for as long as a log or a position may speak of it.
+            self._members.forget_before(now_ms - 2 * self.window_ms)
+        except OSError as error:
+            log.error("revisions of the mesh that nobody uses are not forgotten: %s", error)
         commit = Commit()
         position = self._position()
         place = str(position.name) if position else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
@@ -18,6 +20,7 @@ from relay.batches.batch import BatchHeader, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
 from relay.ledger.batch_rows import linked_row
+from relay.ledger.members import Absent, BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
 from relay.links.forwarding import forwarding_for
@@ -36,6 +39,8 @@ from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
 from relay.node.holds import Holds
 from relay.state.node_state import Commit, NodeState
+
+log = logging.getLogger(__name__)
 
 SILENT_IS_DOWN_S = 11.0
 """Two of the neighbour's signs of life have not come: said before the link gives its session up,
@@ -82,10 +87,13 @@ class NodeLinks:
         voids: VoidTable,
         quarantine: Callable[[bytes, str], None],
         neighbours: NeighbourLogs,
+        members: RevisionMembers,
+        on_absent: Callable[[Absent], None],
         holds: Holds = NOTHING_HELD,
         formats: Formats = KNOWN,
         make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
     ) -> None:
+        """`on_absent` is told whenever more is known of who was in a revision."""
         self._mesh = mesh
         self._site = site
         self._book = book
@@ -93,6 +101,9 @@ class NodeLinks:
         self._voids = voids
         self._quarantine = quarantine
         self._neighbours = neighbours
+        self._members = members
+        self._on_absent = on_absent
+        self._absent = members.absent(mesh)
         self._make_connector = make_connector
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
@@ -114,14 +125,18 @@ class NodeLinks:
         on over its connection; any other change of a link is its end and a new beginning.
         """
         self._mesh, self._book = mesh, book
+        self._absent = self._members.absent(mesh)
         into = mesh.links_to(self._site) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
         every = mesh.links_from(self._site)
         self._resting = [link for link in every if link.name in holds.links]
         out = [link for link in every if link.name not in holds.links]
         self._senders.want({link: self._made_of(link, link.receiver) for link in out}, every)
+        self._change_forwarding()
+
+    def _change_forwarding(self) -> None:
         for link, task in self._senders:
-            task.change(forwarding_for(mesh, link))
+            task.change(forwarding_for(self._mesh, link, self._absent))
 
     def stages(self) -> Iterable[tuple[Stage, str]]:
         """(stage, neighbour) of each link, for the ledger's idle rows."""
@@ -236,13 +251,14 @@ class NodeLinks:
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
-                forwarding=forwarding_for(self._mesh, link),
+                forwarding=forwarding_for(self._mesh, link, self._absent),
                 receiver_user=vouched_user(self._mesh, link, link.receiver),
                 position=memory.load(),
                 random=self._random.random,
                 random_bytes=os.urandom,
                 is_void=voids.is_void,
                 safe_place=safe_place,
+                members=self._members.encoded,
                 settings=self._settings,
                 formats=self._formats,
             )
@@ -283,6 +299,7 @@ class NodeLinks:
             own=self._mesh.sites[link.receiver].cluster_id,
             neighbour=self._mesh.sites[link.sender].cluster_id,
             sender_user=vouched_user(self._mesh, link, link.sender),
+            knows=self._members.knows,
             settings=self._settings,
             formats=self._formats,
         )
@@ -295,7 +312,21 @@ class NodeLinks:
             on_linked,
             self._clock,
             self._random.random,
+            partial(self._learn, link),
         )
+
+    def _learn(self, link: Link, revision: str, sites: bytes) -> None:
+        """A neighbour tells who is in a revision that its batches bear."""
+        try:
+            if not self._members.learn(revision, sites, self._clock.wall_ms()):
+                return
+        except (BadMembers, OSError) as error:
+            # Its batches are not taken, then; the link says so, and asks for all of it again.
+            log.error("link %s: the sites of revision %s: %s", link.name, revision, error)
+            return
+        self._absent = self._members.absent(self._mesh)
+        self._on_absent(self._absent)
+        self._change_forwarding()
 
     def _forget_position(self, link: Link) -> None:
         self._neighbours.unlink(link.name)

@@ -30,6 +30,7 @@ from relay.bulk_amqp import connect
 from relay.delivery.context import DeliveryContext, DeliveryCounters
 from relay.delivery.deliverer import Deliverer
 from relay.ledger.export import LedgerExport
+from relay.ledger.members import RevisionMembers
 from relay.ledger.revisions import KeptRevisions
 from relay.ledger.rows import Stage
 from relay.links.neighbour_logs import NeighbourLogs
@@ -91,6 +92,7 @@ class SiteNode:
         self.holds = HoldWatch(folder)
         """What an operator holds back here."""
         self._revisions = KeptRevisions(folder / "ledger" / "revisions")
+        self._members = RevisionMembers(folder / "members.json")
         self._stopping = asyncio.Event()
         self._is_to_end = False
         self._over = ""
@@ -144,6 +146,7 @@ class SiteNode:
         if new.revision != self.mesh.revision:
             log.info("%s: revision %s, before %s", self.site, new.revision, self.mesh.revision)
             self._revisions.keep(new, now_ms())
+            self._members.runs(new)
         self.mesh, self.book = new, book
         if is_elsewhere:
             self._stopping.set()  # every stage works there: all end, and begin again there
@@ -158,6 +161,7 @@ class SiteNode:
             self.packer.change(parts.packer_settings())
         if (context := self._context) is not None:
             context.mesh = parts.delivered_mesh()
+            context.absent = self._members.absent(self.mesh)
             context.barrier.set_window(parts.window_ms)
             context.window_ms = context.barrier.memory_ms
             context.hold(parts.held)
@@ -176,6 +180,7 @@ class SiteNode:
         """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._revisions.keep(self.mesh, now_ms())
+        self._load_members()
         try:
             self.holds.look()
             while not self._is_to_end:
@@ -210,6 +215,7 @@ class SiteNode:
                 number += 1
             folder.rename(kept)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._load_members()
         unfinished = self.folder / "state.recovering"
         shutil.rmtree(unfinished, ignore_errors=True)
         store = RocksdbStore(unfinished, TABLES, point_tables=POINT_TABLES)
@@ -241,6 +247,7 @@ class SiteNode:
             mark = await (await writer.connected()).load_mark()
             state.begin(os.urandom(16))
             context, _ = self._parts().context(state, state.load(), writer, VoidTable())
+            context.absent = self._members.absent(self.mesh)
             return await rebuild(context, mark)
         finally:
             await writer.close()
@@ -262,6 +269,9 @@ class SiteNode:
             await writer.close()
             await asyncio.gather(logging_task, return_exceptions=True)
         state.end(Commit())
+
+    def _load_members(self) -> None:
+        self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
 
     def _parts(self) -> NodeParts:
         """Makes the stages of the mesh as it is now."""
@@ -299,6 +309,7 @@ class SiteNode:
             logging_task,
         ]
         context, connection = parts.context(state, loaded, writer, voids)
+        context.absent = self._members.absent(self.mesh)
         self._context = context
         deliverer = self.deliverer = Deliverer(context, connection, loaded.flows)
         self.mending = Mending(context, self._connect_to_mend)
@@ -311,6 +322,8 @@ class SiteNode:
             voids,
             lambda data, reason: self._bad_records.put_nowait((-1, data, reason)),
             neighbours,
+            self._members,
+            partial(setattr, context, "absent"),
             parts.holds,
             formats=self.formats,
         )
@@ -324,6 +337,7 @@ class SiteNode:
             links=links.stages,
             window_ms=parts.window_ms,
             tell_memory=partial(setattr, context, "window_ms"),
+            members=self._members,
             now_ms=now_ms,
         )
         try:

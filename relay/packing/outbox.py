@@ -74,6 +74,8 @@ class PackerOutbox:
         self._parcels: deque[Parcel] = deque()
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
+        self._pieces_revision = ""
+        """Of the message in pieces: who is to have one of them is to have them all."""
         self._in_flight = 0
 
     @property
@@ -106,6 +108,7 @@ class PackerOutbox:
                 continue
             if self._pieces is None:
                 self._pieces = split(parcel.entries[0])
+                self._pieces_revision = self.revision
                 self._next_piece = next(self._pieces)
             assert self._next_piece is not None
             fragment, entry = self._next_piece
@@ -183,7 +186,7 @@ class PackerOutbox:
             name,
             self.next_whole,
             self.predecessors,
-            self.revision,
+            self.revision if fragment is None else self._pieces_revision,
             0,
             0,
             total_messages,

@@ -51,7 +51,10 @@ def test_a_site_comes_with_its_links() -> None:
         "{from: a, to: b, both", "{from: d, to: b, both: true}, {from: a, to: b, both"
     )
     said = mesh_diff(mesh(), mesh(grown.replace("sites: {", "sites: {d: {}, ")))
-    assert said == ["+ site d", "+ link d-b", "+ link b-d"]
+    now = "+ site d, from now: what is published from now on comes to it"
+    assert said == [now, "+ link d-b", "+ link b-d"]
+    said = mesh_diff(mesh(), mesh(grown.replace("sites: {", "sites: {d: {from: start}, ")))
+    assert said[0] == "+ site d, from start: what the logs still hold comes to it too"
 
 
 def test_another_rule_is_said_with_the_links_that_it_brings() -> None:

@@ -16,7 +16,7 @@ from isthmus.since_applied import changes_since_applied
 from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.load import Load
+from tests.journeys.load import Load, home
 from tests.journeys.supervised_mesh import isthmus
 from tests.journeys.traffic import TrafficSource
 from tests.waiting import until
@@ -163,7 +163,7 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
     await load.more(300)
 
     # From the start: it gets what was published before it was there.
-    mesh.document["sites"] = {**without, "oslo": {}}
+    mesh.document["sites"] = {**without, "oslo": {"from": "start"}}
     await mesh.prepare()
     await load.take_part("oslo")
     mesh.start(["oslo"])
@@ -217,6 +217,83 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
     assert pids(await mesh.status()) == before
 
 
+async def test_a_site_joins_from_now_under_load_and_gets_nothing_from_before(
+    loaded_mesh: LoadedMeshFactory,
+) -> None:
+    without: dict[str, Any] = {site: {} for site in SITES}
+    mesh, load = await loaded_mesh(*SITES, "oslo", topology="ring", both=True, sites=dict(without))
+    load.per_second = 30
+    before = pids(await mesh.status())
+    await load.more(300)
+    old = {stream.source.origin: set(stream.source.confirmed) for stream in load.streams}
+    await until(  # nothing of it waits in an egress queue
+        lambda: all(
+            old[origin] <= sink.seen[origin]
+            for (site, _), sink in load.sinks.items()
+            for origin in old
+            if home(origin) != mesh.cluster(site)
+        ),
+        mesh.logs,
+        60,
+    )
+
+    # In the ring's middle, where it passes on what is not for it.
+    mesh.document["sites"] = {"paris": {}, "oslo": {}, "tokyo": {}, "lima": {}}
+    await mesh.prepare()
+    await mesh.until_told(
+        lambda told: (
+            {told["sites"][site].get("revision") for site in SITES} == {mesh.mesh.revision}
+        ),
+        "all nodes have the new revision",
+    )
+    await load.declare()
+    published = {stream.source.origin: max(stream.source.confirmed) for stream in load.streams}
+    await load.more(300)  # before its first start
+
+    sink = load.sinks.pop(("oslo", "orders"))
+    sink.resume()
+    mesh.start(["oslo"])
+    await until(lambda: sink.arrived, mesh.logs, 60)
+    mesh.kill("oslo")
+    await load.more(100)
+    mesh.start(["oslo"])
+    await mesh.running()
+    await load.more(300)
+    await load.end()
+    await load.arrived()
+    load.check()
+
+    sent = {stream.source.origin: stream.source.confirmed for stream in load.streams}
+    await until(
+        lambda: all(
+            {n for n in bodies if n > published[origin]} <= sink.seen[origin]
+            for origin, bodies in sent.items()
+        ),
+        mesh.logs,
+        60,
+    )
+    first = {origin: min(numbers) for origin, numbers in sink.seen.items()}
+    for origin in sent:
+        assert max(old[origin]) < first[origin] <= published[origin] + 1
+    check_site(
+        "oslo",
+        sink.arrived,
+        {
+            origin: {n: body for n, body in bodies.items() if n >= first[origin]}
+            for origin, bodies in sent.items()
+        },
+        most_flags=256 * len(SITES),  # it was killed
+    )
+    await sink.close()
+
+    def lag(told: dict[str, Any]) -> int:
+        return sum(link["lag_messages"] for link in told["links"])
+
+    await mesh.until_told(lambda told: not lag(told), "no link lacks anything")
+    told = await mesh.status()
+    assert {site: pid for site, pid in pids(told).items() if site != "oslo"} == before
+
+
 def is_held(told: dict[str, Any]) -> bool:
     links = {f"{link['from']}-{link['to']}": link["state"] for link in told["links"]}
     return told["sites"]["oslo"]["state"] == links["tokyo-lima"] == "paused"
@@ -245,7 +322,8 @@ async def test_a_site_taken_out_by_mistake_is_put_back_while_others_share_its_pr
 
     assert "and it was not drained" in await until(ended, lambda: f"ended\n{mesh.logs()}", 60)
     await mesh.source("paris").publish(100)
-    mesh.document = good
+    # From the start: it gets what was published while it was out.
+    mesh.document = good | {"sites": {**good["sites"], "lima": {"from": "start"}}}
     mesh.write()
     await mesh.running()
     await mesh.arrived()

@@ -31,6 +31,7 @@ def make_batch(
     path: Sequence[str] = (PARIS,),
     destinations: tuple[str, ...] = EVERY_SITE,
     kind: BatchKind = BatchKind.MESSAGES,
+    revision: str = "rev",
     seed: int = 0,
     format: int = 1,
 ) -> tuple[BatchHeader, bytes]:
@@ -42,7 +43,7 @@ def make_batch(
         BatchName(series, sequence),
         sequence,
         (),
-        "rev",
+        revision,
         0,
         0,
         sequence,

@@ -18,7 +18,14 @@ from relay.batches.known_formats import KNOWN
 from relay.links.forwarding import Forwarding
 from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.position import LinkPosition
-from relay.links.receiver import Append, LinkReceiver, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver import (
+    Append,
+    Learn,
+    LinkReceiver,
+    LogFacts,
+    Quarantine,
+    ReceiverAction,
+)
 from relay.links.sender import (
     Disconnect,
     GaveUpOn,
@@ -67,6 +74,12 @@ class LinkWorld:
         self.target = TargetLog(self.time)
         self.saved: bytes | None = None
         self.sender_formats = self.receiver_formats = KNOWN
+        self.members: dict[str, bytes] = {}
+        """Revision -> its sites, as the sender knows them."""
+        self.known: dict[str, bytes] = {}
+        """... and as the receiver keeps them, over crashes."""
+        self.carries: Callable[[bytes], bool] = lambda frame: True
+        """Whether the line brings this frame of the sender's."""
         self.quarantined: list[str] = []
         self.given_up: list[tuple[BatchName, str]] = []
         self.batches_sent: list[BatchName] = []
@@ -101,6 +114,7 @@ class LinkWorld:
             random=self.random.random,
             random_bytes=self.random.randbytes,
             is_void=self.is_void,
+            members=self.members.get,
             settings=self.settings,
             formats=self.sender_formats,
         )
@@ -120,6 +134,7 @@ class LinkWorld:
             own=TOKYO,
             neighbour=PARIS,
             sender_user="user-paris",
+            knows=lambda revision, wall_ms: revision in self.known,
             settings=self.settings,
             formats=self.receiver_formats,
         )
@@ -188,7 +203,7 @@ class LinkWorld:
     def _do_sender(self, actions: Sequence[SenderAction]) -> None:
         for action in actions:
             if isinstance(action, Send):
-                if self.sender_end is not None:
+                if self.sender_end is not None and self.carries(action.frame):
                     self.sender_end.send(action.frame)
             elif isinstance(action, ReadFrom):
                 self._cursor = self.source.index_after(action.place)
@@ -296,6 +311,8 @@ class LinkWorld:
                     self.receiver_end.send(action.frame)
             elif isinstance(action, Append):
                 self._append(action)
+            elif isinstance(action, Learn):
+                self.known[action.revision] = action.sites
             else:
                 assert isinstance(action, Quarantine)
                 self.quarantined.append(action.reason)

@@ -204,3 +204,22 @@ async def test_the_ledger_has_a_row_for_every_message_and_says_what_became_of_it
     ]
     assert {row.path for row in rows} == {("paris", "tokyo")}
     assert [(row.first_entry, row.count) for row in rows] == [(0, 2), (2, 1)]
+
+
+async def test_what_was_packed_before_the_site_joined_is_passed_by_also_after_a_kill() -> None:
+    world = World()
+    absent = {"rev0": frozenset({"tokyo"})}
+    async with world.running() as life:
+        life.context.absent = absent
+        before = world.batch([entry(1), entry(2)], revision="rev0")
+        since = world.batch([entry(3)])
+        await life.settled(await life.log(before, since))
+        await life.kill()
+    async with world.running() as life:
+        life.context.absent = absent
+        late = world.batch([entry(4)], origin="sydney", incarnation=b"incarn_s", revision="rev0")
+        for_us = world.batch([entry(5)], to=("paris", "tokyo"), revision="rev0")
+        await life.settled(await life.log(late, for_us))
+    assert world.delivered() == ["body 3", "body 5"]
+    assert not any(world.flags())
+    assert [(row.revision, row.count) for row in world.rows()] == [("rev1", 1), ("rev0", 1)]

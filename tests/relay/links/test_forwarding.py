@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.mesh import Exchange, ForwardingRule, Link, Mesh, Site
+from federation.mesh import AckRule, Begins, Exchange, ForwardingRule, Link, Mesh, Site
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Place, Series
 from relay.links.forwarding import Forwarding, Verdict, forwarding_for, seen_with
 from relay.links.position import LinkPosition, Sample
@@ -271,3 +271,62 @@ def test_a_position_from_before_exchanges_were_kept_off_is_read() -> None:
     before = kept.encode().replace(b',"kept_off":{}', b"")
     assert before != kept.encode()
     assert LinkPosition.decode(before, 5.0) == kept
+
+
+def joined_since(now: Forwarding, *sites: str) -> Forwarding:
+    """Those were not in r1, the revision of the tests' batches."""
+    return replace(now, absent={"r1": frozenset(sites)})
+
+
+def two_way(*pairs: str) -> set[tuple[str, str]]:
+    return {(one, other) for a, b in pairs for one, other in ((a, b), (b, a))}
+
+
+CHAIN = mesh_of(two_way("ab", "bc", "cd"), sites="abcd")
+
+
+def test_what_was_packed_before_a_leaf_joined_does_not_go_there() -> None:
+    now = joined_since(forwarding_for(CHAIN, Link("c", "d", "d")), "d")
+    assert now.decide(header("a", path="abc")) is Verdict.JOINED_SINCE
+    assert now.decide(replace(header("a", path="abc"), revision="r2")) is Verdict.SEND
+    mark = header("a", path="abc", kind=BatchKind.MARK)
+    assert now.decide(mark) is Verdict.SEND
+    assert now.decide(header("a", ("d",), path="abc")) is Verdict.SEND
+
+
+def test_a_site_that_joined_in_between_passes_on_what_is_not_for_it() -> None:
+    now = joined_since(forwarding_for(CHAIN, Link("b", "c", "c")), "c")
+    assert now.decide(header("a", path="ab")) is Verdict.SEND  # for d
+    assert joined_since(now, "c", "d").decide(header("a", path="ab")) is Verdict.JOINED_SINCE
+    ring = mesh_of({("a", "b"), ("b", "c"), ("c", "a")}, sites="abc")
+    to_c = joined_since(forwarding_for(ring, Link("b", "c", "c")), "c")
+    assert to_c.decide(header("a", path="ab")) is Verdict.JOINED_SINCE  # a has it
+    assert to_c.decide(header("b")) is Verdict.SEND
+
+
+def test_in_a_complete_graph_only_the_neighbour_counts() -> None:
+    mesh = mesh_of(two_way("ab", "bc", "ca"), rule=ForwardingRule.COMPLETE, sites="abc")
+    now = joined_since(forwarding_for(mesh, Link("a", "c", "c")), "c")
+    assert now.decide(header("a")) is Verdict.JOINED_SINCE
+    assert joined_since(now, "b").decide(header("a")) is Verdict.SEND
+
+
+def test_own_batches_that_a_neighbours_log_is_to_vouch_for_go_there_all_the_same() -> None:
+    mesh = mesh_of(two_way("ab"), sites="ab")
+    mesh = replace(mesh, exchanges={"secret": Exchange("secret", acks=AckRule.REMOTE)})
+    now = joined_since(forwarding_for(mesh, Link("a", "b", "b")), "b")
+    assert now.decide(header("a")) is Verdict.SEND
+    assert now.decide(header("a", exchange="open")) is Verdict.JOINED_SINCE
+    assert now.decide(header("x", path="xa")) is Verdict.JOINED_SINCE
+
+
+def test_a_new_site_that_begins_at_the_start_sends_the_links_to_it_through_their_logs() -> None:
+    former = mesh_of(two_way("ab", "bc"), sites="abc")
+    seen = seen_with(forwarding_for(former, Link("b", "c", "c")))
+    assert not seen.stranded_by(forwarding_for(CHAIN, Link("b", "c", "c")))
+    sites = {**CHAIN.sites, "d": replace(CHAIN.sites["d"], begins=Begins.START)}
+    begins = forwarding_for(replace(CHAIN, sites=sites), Link("b", "c", "c"))
+    assert seen.stranded_by(begins)
+    assert not seen.after(begins).stranded_by(begins)
+    back = seen_with(forwarding_for(former, Link("b", "a", "a")))
+    assert not back.stranded_by(forwarding_for(replace(CHAIN, sites=sites), Link("b", "a", "a")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -106,3 +107,16 @@ def test_whatever_changes_while_packers_are_killed_nothing_is_lost_nor_repeated(
         world.assert_numbers_are_dense()
 
     trial()
+
+
+@in_virtual_time
+async def test_a_message_in_pieces_bears_one_revision_whatever_changes_between_them() -> None:
+    world = PackerWorld()
+    world.settings = replace(world.settings, unconfirmed_bytes=1)  # a piece at a time
+    process = await world.start().ready()
+    world.publish(random.Random(1).randbytes(5_000_000), b"after")
+    await until(lambda: process.packer.metrics.batches > 3, "some pieces", 60, every_s=0.001)
+    process.packer.change(replace(world.settings, revision="r2"))
+    await process.finish()
+    packed = [one for one in world.logged().headers if one.kind is not BatchKind.MARK]
+    assert [one.revision for one in packed] == ["r1"] * 7 + ["r2"]
