@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -25,7 +27,6 @@ from isthmus.commands.uri import uri
 from isthmus.commands.validate import validate
 
 app = typer.Typer(
-    help="Links the RabbitMQ clusters of many sites: every message once, in order, at every site.",
     no_args_is_help=True,
     # Lines of a docstring flow together then; else they break at their ends and at the terminal's.
     rich_markup_mode="markdown",
@@ -40,6 +41,24 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"isthmus {metadata.version('isthmus')}")
+        raise typer.Exit
+
+
+@app.callback()
+def isthmus(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_version
+        ),
+    ] = False,
+) -> None:
+    """Links the RabbitMQ clusters of many sites: every message once, in order, at every site."""
 
 
 def main() -> None:

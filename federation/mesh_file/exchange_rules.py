@@ -65,6 +65,17 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
             )
 
 
+def nothing_carried(keys: MeshKeys) -> Iterator[Violation]:
+    """Of a file that can be read whole: a mesh without exchanges may be meant, but seldom is."""
+    if not keys.exchanges:
+        yield Violation(
+            ("exchanges",),
+            "no exchange, so this mesh carries nothing",
+            "add exchanges: [{name: orders}]",
+            severity=Severity.WARNING,
+        )
+
+
 def _exchange_name(exchange: ExchangeKeys, at: Location) -> Iterator[Violation]:
     name = exchange.name
     reserved = next((start for start in RESERVED_EXCHANGES if name.startswith(start)), None)

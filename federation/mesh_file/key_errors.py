@@ -9,7 +9,13 @@ from typing import NamedTuple
 from pydantic_core import ErrorDetails
 
 from federation.mesh_file.document import MeshKeys, section_at
-from federation.mesh_file.key_hints import bounds_mend, how_to_write, meant_word, owner_of
+from federation.mesh_file.key_hints import (
+    TOPOLOGY_MEND,
+    bounds_mend,
+    how_to_write,
+    meant_word,
+    owner_of,
+)
 from federation.mesh_file.section import keys_of
 from federation.mesh_file.values import MESH_ERROR
 from federation.mesh_file.yaml_tree import Location, Position, Tree
@@ -20,7 +26,6 @@ _EXAMPLES = {
     "name": "name: orders",
     "from": "from: paris",
     "to": "to: tokyo",
-    "center": "the hub's name: topology: {hub: SITE}",
 }
 _FORMS = {
     "string_type": ("text", "write it in quotes if it looks like something else"),
@@ -64,6 +69,8 @@ def _wrong_value(detail: ErrorDetails, value: Tree) -> tuple[str, str]:
         return str(context["wrong"]), str(context["mend"])
     if kind == "extra_forbidden":
         return _none_of(str(last), keys_of(section_at(whole[:-1]) or MeshKeys))
+    if kind == "missing" and last == "center":
+        return "a hub topology that names no hub", "write topology: {hub: SITE}"
     if kind == "missing":
         return f"{key} is missing", f"add {_EXAMPLES.get(str(last), str(last))}"
     if kind == "literal_error":
@@ -71,7 +78,7 @@ def _wrong_value(detail: ErrorDetails, value: Tree) -> tuple[str, str]:
     if kind in _FORMS:
         form, mend = _FORMS[kind]
         better = how_to_write(whole, value, a_list=kind == "list_type")
-        if kind == "string_type" and not isinstance(value.value, list | dict):
+        if kind == "string_type" and not isinstance(value.value, list | dict) and last != "admin":
             better = ""
         return f"{key} must be {form}, not {_shown(value)}", better or mend
     if kind in _BOUNDS:
@@ -86,6 +93,8 @@ def _unknown_key(location: Location) -> tuple[str, str]:
     meant, owner = meant_key(location), owner_of(key, known)
     if meant:
         mend = f"did you mean `{meant}`?"
+    elif location[:-1] == ("topology",):
+        mend = TOPOLOGY_MEND
     elif owner:
         mend = f"it is a key of {owner}"
         if "template" in known:

@@ -99,13 +99,16 @@ OTHER_WORDS = {
 where ours is known.
 """
 
+TOPOLOGY_MEND = "write topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}"
 _WRITE = {
+    "mesh": "write mesh: acme",
+    "admin": "write http://HOST:PORT, with a free port of the node's machine",
     "exchanges": "begin each with `- name: NAME`, or write [{name: NAME}]",
     "links": "write [{from: A, to: B}], or one line each beginning with `- `",
     "sites": "write each as `NAME: {}`, such as {paris: {}, tokyo: {}}",
     "branches": "write {names: [A, B], template: {KEY: VALUE}}",
     "template": "write {KEY: VALUE} with the keys of a site",
-    "topology": "write topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}",
+    "topology": TOPOLOGY_MEND,
     "ring": "write topology: ring, or {ring: {both: true}}",
     "tree": "write {tree: ROOT}, and parent: SITE at each other site",
     "children": "write {PARENT: [SITE, SITE]}",

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from federation.mesh import Mesh
 from federation.mesh_file.document import MeshKeys
+from federation.mesh_file.exchange_rules import nothing_carried
 from federation.mesh_file.gathering import gathered
 from federation.mesh_file.key_errors import meant_key, said_of
 from federation.mesh_file.named_files import missing_files
@@ -108,6 +109,7 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
     tree, sites_are_known = gathered(tree, source, of_gathering)
     keys = _keys(tree, told.say, is_whole=not broken, sites_are_known=sites_are_known)
     if keys is not None:
+        _say_violations(nothing_carried(keys), tree, told.say)
         _say_violations(missing_files(keys, folder), tree, told.say)
     problems = told.problems()
     files = (source.path, *source.wanted)

@@ -15,7 +15,7 @@ from federation.mesh_file.link_rules import link_violations
 from federation.mesh_file.log_rules import log_violations
 from federation.mesh_file.reach_rules import reach_violations
 from federation.mesh_file.site_rules import site_violations
-from federation.mesh_file.topology_rules import topology_violations
+from federation.mesh_file.topology_rules import topology_missing, topology_violations
 from federation.mesh_file.values import PLAIN_NAME
 from federation.mesh_file.violation import Violation
 from federation.mesh_file.wants_rules import wants_violations
@@ -24,7 +24,7 @@ MAX_WINDOW_S = 366 * 86_400.0
 MIN_WINDOW_S = 1.0
 RESERVED_SITES = ("from", "to", "all")
 _PLAIN = re.compile(PLAIN_NAME)
-_PLAIN_SAID = "write 1 to 63 letters, digits, - and _, beginning with a letter or digit"
+_PLAIN_SAID = "write 1 to 63 letters (a to z), digits, - and _, beginning with a letter or digit"
 
 
 def violations(
@@ -48,6 +48,8 @@ def violations(
         else:
             yield Violation((), "`sites` is missing", f"add {example}, or branches")
     if not sites_are_known or not keys.sites:
+        if graph_is_known:
+            yield from topology_missing(keys)
         yield from exchange_violations(keys, sites_are_known=False)
         yield from wants_violations(keys, tags_are_known=False)
         yield from link_violations(keys, sites_are_known=False)

@@ -98,11 +98,18 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
         yield Violation((*at, "password"), "a second password", "take the one in `broker` out")
     elif site.password in ("", "env:", "file:"):
         yield Violation((*at, "password"), "this names no password", "write env:NAME or file:PATH")
+    elif re.match(r"(env|file):\s|env:.*\s", site.password):
+        yield Violation(
+            (*at, "password"),
+            "the blank would be part of the name",
+            f"write {''.join(site.password.split())}",
+        )
     elif not site.password.startswith(("env:", "file:")):
+        variable = re.fullmatch(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", site.password)
         yield Violation(
             (*at, "password"),
             "this password is in clear",
-            "write env:NAME or file:PATH",
+            f"did you mean env:{variable[1]}?" if variable else "write env:NAME or file:PATH",
             severity=Severity.WARNING,
         )
 

@@ -19,8 +19,7 @@ def topology_violations(keys: MeshKeys) -> Iterator[Violation]:
     """All that is wrong with the topology and with what sites say of their place in it."""
     yield from _places(keys)
     if keys.topology is None:
-        if not keys.links:
-            yield Violation((), "`topology` is missing", f"add {_ONE_OF}")
+        yield from topology_missing(keys)
         return
     kinds = keys.topology.kinds()
     if len(kinds) != 1:
@@ -46,6 +45,12 @@ def topology_violations(keys: MeshKeys) -> Iterator[Violation]:
             "multicast links are not there yet",
             "write topology: complete, which sends as multicast would, a copy to each site",
         )
+
+
+def topology_missing(keys: MeshKeys) -> Iterator[Violation]:
+    """Where nothing says how sites are linked."""
+    if keys.topology is None and not keys.links:
+        yield Violation((), "`topology` is missing", f"add {_ONE_OF}")
 
 
 def _places(keys: MeshKeys) -> Iterator[Violation]:

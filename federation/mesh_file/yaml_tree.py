@@ -335,6 +335,10 @@ def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
         mend = "indent with blanks, not with tabs"
     elif re.search(r"[\[,\s]#", above):
         mend = 'an unquoted # begins a comment: write "#"'
+    elif "another document" in said:
+        mend = (
+            "leave one mesh in the file: take the line `---` out, with what is before or after it"
+        )
     elif "alias" in said:
         mend = "an unquoted * begins an alias: put the text in quotes"
     elif "could not find expected ':'" in said:

@@ -17,6 +17,7 @@ from federation.counted import counted
 from federation.mesh import Mesh
 from isthmus.last_mesh import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
+from isthmus.plan.words import few
 from isthmus.status_report import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
@@ -131,11 +132,11 @@ def _put_aside(site: dict[str, Any]) -> dict[str, str]:
 
 
 def _troubles(told: dict[str, Any]) -> list[str]:
-    said = [
-        f"{name}: {site['state']}: {site['reason']}"
-        for name, site in told["sites"].items()
-        if site.get("reason")
-    ]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, site in told["sites"].items():
+        if site.get("reason"):
+            alike.setdefault((site["state"], site["reason"]), []).append(name)
+    said = [f"{few(names)}: {state}: {reason}" for (state, reason), names in alike.items()]
     for name, site in told["sites"].items():
         said += [
             f"{name}: {flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()
@@ -151,7 +152,10 @@ def _troubles(told: dict[str, Any]) -> list[str]:
     said += [
         f"{link['from']} -> {link['to']}: {link['state']}: {link['reason']}"
         for link in told["links"]
-        if link.get("reason") and link["state"] != "running"
+        if link.get("reason")
+        and link["state"] != "running"
+        # Of a node that says nothing, that is said above; not of each of its links once more.
+        and told["sites"].get(link["from"], {}).get("delivered") is not None
     ]
     return [*said, *told.get("notes", ())]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import pytest
 from typer.testing import CliRunner
 
@@ -21,3 +23,9 @@ def test_the_help_of_what_was_put_aside_has_examples(name: str) -> None:
     said = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "120"}).stdout
     for words in ("list mesh.yaml", "show mesh.yaml", "retry mesh.yaml", "export mesh.yaml"):
         assert f"isthmus {name} {words}" in said
+
+
+def test_it_says_its_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"isthmus {metadata.version('isthmus')}\n"

@@ -89,3 +89,14 @@ def test_a_reason_in_brackets_is_shown_as_it_is() -> None:
     assert "paris: down: [Errno 111] refused" in shown(
         {"paris": site(state="down", reason="[Errno 111] refused")}
     )
+
+
+def test_what_is_alike_at_many_sites_is_said_once_and_not_again_of_their_links() -> None:
+    away = {"state": "down", "reason": "never started", "delivered": None}
+    sites = {f"s{n}": site(**away) for n in range(5)} | {"paris": site()}
+    silent = link("s0", "paris", state="unknown", reason="the node of s0 does not answer")
+    cut = link("paris", "s0", state="down", reason="nothing heard of s0 for 12 s")
+    text = shown(sites, silent, cut)
+    assert "s0, s1, s2 and 2 more: down: never started" in text
+    assert "the node of s0" not in text
+    assert "paris -> s0: down: nothing heard of s0 for 12 s" in text

@@ -136,6 +136,10 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (with_tokyo(f"{BROKER}, management: ^'h:15672'"), "the address does not begin with http"),
         (with_tokyo("broker: ^'amqp://r@h/v'"), "no password for the broker of `tokyo`; add pas"),
         (with_tokyo("broker: 'amqp://r@h/v', password: ^'env:'"), "this names no password; write"),
+        (
+            with_tokyo("broker: 'amqp://r@h/v', password: ^'env: PW'"),
+            "part of the name; write env:PW",
+        ),
         (with_tokyo("^password: 'env:P'"), "`password` without a `broker` it belongs to; add"),
         (with_tokyo("^stream: 'rabbitmq-stream://h'"), "`stream` without a `broker` it belongs"),
         (with_tokyo("broker: 'amqp://r:x@h/v', password: ^'env:P'"), "a second password; take"),
@@ -235,6 +239,11 @@ def test_a_mistake_is_told_at_its_place_with_the_mend(marked: str, said: str) ->
     [
         (with_tokyo("broker: ^'amqp://r:secret@h/v'"), "there is a password in clear in this"),
         (with_tokyo("broker: 'amqp://r@h/v', password: ^secret"), "this password is in clear"),
+        (with_tokyo("broker: 'amqp://r@h/v', password: ^$PW"), "in clear; did you mean env:PW?"),
+        (
+            "^mesh: m\ntopology: complete\nsites: {a: {}, b: {}}\n",
+            "no exchange, so this mesh carries",
+        ),
         (with_exchange("{name: o, type: direct, keys: [^'a.*']}"), "takes `a.*` word for word"),
         (
             with_exchange("{name: o, keys: [a.#, ^order.**]}"),

@@ -146,7 +146,7 @@ def test_an_entry_of_links_adjusts_one_of_them_and_leaves_where_it_meets() -> No
             "`parent` means something in topology: tree only; take it out, or write topology: {tr",
         ),
         (HUB.replace("hub: head", "hub: ^hed"), "there is no site `hed`; did you mean `head`?"),
-        (HUB.replace("{hub: head}", "^hub"), "`center` is missing; add the hub's name: topology:"),
+        (HUB.replace("{hub: head}", "^hub"), "names no hub; write topology: {hub: SITE}"),
         (HUB.replace("hub: head", "hub: {^centre: head}"), "unknown key `centre`; did you mean `c"),
         (
             HUB.replace("head}", "^[head, oslo, turku]}")
@@ -179,6 +179,7 @@ def test_an_entry_of_links_adjusts_one_of_them_and_leaves_where_it_meets() -> No
             HUB.replace("{hub: head}", "^[ring]"),
             "write topology: ring, complete, custom, {tree",
         ),
+        (HUB.replace("{hub: head}", "{^type: hub, hub: head}"), "`type`; write topology: ring, "),
         (HUB.replace("{hub: head}", "{ring: ^both}"), "write topology: ring, or {ring: {both: tru"),
         (HUB.replace("topology: {hub: head}", "topology: ring\n^hub: head"), "unknown key `hub`"),
     ],
