@@ -48,6 +48,8 @@ class LiveMesh:
         self.document = {"mesh": f"t{secrets.token_hex(3)}", "outage_window": "72h", **document}
         self.document.setdefault("sites", {name: {} for name in vhosts})
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.older: set[str] = set()
+        """Sites whose nodes are to know no formats but those of the version before."""
         self.sources: dict[str, TrafficSource] = {}
         self.sinks: dict[str, TrafficSink] = {}
         self.lines: dict[tuple[str, str], Line] = {}
@@ -133,6 +135,8 @@ class LiveMesh:
             for site in group:
                 command += ["--site", site]
             command += ["--state", str(self.state)]
+            if self.older.issuperset(group):
+                command.append("--previous-formats")
             log = (self.folder / f"{group[0]}.log").open("ab")
             process = subprocess.Popen(
                 ("setpriv", "--pdeathsig", "KILL", "--", *command), stdout=log, stderr=log
