@@ -77,6 +77,8 @@ class RevisionMembers:
             self.runs(mesh)
         try:
             kept = json.loads(self.file.read_text(encoding="utf-8"))
+            if kept["format"] != _FORMAT:
+                raise ValueError(f"it is of format {kept['format']}, not {_FORMAT}")
             for revision, said in kept["revisions"].items():
                 self._told[revision] = frozenset(map(str, said["sites"]))
                 self._used_ms[revision] = int(said["used_ms"])

@@ -11,6 +11,7 @@ from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh import ExchangeMode, Mesh
 from federation.mesh_file import parse_mesh
+from relay.batches.known_formats import KNOWN
 from relay.delivery.context import DeliveryCounters
 from relay.ledger.revisions import KeptRevisions
 from relay.node.holds import Holds
@@ -41,6 +42,7 @@ def parts(kept: KeptRevisions, now: Mesh, site: str = "a") -> NodeParts:
         log_is_full=False,
         counters=DeliveryCounters(),
         random=random.Random(0),
+        formats=KNOWN,
     )
 
 
