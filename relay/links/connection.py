@@ -19,7 +19,9 @@ from relay.retry import reconnect_delay_s
 log = logging.getLogger(__name__)
 
 MOST_WAIT_S = 1.0
-"""The machine is looked after this often, whatever it says is due."""
+"""While something is under way, the machine is looked after this often, whatever it says is due."""
+RESTING_WAIT_S = 5.0
+"""... and so often while nothing is: a hub has hundreds of links, most of them at rest."""
 LASTED_S = 10.0
 """A connection that lived longer was a good one: the next wait is a short one again."""
 
@@ -94,15 +96,15 @@ class LinkConnection:
         await asyncio.sleep(reconnect_delay_s(failures, self._random))
 
     async def nap(self, due: float | None, most_s: float = MOST_WAIT_S) -> None:
-        """Until woken, or it is `due`, or `most_s` are over."""
+        """Until `wake` is set; it sets itself when it is `due`, or `most_s` are over."""
         now = self._clock.now()
         wait = most_s if due is None else min(most_s, max(0.0, due - now))
         self._nap_ends = now + wait
+        timer = asyncio.get_running_loop().call_later(wait, self.wake.set)
         try:
-            async with asyncio.timeout(wait):
-                await self.wake.wait()
-        except TimeoutError:
-            return
+            await self.wake.wait()
+        finally:
+            timer.cancel()
 
     def wake_by(self, due: float | None) -> None:
         """See to it that the driver is awake by then, for what has no more for it to look at."""

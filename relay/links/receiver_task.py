@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.batches.batch import BatchHeader
-from relay.links.connection import Clock, LinkConnection
+from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
 from relay.links.receiver import (
     Append,
     Learn,
@@ -84,7 +84,8 @@ class LinkReceiverTask:
                 self._wake.clear()
                 self._look_at_log()
                 self._do(machine.tick(clock.now(), clock.wall_ms()))
-                await self._connection.nap(machine.wakeup())
+                most_s = RESTING_WAIT_S if self._run_id else MOST_WAIT_S
+                await self._connection.nap(machine.wakeup(), most_s)
         finally:
             await end.close()
         self._do(machine.disconnected(self._closed))

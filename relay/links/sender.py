@@ -279,6 +279,11 @@ class LinkSender:
         """Cluster IDs: batches that are for none of these are not sent; None: not told."""
         return self._forwarding.goes_for()
 
+    @property
+    def rests(self) -> bool:
+        """In a session, and nothing is under way."""
+        return self._session is not None and not self._session.window.outstanding
+
     def room(self) -> int:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None or self._session.stands:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.batches.batch import BatchHeader, LoggedBatch, Place
-from relay.links.connection import MOST_WAIT_S, Clock, LinkConnection
+from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
 from relay.links.forwarding import Forwarding
 from relay.links.lag import AppendTimes
 from relay.links.metrics import Lag
@@ -128,13 +128,17 @@ class LinkSenderTask:
                 if self.gap:
                     self._closed = self.gap
                 elif self._closed is None and not self._frames and not self._nobody:
-                    most_s = UNDECIDED_POLL_S if self._undecided else MOST_WAIT_S
-                    await self._connection.nap(machine.wakeup(), most_s)
+                    await self._connection.nap(machine.wakeup(), self._most_wait_s())
             reason = self._closed
             await self._tell(lambda: machine.disconnected(clock.now(), reason))
         finally:
             await end.close()
         return reason
+
+    def _most_wait_s(self) -> float:
+        if self._undecided:
+            return UNDECIDED_POLL_S
+        return RESTING_WAIT_S if self.machine.rests else MOST_WAIT_S
 
     async def _turn(self, end: LinkEnd) -> None:
         """Hand the machine everything that has come, and let it look at the clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,13 +22,14 @@ class HoldWatch:
         self.problem = ""
         self.present = Holds()
         self._folder = folder
+        self._file = os.fspath(folder / HOLDS_FILE)
         self._every_s = every_s
         self._stamp: tuple[int, int, int] | None = None
 
     def look(self) -> bool:
         """Read the file if it has changed; whether `present` is another."""
         try:
-            told = (self._folder / HOLDS_FILE).stat()
+            told = os.stat(self._file)
             stamp = (told.st_mtime_ns, told.st_size, told.st_ino)
         except OSError:
             stamp = None

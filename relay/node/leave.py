@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from federation.counted import counted
 
 QUIET_LOOKS = 5
-"""A second apart: what waits in egress queues is only counted every two seconds."""
+"""A second apart: what waits in egress queues is only counted every few seconds, four at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """How many messages wait in a site's own queues: asked of its broker, which counts them.
 
-Egress queues every two seconds. Dead letters and quarantine when this node has put something there
-or taken it away, and else twice a minute: somebody else may empty them, and with hundreds of sites
-each question counts.
+Egress queues every two seconds, half as often while they are empty. Dead letters and quarantine
+when this node has put something there or taken it away, and else about twice a minute: somebody
+else may empty them, and with hundreds of sites each question counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relay.bulk_amqp import BulkAmqpError, Channel, ChannelClosed, Connection
 from relay.retry import reconnect_delay_s
 
 ASK_EVERY_S = 2.0
-LOOKS_BETWEEN = 15
+LOOKS_BETWEEN = 8
 """At egress, before dead letters and quarantine are asked about unasked."""
 
 
@@ -91,7 +91,7 @@ class _Asking:
                 looks_left = 1 if was_stirred else LOOKS_BETWEEN
             looks_left -= 1
             tell(Waiting(egress, dead_letters, quarantine))
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(every_s if egress or was_stirred else 2 * every_s)
 
     async def _count(self, queue: str) -> int:
         if self._channel is None:

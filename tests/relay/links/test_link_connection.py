@@ -116,6 +116,7 @@ async def test_a_nap_ends_when_woken_when_due_or_after_the_most(
 
     async def length(due: float | None, most_s: float) -> float:
         began = loop.time()
+        connection.wake.clear()
         await connection.nap(due, most_s)
         return loop.time() - began
 
