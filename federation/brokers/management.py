@@ -16,9 +16,14 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+from aiohttp_retry import ExponentialRetry, RetryClient
 from yarl import URL
 
 from federation.brokers.addresses import ManagementAddress
+
+_BROKEN_FOR_A_MOMENT = ExponentialRetry(attempts=5, start_timeout=0.1)
+"""A server error of a GET or PUT, which may be repeated: RabbitMQ answers 500 while the processes
+that collect statistics for a new queue or virtual host come up. Gives up after 3 s."""
 
 
 class ManagementError(Exception):
@@ -54,6 +59,7 @@ class ManagementApi:
             timeout=aiohttp.ClientTimeout(total=timeout_s),
             connector=aiohttp.TCPConnector(ssl=address.ssl_context or True),
         )
+        self._patient = RetryClient(self._session, retry_options=_BROKEN_FOR_A_MOMENT)
 
     async def __aenter__(self) -> ManagementApi:
         return self
@@ -98,7 +104,7 @@ class ManagementApi:
         if query:
             url = url.with_query(query)
         try:
-            async with self._session.request(method, url, json=body) as answer:
+            async with self._patient.request(method, url, json=body) as answer:
                 text = await answer.text()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ManagementAway(base, str(error) or "no answer in time") from error

@@ -1,0 +1,56 @@
+"""What is asked of a broker's management API, against a server that answers as we tell it to."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from federation.brokers.addresses import ManagementAddress
+from federation.brokers.management import ManagementApi, ManagementRefused
+
+
+class Broker:
+    """Answers with these statuses, one a request; the last one for ever."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        return web.json_response({"reason": "because"} if status >= 400 else [], status=status)
+
+    async def ask(self) -> object:
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self.answer)
+        async with TestServer(application, host="127.0.0.1") as server:
+            address = ManagementAddress(str(server.make_url("")).rstrip("/"), "/", "guest", "guest")
+            async with ManagementApi(address) as api:
+                return await api.get("queues", "/")
+
+
+async def test_a_server_error_is_asked_again() -> None:
+    broker = Broker(500, 503, 200)
+    assert await broker.ask() == []
+    assert broker.asked == 3
+
+
+async def test_a_server_error_that_stays_is_told() -> None:
+    broker = Broker(500)
+    with pytest.raises(ManagementRefused, match="500 because"):
+        await broker.ask()
+    assert broker.asked == 5
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_is_told_at_once(status: int) -> None:
+    broker = Broker(status)
+    with pytest.raises(ManagementRefused, match=f"{status} because"):
+        await broker.ask()
+    assert broker.asked == 1
+
+
+async def test_what_is_not_there_is_none() -> None:
+    assert await Broker(404).ask() is None
