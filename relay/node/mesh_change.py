@@ -36,5 +36,6 @@ def why_over(new: Mesh, site: str, *, is_drained: bool) -> str:
         return f"{gone}; it was drained: nobody lacks anything of it"
     return (
         f"{gone}, and it was not drained: what its egress queues and its log have for others is "
-        "kept there, and goes on when the site is put back; then `isthmus drain` it first"
+        "kept there, and goes on when the site is put back; then `isthmus drain` it first. Put it "
+        "back with `from: start`, so that it gets what others publish meanwhile"
     )

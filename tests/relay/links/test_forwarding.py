@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from federation.mesh import AckRule, Begins, Exchange, ForwardingRule, Link, Mesh, Site
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Place, Series
+from relay.ledger.members import Absent
 from relay.links.forwarding import Forwarding, Verdict, forwarding_for, seen_with
 from relay.links.position import LinkPosition, Sample
 
@@ -57,9 +58,9 @@ class Spread:
     """Who has it logged, and by which path."""
     carried: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def run(self, first: BatchHeader) -> Spread:
+    def run(self, first: BatchHeader, absent: Absent | None = None) -> Spread:
         links = {
-            (link.sender, link.receiver): forwarding_for(self.mesh, link)
+            (link.sender, link.receiver): forwarding_for(self.mesh, link, absent)
             for link in self.mesh.links
         }
         origin = first.name.series.origin
@@ -302,6 +303,26 @@ def test_a_site_that_joined_in_between_passes_on_what_is_not_for_it() -> None:
     to_c = joined_since(forwarding_for(ring, Link("b", "c", "c")), "c")
     assert to_c.decide(header("a", path="ab")) is Verdict.JOINED_SINCE  # a has it
     assert to_c.decide(header("b")) is Verdict.SEND
+
+
+@given(
+    links=GRAPHS,
+    joined=st.sets(st.sampled_from(NAMES[1:])),
+    rule=st.sampled_from(ForwardingRule),
+    seed=st.integers(0, 2**32),
+)
+def test_whatever_sites_join_and_wherever_all_others_get_what_was_packed_before(
+    links: set[tuple[str, str]], joined: set[str], rule: ForwardingRule, seed: int
+) -> None:
+    mesh = mesh_of(links, rule=rule)
+    absent = {"r1": frozenset(joined)}
+    got = set(Spread(mesh, random.Random(seed)).run(header("a"), absent).paths)
+    reach = within_reach(mesh, "a")
+    assert reach - joined <= got <= reach
+    if rule is ForwardingRule.COMPLETE or not reach - joined - {"a"}:
+        assert not got & joined
+    since = replace(header("a"), revision="r2")
+    assert set(Spread(mesh, random.Random(seed)).run(since, absent).paths) == reach
 
 
 def test_in_a_complete_graph_only_the_neighbour_counts() -> None:
