@@ -87,12 +87,12 @@ async def test_apply_has_up_start_and_end_what_the_file_says_and_leave_the_rest(
     assert code == 2
     up.write(THREE.replace("mesh: grows", "mesh: other"))
     code, said = await up.run("apply")
-    assert code == 1
-    assert "the supervisor did not take up the file: it names the mesh 'other'" in said
+    assert code == 2
+    assert "a mesh cannot change its name" in said
 
     up.write(TWO)
     code, said = await up.run("apply")
     assert "- site lima" in said
-    assert "warning: lima leaves without having been drained" in said
+    assert "lima is taken out of the mesh without having been drained" in said
     code, said = await up.run("up", "--detach")
     assert await up.pids() == before

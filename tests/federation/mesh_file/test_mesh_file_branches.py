@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from federation.mesh import Begins
 from federation.mesh_file import Reading, parse_mesh
 from federation.mesh_file.branch_table import parse_table
 from federation.mesh_file.problems import Severity
@@ -127,6 +128,13 @@ def test_a_column_of_availabilities_is_numbers(tmp_path: Path) -> None:
     mesh = read(tmp_path, text, {"t.csv": "site,up\noslo,0.97\n"}).mesh
     assert mesh is not None
     assert mesh.sites["oslo"].availability == 0.97
+
+
+def test_where_branches_begin_stands_in_the_template_or_in_a_column(tmp_path: Path) -> None:
+    text = HEAD + 'branches: {file: t.csv, template: {tags: [shops], from: "{begins}"}}\n'
+    mesh = read(tmp_path, text, {"t.csv": "site,begins\noslo,start\nrome,now\n"}).mesh
+    assert mesh is not None
+    assert [mesh.sites[name].begins for name in ("oslo", "rome")] == [Begins.START, Begins.NOW]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.mesh import AckRule, LogLimit, TlsFiles, WhenLogIsFull
+from federation.mesh import AckRule, Begins, LogLimit, TlsFiles, WhenLogIsFull
 from federation.mesh_file import load_mesh, read_mesh
 from federation.mesh_file.problems import Severity
 from tests.federation.marked import (
@@ -132,6 +132,14 @@ def test_availability_is_a_part_of_the_time_of_sites_and_links() -> None:
     assert mesh.sites["oslo"].availability == 0.98
     assert mesh.sites["rome"].availability == 1.0
     assert {link.name: link.availability for link in mesh.links}["paris-oslo"] == 0.9
+
+
+def test_a_site_begins_now_unless_it_says_start() -> None:
+    mesh = mesh_of(with_oslo("from: start"))
+    assert mesh.sites["oslo"].begins is Begins.START
+    assert mesh.sites["rome"].begins is Begins.NOW
+    plain, now = mesh_of(with_oslo("")), mesh_of(with_oslo("from: now"))
+    assert plain.revision == now.revision != mesh.revision
 
 
 @pytest.mark.parametrize(
@@ -275,6 +283,10 @@ def test_the_order_of_words_and_of_sites_in_a_tag_leaves_the_revision_as_it_is()
         (with_oslo("availability: ^high"), "`high` is no availability; write the part of the time"),
         (with_oslo("availability: ^true"), "this is no availability; write the part of the time"),
         (MESH + "links: [{from: paris, to: oslo, availability: ^-1}]\n", "above 0 and at most 1"),
+        # Where it begins
+        (with_oslo("from: ^later"), "`later` is not known here; write one of now, start"),
+        (with_oslo("from: ^Start"), "`Start` is not known here; did you mean `start`?"),
+        (with_oslo("^form: start"), "unknown key `form`; did you mean `from`?"),
         # Log
         (with_oslo("log: {max_bytes: ^20}"), "the size 20 has no unit; write 20MB or 20GB"),
         (with_oslo("log: {max_bytes: ^20gb}"), "`20gb` is no size; did you mean `20GB`?"),
