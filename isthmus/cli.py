@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated
@@ -62,4 +63,7 @@ def isthmus(
 
 
 def main() -> None:
+    for library in ("aio_pika", "aiormq"):
+        # What they say of a failure, the command says itself.
+        logging.getLogger(library).addHandler(logging.NullHandler())
     app()

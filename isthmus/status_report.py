@@ -83,11 +83,14 @@ class StatusReport:
         sites = self.told["sites"]
         leaving = {name for name, site in sites.items() if site["state"] in LEAVING}
         waiting = [
-            f"{name} {site['state']}" + (f" ({site['reason']})" if site["reason"] else "")
+            # Of one that nobody has started yet there is nothing to say.
+            f"{name} {site['state']}"
+            + (f" ({site['reason']})" if site["reason"] and site.get("node_pid") else "")
             for name, site in sites.items()
             if site["state"] != "running" and site["state"] not in HELD
         ]
-        return waiting + [
+        # Links of sites that do not run wait for these.
+        return waiting or [
             f"{link['from']}->{link['to']} {link['state']}"
             for link in self.told["links"]
             if link["state"] != "running"

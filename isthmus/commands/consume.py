@@ -62,7 +62,13 @@ def consume(
         asyncio.run(_consume(book.application(site), name, key or every, count, as_json))
     except KeyboardInterrupt:
         return
-    except (AMQPError, ConnectionError, OSError, AddressError) as error:
+    except (ConnectionError, OSError) as error:
+        why = str(error) or "no answer in time"
+        typer.echo(
+            f"the broker of {site} cannot be reached: {why}; see `isthmus status {file}`", err=True
+        )
+        raise typer.Exit(EXIT_FAULT) from None
+    except (AMQPError, AddressError) as error:
         typer.echo(f"cannot consume: {str(error) or type(error).__name__}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from federation.counted import counted
 from isthmus.address_book import address_book_or_exit
 from isthmus.last_mesh import mesh_or_known
 from isthmus.options import (
@@ -57,9 +58,12 @@ def doctor(
             if everything or one.grade is not Grade.OK:
                 grade = Text(f"{one.grade.value:<8}", style=_COLOURS[one.grade])
                 where = f"{one.site}: " if one.site else ""
-                console.print(grade, f"{where}{one.subject}: {one.said}", soft_wrap=True)
+                said = f"{where}{one.subject}: {one.said}"
+                console.print(grade, said, soft_wrap=True, markup=False)
                 if one.mend:
                     console.print(f"{'':<8} -> {one.mend}", soft_wrap=True, markup=False)
-        console.print(", ".join(f"{counts[grade]} {grade.value}" for grade in Grade))
+        well, unknown = (f"{counts[grade]} {grade.value}" for grade in (Grade.OK, Grade.UNKNOWN))
+        worse = (counted(counts[grade], grade.value) for grade in (Grade.WARNING, Grade.FAULT))
+        console.print(", ".join((well, unknown, *worse)))
     if counts[Grade.FAULT]:
         raise typer.Exit(EXIT_FAULT)

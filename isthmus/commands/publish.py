@@ -60,9 +60,9 @@ def publish(
         )
         raise typer.Exit(EXIT_FAULT) from None
     except (AMQPError, ConnectionError, OSError, AddressError) as error:
-        typer.echo(
-            f"not confirmed by the broker of {site}: {str(error) or type(error).__name__}", err=True
-        )
+        why = str(error) or type(error).__name__
+        hint = f"; see `isthmus status {file}`" if isinstance(error, OSError) else ""
+        typer.echo(f"not confirmed by the broker of {site}: {why}{hint}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(f"{count} confirmed by the broker of {site}")
 

@@ -5,6 +5,7 @@ of its links, to the broker where the link's ends meet?
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress
 from federation.mesh import Link
@@ -27,7 +28,7 @@ WITHIN_S = 10.0
 async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
     """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
     own = book.node(site)
-    connection = await _connected(own, book.control(site), "broker", found)
+    connection = await _connected(own, _Broker.of(book, site), "broker", found)
     if connection is None:
         return False
     await connection.close()
@@ -40,12 +41,26 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    """What is to be done about one."""
+
+    control: str
+    """What commands for it begin with."""
+    start: str
+
+    @classmethod
+    def of(cls, book: AddressBook, site: str) -> _Broker:
+        start = "start the broker, or correct host and port; look at firewalls in between"
+        if book.mesh.sites[site].broker is None:
+            start = f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why"
+        return cls(book.control(site), start)
+
+
 async def _connected(
-    address: AmqpAddress, control: str, subject: str, found: Findings
+    address: AmqpAddress, broker: _Broker, subject: str, found: Findings
 ) -> Connection | None:
-    """A connection, to be closed; None, and said why, if there is none to be had. `control`: what
-    commands for that broker begin with.
-    """
+    """A connection, to be closed; None, and said why, if there is none to be had."""
     where = f"{address.host}:{address.port}"
     try:
         connection = await connect(
@@ -59,16 +74,15 @@ async def _connected(
             subject,
             f"{where} refuses user {address.user!r} in virtual host {address.vhost!r}: {error}",
             "set the right user and password, or let the broker's administrator make the virtual "
-            f"host and give the user rights in it: {control} set_permissions -p {address.vhost} "
-            f"{address.user} '.*' '.*' '.*'",
+            f"host and give the user rights in it: {broker.control} set_permissions "
+            f"-p {address.vhost} {address.user} '.*' '.*' '.*'",
         )
         return None
     except ConnectionFailed as error:
         found.fault(
             subject,
             f"no AMQP connection: {error}",
-            "start the broker, or correct host and port; look at firewalls in between"
-            + ("; at its certificate too" if address.tls else ""),
+            broker.start + ("; look at its certificate too" if address.tls else ""),
         )
         return None
     found.ok(subject, f"{address.public_uri} answers")
@@ -111,7 +125,7 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
     except (AddressError, PasswordMissing) as error:
         found.fault(subject, str(error), f"the link meets at {link.meeting}'s broker: mend that")
         return
-    connection = await _connected(address, book.control(link.meeting), subject, found)
+    connection = await _connected(address, _Broker.of(book, link.meeting), subject, found)
     if connection is None:
         return
     names = Names(book.mesh.name)

@@ -29,7 +29,7 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
         ahead = "wait till it is drained, then take" if state == "draining" else "take"
         found.warn(
             "node",
-            f"{state}: {reason}",
+            f"draining: {reason}" if state == "draining" else "drained: it receives nothing",
             f"{ahead} it out of the mesh file and apply; or, if it is to stay, "
             f"{_resume(found.site)}",
         )

@@ -128,7 +128,7 @@ async def test_every_planted_fault_is_found_and_its_mend_told(mesh: LiveMesh) ->
         ("tokyo", "log", Grade.FAULT, str(closed), "rabbitmq-plugins enable rabbitmq_stream"),
         ("tokyo", "declared", Grade.FAULT, f"queue {egress}", "apply"),
         ("lima", "link lima-tokyo", Grade.FAULT, "refuses", names.link_user("lima")),
-        ("cairo", "broker", Grade.FAULT, str(closed), "start the broker"),
+        ("cairo", "broker", Grade.FAULT, str(closed), "`isthmus up` runs"),
         ("oslo", "broker", Grade.FAULT, "isthmus up"),
         ("rome", "broker", Grade.FAULT, "NOWHERE_TO_BE_FOUND"),
     ]
