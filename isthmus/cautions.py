@@ -12,7 +12,7 @@ from federation.mesh_file.violation import Violation
 from isthmus.known_meshes import KnownMeshes
 from isthmus.plan.words import about
 from isthmus.since_applied import SinceApplied
-from relay.node.holds import HoldsBroken, read_holds
+from relay.node.holds import HoldsBroken, read_holds, was_drained
 
 
 def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[str]:
@@ -20,7 +20,7 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
     return [
         *(_left_undrained(file, site) for site in since.gone if _was_drained(state, site) is False),
         *(_perhaps_undrained(site) for site in since.gone if _was_drained(state, site) is None),
-        *(_still_drains(file, site) for site in mesh.sites if _was_drained(state, site)),
+        *(_still_drains(file, site) for site in mesh.sites if _is_to_leave(state / "sites" / site)),
         *_shorter_window(mesh, since),
     ]
 
@@ -94,10 +94,12 @@ def left_behind_told(mesh: Mesh, state: Path) -> list[str]:
 
 
 def _was_drained(state: Path, site: str) -> bool | None:
-    """Whether it was told to; None if its node has never run with this state folder."""
+    """None if its node has never run with this state folder."""
     folder = state / "sites" / site
-    if not folder.is_dir():
-        return None
+    return was_drained(folder) if folder.is_dir() else None
+
+
+def _is_to_leave(folder: Path) -> bool:
     try:
         return read_holds(folder).draining
     except (HoldsBroken, OSError):

@@ -6,6 +6,9 @@ The file is the order, and the node obeys it within seconds, also after a restar
 it. A paused site takes nothing from egress and delivers nothing; its links go on, so that what
 crosses it is not held up. A draining site goes on until its egress queues are empty; from then on
 it receives nothing more, and what it has goes out.
+
+SITES/SITE/drained      there as long as the node finds nothing left in a draining site; the node
+                        writes it, for whoever asks when the node has ended
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOLDS_FILE = "holds.json"
+DRAINED_FILE = "drained"
 _FORMAT = 1
 
 
@@ -73,3 +77,16 @@ def write_holds(folder: Path, holds: Holds) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(temporary, file)
+
+
+def was_drained(folder: Path) -> bool:
+    """Whether the node of this folder found nothing left when it looked last."""
+    return (folder / DRAINED_FILE).exists()
+
+
+def mark_drained(folder: Path, is_drained: bool) -> None:
+    """Leave word of it, or take that back. Raises OSError."""
+    if is_drained:
+        (folder / DRAINED_FILE).touch()
+    else:
+        (folder / DRAINED_FILE).unlink(missing_ok=True)

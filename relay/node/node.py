@@ -87,7 +87,7 @@ class SiteNode:
         self.waiting = Waiting()
         """In the site's own queues, for the mesh or for people."""
         self._names = Names(mesh.name)
-        self.watch = NodeWatch(site)
+        self.watch = NodeWatch(site, folder)
         """The log's room, and the site's leave."""
         self.holds = HoldWatch(folder)
         """What an operator holds back here."""

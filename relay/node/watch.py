@@ -8,12 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from federation.mesh import LogLimit
 from relay.delivery.context import DeliveryContext
 from relay.log.knowledge import LogLag
 from relay.log.room import LogRoom
 from relay.log.writer import LogWriter
+from relay.node.holds import mark_drained
 from relay.node.leave import Leave, Leaving
 from relay.node.links import NodeLinks
 from relay.packing.packer_loop import PackerLoop
@@ -41,13 +43,16 @@ class Stages:
 class NodeWatch:
     """One site's."""
 
-    def __init__(self, site: str) -> None:
+    def __init__(self, site: str, folder: Path) -> None:
         self.leave = Leave()
         """How far the site is with leaving the mesh."""
         self.room = LogRoom()
         self.room_said = ""
         """What is to be said of the log's room; empty while there is enough."""
         self._site = site
+        self._folder = folder
+        self._marked: bool | None = None
+        """What the folder says of whether the site is drained; None: not looked yet."""
 
     async def run(
         self,
@@ -65,9 +70,21 @@ class NodeWatch:
             await asyncio.sleep(LOOK_EVERY_S)
             is_closed = self.leave.is_closed
             self.leave = self.leave.after(_leaving(stages, egress()) if drains() else None)
+            self._leave_word()
             blocks_now = self._look_at_room(stages, limit())
             if blocks_now or self.leave.is_closed != is_closed:
                 changed()
+
+    def _leave_word(self) -> None:
+        """So that it can still be told when the site is out of the file and the node has ended."""
+        if self.leave.is_drained == self._marked:
+            return
+        try:
+            mark_drained(self._folder, self.leave.is_drained)
+        except OSError as error:
+            log.warning("%s: whether it is drained cannot be noted: %s", self._site, error)
+        else:
+            self._marked = self.leave.is_drained
 
     def _look_at_room(self, stages: Stages, limit: LogLimit) -> bool:
         """Whether it has changed if the packer may take anything."""

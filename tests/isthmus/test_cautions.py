@@ -16,7 +16,7 @@ from isthmus.known_meshes import KnownMeshes
 from isthmus.plan.changes import changes_of
 from isthmus.since_applied import changes_since_applied
 from relay.ledger.revisions import KeptRevisions
-from relay.node.holds import Holds, write_holds
+from relay.node.holds import Holds, mark_drained, write_holds
 
 FILE = """\
 mesh: acme
@@ -63,8 +63,10 @@ def run(command: str, file: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [command, str(file), "--state", state, *words])
 
 
-def drained(file: Path, site: str) -> None:
-    write_holds(state_of(file) / "sites" / site, Holds(draining=True))
+def told_to_drain(file: Path, site: str) -> Path:
+    folder = state_of(file) / "sites" / site
+    write_holds(folder, Holds(draining=True))
+    return folder
 
 
 def test_a_file_that_costs_nothing_has_no_cautions(file: Path) -> None:
@@ -87,8 +89,11 @@ def test_a_site_that_is_taken_out_undrained_is_told_by_plan_apply_and_status(fil
 
 
 def test_a_site_that_was_drained_leaves_without_a_word(file: Path) -> None:
-    drained(file, "lima")
+    folder = told_to_drain(file, "lima")
     file.write_text(WITHOUT_LIMA)
+    (caution,) = told(file)
+    assert "without having been drained" in caution, "it was told to, and is not yet"
+    mark_drained(folder, True)
     assert told(file) == []
     assert left_behind_told(load_mesh(file), state_of(file)) == []
 
@@ -102,7 +107,7 @@ def test_of_a_site_elsewhere_nobody_here_knows_whether_it_was_drained(file: Path
 
 
 def test_a_drained_site_that_is_put_back_stays_so_until_it_is_resumed(file: Path) -> None:
-    drained(file, "lima")
+    told_to_drain(file, "lima")
     (caution,) = told(file)
     assert "lima was told to drain" in caution
     assert f"`isthmus resume {file} --site lima`" in caution

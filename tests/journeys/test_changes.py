@@ -13,6 +13,7 @@ from federation.brokers.addresses import read_private_brokers, write_private_bro
 from federation.brokers.management import ManagementApi
 from federation.names import Names
 from isthmus.since_applied import changes_since_applied
+from relay.node.holds import was_drained
 from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -192,6 +193,7 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
     code, said = await isthmus(mesh, "drain", "oslo")
     assert code == 0, said
     assert "oslo is drained" in said
+    assert was_drained(mesh.state / "sites" / "oslo")
     there = [one for one in sink.arrived if one.origin.split("/")[0] != "oslo"]
     del load.sinks["oslo", "orders"]
     gone = mesh.processes.pop("oslo")

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from relay.node.hold_watch import HoldWatch
-from relay.node.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds, write_holds
+from relay.node.holds import (
+    HOLDS_FILE,
+    Holds,
+    HoldsBroken,
+    mark_drained,
+    read_holds,
+    was_drained,
+    write_holds,
+)
 
 HELD = Holds(paused=True, links=frozenset({"a-b", "a-c"}))
 
@@ -40,3 +48,13 @@ def test_a_watch_sees_each_change_once_and_goes_on_with_what_it_knows(tmp_path: 
     (tmp_path / HOLDS_FILE).unlink()
     assert watch.look()
     assert (watch.present, watch.problem) == (Holds(), "")
+
+
+def test_word_that_a_site_is_drained_is_left_and_taken_back(tmp_path: Path) -> None:
+    mark_drained(tmp_path, False)
+    assert not was_drained(tmp_path)
+    mark_drained(tmp_path, True)
+    mark_drained(tmp_path, True)
+    assert was_drained(tmp_path)
+    mark_drained(tmp_path, False)
+    assert not was_drained(tmp_path)
