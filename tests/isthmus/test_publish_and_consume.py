@@ -1,0 +1,83 @@
+"""`isthmus publish` and `consume` at a broker: what they bind, and what they say of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import aio_pika
+import pytest
+
+from federation.brokers.addresses import PrivateBroker, write_private_brokers
+from federation.brokers.credentials import load_or_make
+from federation.brokers.provision import site_users
+from isthmus.broker_config import BrokerUser
+from tests.federation.meshes import mesh_of
+from tests.live_brokers import Vhost
+
+FILE = """\
+mesh: MESH
+topology: complete
+exchanges:
+  - {name: orders, keys: ["order.#"]}
+  - {name: tasks, type: direct, keys: [mail, print]}
+sites: {paris: {}, tokyo: {}}
+"""
+
+
+@pytest.fixture
+async def file(vhost: Vhost, tmp_path: Path) -> Path:
+    """A mesh whose private broker at paris is that virtual host, with its exchanges."""
+    text = FILE.replace("MESH", vhost.name.replace(".", "-"))
+    file, state, mesh = tmp_path / "mesh.yaml", tmp_path / "state", mesh_of(text)
+    file.write_text(text)
+    spec = vhost.broker.spec
+    ports = (spec.amqp_port, spec.stream_port, spec.management_port)
+    write_private_brokers(state, {"paris": PrivateBroker(*ports, vhost=vhost.name)})
+    for user in site_users(mesh, "paris", load_or_make(state, mesh)):
+        await vhost.add_user(
+            BrokerUser(user.name, user.password, user.tags, user.configure, user.write, user.read)
+        )
+    async with await aio_pika.connect(vhost.amqp_uri) as connection:
+        channel = await connection.channel()
+        await channel.declare_exchange("orders", "topic", durable=True)
+        await channel.declare_exchange("tasks", "direct", durable=True)
+        full = {"x-max-length": 0, "x-overflow": "reject-publish"}
+        await (await channel.declare_queue("full", arguments=full)).bind("orders", "#")
+    return file
+
+
+async def begun(file: Path, command: str, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "isthmus", command, str(file), "paris", *words),
+        *("--state", str(file.parent / "state")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_refusal_does_not_say_that_nobody_has_it(file: Path) -> None:
+    code, out, err = await ended(await begun(file, "publish", "orders", "invoice.new", "x"))
+    assert (code, out) == (1, "")
+    assert "warning: no key of orders takes 'invoice.new' out of the site" in err
+    assert "refused it (nack)" in err
+    assert "may have it all the same" in err
+
+
+async def test_of_a_direct_exchange_its_keys_are_listened_for(file: Path) -> None:
+    consumer = await begun(file, "consume", "tasks", "--count", "2")
+    assert consumer.stderr is not None
+    async with asyncio.timeout(60):
+        assert await consumer.stderr.readline() == b"listening to tasks for mail, print\n"
+    for key in ("mail", "print"):
+        assert (await ended(await begun(file, "publish", "tasks", key, "hello")))[0] == 0
+    code, out, _ = await ended(consumer)
+    assert (code, out) == (0, "[here] mail: hello\n[here] print: hello\n")
