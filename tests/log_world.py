@@ -15,8 +15,9 @@ from relay.batches.known_formats import KNOWN, Formats
 from relay.log.knowledge import UnknownRecord
 from relay.log.memory_log import MemoryStream
 from relay.log.reader import LogReader
+from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.site_log import LogClosed
-from relay.log.writer import Appended, LogEvents, LogRun, LogSettings, LogState, LogWriter
+from relay.log.writer import LogWriter
 from tests.log_batches import INCARNATION, batch
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until

@@ -19,8 +19,9 @@ from relay.links.receiver import (
 )
 from relay.links.transport import Carried, LinkConnector, LinkEnd
 from relay.links.wire import Send
+from relay.log.run import Appended
 from relay.log.site_log import LogRefused
-from relay.log.writer import Appended, LogWriter
+from relay.log.writer import LogWriter
 
 log = logging.getLogger(__name__)
 

@@ -20,90 +20,23 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
-from relay.log.check import READ_AHEAD, Checked, check_log
+from relay.log.check import READ_AHEAD, check_log
+from relay.log.follower import LogFollower, pause
 from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.name_set import NameSet
 from relay.log.reader import LogReader
-from relay.log.site_log import LogClosed, LogCursor, LogRefused, SiteLog, SiteLogError
+from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
+from relay.log.site_log import LogClosed, LogRefused, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
 
 logger = logging.getLogger(__name__)
 
 _RUN_BYTES = 8
-
-
-class Appended(Enum):
-    """What became of a batch that was to be appended."""
-
-    LOGGED = "appended now, and confirmed"
-    ALREADY_LOGGED = "the log had a batch of that name"
-
-
-class LogState(Enum):
-    """Where the writer is."""
-
-    CONNECTING = "connecting"
-    CHECKING = "checking what the log has"
-    RUNNING = "running"
-    CLOSED = "closed"
-
-
-class LogRun(NamedTuple):
-    """One connection to the log, checked. `id` is new at each; `log_id` only when the log lost
-    something or was made anew. `ended` is done, with the reason, when the connection is gone.
-    """
-
-    id: bytes
-    log_id: bytes
-    ended: asyncio.Future[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """How the log is kept."""
-
-    check_every_s: float = 1.0
-    """Read back what was appended: more often costs the broker, less often lets stored positions
-    lag further, and a restart read more."""
-    check_after_names: int = 5_000
-    """... or after so many, so that the offsets of hot batches stay good lower bounds."""
-    unreadable_after_s: float = 10.0
-    """Confirmed and not readable for so long: the connection is given up and the log checked."""
-    backoff_first_s: float = 0.2
-    backoff_most_s: float = 30.0
-    hot_bytes: int = 16 * 1024 * 1024
-    """Memory for readers that have nearly caught up."""
-
-
-def _no_state(state: LogState, why: str) -> None:
-    return None
-
-
-def _raise(error: UnknownRecord) -> None:
-    raise error
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvents:
-    """What the log tells its node. All are called from the event loop and must not block."""
-
-    on_bad_record: Callable[[int, bytes, str], None]
-    """A record that is no batch, once: offset, bytes, reason. It belongs in quarantine."""
-    on_superseded: Callable[[BatchHeader], None]
-    """Somebody else's mark for this site stands behind ours: another node has taken over."""
-    on_state: Callable[[LogState, str], None] = _no_state
-    """Changed state, and why."""
-    on_unknown: Callable[[UnknownRecord], None] = _raise
-    """The log holds what only another version of this program can read: nothing that stands behind
-    it is read any more, and the node must end. What it appends until then is still confirmed."""
 
 
 class _Flight:
@@ -164,6 +97,9 @@ class LogWriter:
         self._connection: asyncio.Task[None] | None = None
         self._failed_attempts = 0
         self._hurry = asyncio.Event()
+        self._follower = LogFollower(
+            self._knowledge, self._tail, self._readers, self._settings, self._data_of, self._hurry
+        )
         self._closing = False
 
     # What the node asks
@@ -417,11 +353,11 @@ class LogWriter:
         try:
             self._set_state(LogState.CHECKING, "")
             checked = await check_log(log, self._knowledge, self._data_of)
-            self._restart_readers(checked)
+            self._follower.restart_readers(checked)
             # First of all: a changed log ID must not be told before it is kept.
             self._knowledge.save()
             self._begin_run(log)
-            await self._follow(checked.cursor)
+            await self._follower.follow(checked.cursor)
         except UnknownRecord as error:
             self._events.on_unknown(error)
             await asyncio.Event().wait()  # until closed: to connect again would mend nothing
@@ -462,14 +398,7 @@ class LogWriter:
         longest = min(s.backoff_most_s, s.backoff_first_s * 2 ** min(self._failed_attempts, 16))
         self._failed_attempts += 1
         self._hurry.clear()
-        await self._pause(longest * (0.5 + 0.5 * self._jitter()))
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
-        except TimeoutError:
-            return
+        await pause(self._hurry, longest * (0.5 + 0.5 * self._jitter()))
 
     def _wake_run_waiters(self) -> None:
         for waiter in self._run_waiters:
@@ -480,76 +409,6 @@ class LogWriter:
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason
         self._events.on_state(state, reason)
-
-    # Reading back
-
-    async def _follow(self, cursor: LogCursor) -> None:
-        """Read back what is appended, in bulk. At idle one chunk may come of itself: that is how
-        a stranger's is noticed.
-        """
-        recent = self._knowledge.recent
-        while not self._closing:
-            await self._read_back(cursor, 1)
-            target = recent.last_unchecked
-            while target is not None and recent.is_awaited(target):
-                await self._read_back(cursor, min(READ_AHEAD, recent.unchecked_count))
-            self._knowledge.save()
-            if recent.unchecked_count <= self._settings.check_after_names:
-                self._hurry.clear()
-            if not self._closing:
-                await self._pause(self._settings.check_every_s)
-
-    async def _read_back(self, cursor: LogCursor, ahead: int) -> None:
-        recent = self._knowledge.recent
-        while True:
-            missing = recent.next_awaited if recent.unchecked_count else None
-            try:
-                async with asyncio.timeout(self._settings.unreadable_after_s):
-                    records = await cursor.next(ahead)
-                break
-            except TimeoutError:
-                if missing is not None and missing == recent.next_awaited:
-                    raise LogClosed(f"{missing} cannot be read back") from None
-        before = recent.checked
-        aliens = self._knowledge.counts.aliens
-        unknown: UnknownRecord | None = None
-        try:
-            orderly = self._knowledge.read_back(records, self._data_of)
-        except UnknownRecord as error:
-            orderly, unknown = False, error
-        if not orderly or self._knowledge.counts.aliens != aliens:
-            logger.warning(
-                "the log has what this node did not append, or another order, after %s: "
-                "readers go back there",
-                before and before.name,
-            )
-            self._tail.restart(None, anchored=False)
-            for reader in self._readers:
-                self._send_back(reader, before)
-        if unknown is not None:
-            raise unknown
-
-    def _restart_readers(self, checked: Checked) -> None:
-        """After a check: everybody finds his place again, in what the log has now."""
-        end = self._knowledge.recent.checked
-        self._tail.restart(end.name if end else None, anchored=True)
-        for reader in self._readers:
-            place = reader.place
-            if place is None or checked.anew:
-                reader.rewind(None)
-            elif place.name in checked.lost:
-                reader.rewind(checked.last)
-            elif checked.disorder_after is not None:
-                self._send_back(reader, checked.disorder_after)
-            else:
-                reader.rewind(place)
-
-    def _send_back(self, reader: LogReader, checked: Place | None) -> None:
-        place = reader.place
-        if place is not None and self._knowledge.is_after(place, checked):
-            self.counts.readers_sent_back += 1
-            place = checked
-        reader.rewind(place)
 
     def _data_of(self, name: BatchName) -> bytes | None:
         flight = self._flying.get(name)

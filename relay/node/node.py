@@ -37,7 +37,8 @@ from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.gap import gap_reason, gap_row
 from relay.log.knowledge import UnknownRecord
 from relay.log.reader import LogGap
-from relay.log.writer import LogEvents, LogState, LogWriter
+from relay.log.run import LogEvents, LogState
+from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory, check_versions
 from relay.node.hold_watch import HoldWatch
 from relay.node.housekeeping import Housekeeping

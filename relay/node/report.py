@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from relay.log.writer import LogState
+from relay.log.run import LogState
 from relay.node.parts import PAUSED
 from relay.packing.packer_metrics import PackerState
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from federation.mesh import AckRule
 from relay.batches.batch import Predecessor
-from relay.log.writer import LogRun
+from relay.log.run import LogRun
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.packing.flow_packer import FlowPacker
 from relay.packing.intake import Intake

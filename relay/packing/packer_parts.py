@@ -10,7 +10,7 @@ from typing import Protocol
 from relay.batches.batch import BatchHeader, LoggedBatch, Place, Predecessor
 from relay.batches.incarnation import VoidTable
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.log.writer import Appended, LogRun
+from relay.log.run import Appended, LogRun
 from relay.packing.egress import Egress
 from relay.packing.packer_record import PackedLedger, PackerRecord
 

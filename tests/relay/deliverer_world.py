@@ -34,7 +34,8 @@ from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.rows import LedgerRow, Stage, decode_row
 from relay.log.memory_log import MemoryStream
-from relay.log.writer import LogEvents, LogSettings, LogWriter
+from relay.log.run import LogEvents, LogSettings
+from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
 from relay.state.node_state import STATE, TABLES, NodeState
 from tests.waiting import until

@@ -23,8 +23,9 @@ from relay.links.sender import LinkSender
 from relay.links.sender_task import LinkSenderTask
 from relay.links.settings import KIB, LinkSettings
 from relay.log.reader import LogGap
+from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
-from relay.log.writer import LogSettings, LogWriter
+from relay.log.writer import LogWriter
 from tests.log_batches import batch
 from tests.log_world import KeptSnapshot, LogWorld
 from tests.waiting import until

@@ -20,7 +20,8 @@ from relay.batches.fragments import FragmentAssembly
 from relay.batches.incarnation import VoidTable
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.memory_log import MemoryStream
-from relay.log.writer import LogEvents, LogWriter
+from relay.log.run import LogEvents
+from relay.log.writer import LogWriter
 from relay.packing.memory_egress import MemoryEgressBroker
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts

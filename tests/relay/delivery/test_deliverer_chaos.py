@@ -18,8 +18,8 @@ from federation.mesh import Exchange
 from relay.batches.batch import BatchHeader
 from relay.bulk_amqp import content_header
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
-from relay.log.writer import LogSettings
 from tests.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time, let_pass

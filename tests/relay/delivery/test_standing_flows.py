@@ -11,7 +11,7 @@ from federation.mesh import Exchange, RetryRule
 from relay.bulk_amqp import content_header
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
 from relay.log.reader import LogGap
-from relay.log.writer import LogSettings
+from relay.log.run import LogSettings
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relay.links.metrics import LinkState
-from relay.log.writer import LogSettings
+from relay.log.run import LogSettings
 from tests.log_batches import batch
 from tests.relay.link_chain import Chain, Site
 from tests.virtual_time import in_virtual_time, let_pass

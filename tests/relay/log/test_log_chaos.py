@@ -20,8 +20,9 @@ import pytest
 from relay.batches.batch import BatchName, Place
 from relay.batches.format import read_header
 from relay.log.reader import LogReader, PlaceLost
+from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
-from relay.log.writer import LogSettings, LogWriter
+from relay.log.writer import LogWriter
 from tests.log_batches import batch
 from tests.log_world import KeptSnapshot, LogWorld
 from tests.virtual_time import in_virtual_time

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from relay.log.writer import Appended, LogWriter
+from relay.log.run import Appended
+from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
 from tests.log_world import (
     LogWorld,

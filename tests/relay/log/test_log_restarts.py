@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from relay.log.writer import Appended, LogWriter
+from relay.log.run import Appended
+from relay.log.writer import LogWriter
 from tests.log_batches import batch_name
 from tests.log_world import LogWorld, append, append_and_check, in_one_life, log_in_a_life_before
 from tests.virtual_time import in_virtual_time

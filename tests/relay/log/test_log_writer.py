@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from relay.log.run import Appended, LogState
 from relay.log.site_log import LogClosed, LogRefused
-from relay.log.writer import Appended, LogState, LogWriter
+from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
 from tests.log_world import LogWorld, append, append_through, in_one_life
 from tests.virtual_time import in_virtual_time

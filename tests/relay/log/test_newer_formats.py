@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from relay.batches.known_formats import FIRST, KNOWN
-from relay.log.writer import Appended, LogState
+from relay.log.run import Appended, LogState
 from tests.log_batches import batch, batch_name
 from tests.log_world import LogWorld, append, name_at, take, until_checked
 from tests.virtual_time import in_virtual_time, let_pass
