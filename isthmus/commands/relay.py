@@ -30,6 +30,8 @@ from isthmus.options import (
 )
 
 _LOOPBACK = "127.0.0.1"
+LEDGER_WRITER_LINGERS_S = 20.0
+"""The sites of a process roll their ledgers some seconds apart: one process writes them all."""
 
 
 def relay(
@@ -69,6 +71,7 @@ def relay(
     standard error and in `isthmus status`.
     """
     from relay.batches.known_formats import KNOWN, as_before
+    from relay.ledger.file_writer import FileWriters
     from relay.node.admin import AdminUnavailable
     from relay.node.memory_blocks import give_back_big_blocks
     from relay.node.node import SiteNode
@@ -87,8 +90,9 @@ def relay(
 
     async def run() -> dict[str, str]:
         formats = as_before() if previous_formats else KNOWN
-        nodes = [SiteNode(name, book, site_folder(state, name), formats) for name in sites]
-        return await RelayProcess(nodes, MeshOnDisk(file, state), port, host).run()
+        writers = FileWriters(LEDGER_WRITER_LINGERS_S)
+        nodes = [SiteNode(name, book, site_folder(state, name), formats, writers) for name in sites]
+        return await RelayProcess(nodes, MeshOnDisk(file, state), port, host, writers).run()
 
     try:
         stopped = uvloop.run(run())

@@ -14,7 +14,7 @@ anew numbers its rows from 0 again, which must not write over the former one's f
 from __future__ import annotations
 
 import asyncio
-import sys
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -22,6 +22,7 @@ from pathlib import Path
 from struct import Struct
 
 from relay.ledger.file import LedgerFile, file_frame, frame
+from relay.ledger.file_writer import ExportFailed, FileWriter, FileWriters
 from relay.ledger.rows import Stage, recorded_ms_of
 from relay.state.node_state import Commit, NodeState, RowRange
 
@@ -30,7 +31,6 @@ _NOTE = Struct(">QQQ")
 _SLICE = 128
 """Rows read from the store and handed over at a time: 1 MB when all are full."""
 _DAY_MS = 86_400_000
-_PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,11 @@ class RollRule:
 
     after_s: float = 300.0
     """Age of the oldest row."""
+    quiet_after_s: float = 3600.0
+    """... of fewer than `quiet_rows`: a shop at night writes its idle rows and little else."""
+    quiet_rows: int = 256
     at_rows: int = 4096
     """Rows of one file at most: 35 MB when all are full."""
-
-
-class ExportFailed(Exception):
-    """The file could not be written. The rows stay in the store; the next round tries again."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"could not write {path}: {reason}; the ledger's rows are kept in the state folder"
-            " until it works: check the disk"
-        )
-        self.path = path
-        self.reason = reason
 
 
 def is_due(first: int, next_row: int, first_recorded_ms: int, now_ms: int, rule: RollRule) -> bool:
@@ -60,9 +51,10 @@ def is_due(first: int, next_row: int, first_recorded_ms: int, now_ms: int, rule:
     closed at once: its audit waits for it."""
     if next_row <= first:
         return False
+    after_s = rule.after_s if next_row - first >= rule.quiet_rows else rule.quiet_after_s
     return (
         next_row - first >= rule.at_rows
-        or now_ms - first_recorded_ms >= rule.after_s * 1000
+        or now_ms - first_recorded_ms >= after_s * 1000
         or now_ms // _DAY_MS != first_recorded_ms // _DAY_MS
     )
 
@@ -71,11 +63,17 @@ class LedgerExport:
     """One site's roller. `folder` is the site's ledger folder."""
 
     def __init__(
-        self, state: NodeState, site: str, folder: Path, rule: RollRule | None = None
+        self,
+        state: NodeState,
+        site: str,
+        folder: Path,
+        writers: FileWriters,
+        rule: RollRule | None = None,
     ) -> None:
         self._state = state
         self._site = site
         self._folder = folder
+        self._writers = writers
         self._rule = rule or RollRule()
         self._busy = asyncio.Lock()
 
@@ -86,17 +84,14 @@ class LedgerExport:
         most a noted range, which the next call exports first.
         """
         made: list[Path] = []
-        async with self._busy:
-            writer: _Writer | None = None
-            try:
-                for stage in Stage:
-                    while (file := await self._next_file(stage, now_ms, everything)) is not None:
-                        writer = writer or await _Writer.start()
-                        await self._export(writer, stage, file)
-                        made.append(Path(file.path))
-            finally:
-                if writer is not None:
-                    await writer.stop()
+        async with self._busy, contextlib.AsyncExitStack() as writing:
+            writer: FileWriter | None = None
+            for stage in Stage:
+                while (file := await self._next_file(stage, now_ms, everything)) is not None:
+                    if writer is None:
+                        writer = await writing.enter_async_context(self._writers.writing())
+                    await self._export(writer, stage, file)
+                    made.append(Path(file.path))
         return made
 
     async def _next_file(self, stage: Stage, now_ms: int, everything: bool) -> LedgerFile | None:
@@ -127,7 +122,7 @@ class LedgerExport:
         path = self._folder / f"date={date}" / name
         return LedgerFile(str(path), self._site, state, first, last)
 
-    async def _export(self, writer: _Writer, stage: Stage, file: LedgerFile) -> None:
+    async def _export(self, writer: FileWriter, stage: Stage, file: LedgerFile) -> None:
         await writer.send(file, file_frame(file))
         at = file.first
         while at < file.last:
@@ -143,57 +138,6 @@ class LedgerExport:
         done.delete_rows(RowRange(stage, file.first, file.last))
         done.put(_note_key(stage), None)
         self._state.write(done)
-
-
-class _Writer:
-    """The process that writes the files of one round (`relay.ledger.file`)."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    @classmethod
-    async def start(cls) -> _Writer:
-        # A session of its own: Ctrl-C is for the node, which lets it finish the file.
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "relay.ledger.file",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        return cls(process)
-
-    async def send(self, file: LedgerFile, data: bytes) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(data)
-            await self._process.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            raise ExportFailed(file.path, await self._last_words()) from None
-
-    async def finished(self, file: LedgerFile) -> None:
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if line.decode().rstrip("\n") != file.path:
-            raise ExportFailed(file.path, await self._last_words())
-
-    async def _last_words(self) -> str:
-        assert self._process.stderr is not None
-        words = (await self._process.stderr.read()).decode(errors="replace").strip()
-        return words.splitlines()[-1] if words else f"exit {await self._process.wait()}"
-
-    async def stop(self) -> None:
-        """End it; after a failure or a cancelled round in mid-file it leaves nothing behind."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._process.wait()
-        except TimeoutError:
-            # A disk that hangs must not keep the node from ending; a half file has no name yet.
-            self._process.kill()
 
 
 def _note_key(stage: Stage) -> str:

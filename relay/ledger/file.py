@@ -6,7 +6,7 @@ pyarrow costs 50 MB and never gives it back, so a node hands its rows to this pr
 end. Frames on standard input, for each file::
 
     4 + n   JSON: path, site, state, first, last (rows first..last, last exclusive)
-    then for each row:  4 + n  the row as `ledger_rows` draws it
+    then for each row:  4 + n  the row as `rows` draws it
 
 After each file that is on the disk under its name, a line with its path goes to standard output.
 A file is written under a temporary name, synced, renamed, and its folder synced: whoever sees the

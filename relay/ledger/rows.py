@@ -5,7 +5,7 @@ What is said of single messages lies packed in columns of the row, message after
 256 costs as much to write as a row of one, and an audit need not open what adds up.
 
 A node keeps rows in its store in a form of its own (below) and never loads pyarrow, which costs
-50 MB; `ledger_export` writes them as Parquet with the schema of `parquet_schema`.
+50 MB; `relay.ledger.export` writes them as Parquet with the schema of `parquet_schema`.
 
 Bytes in the store::
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from dedup.barrier import Barrier
 from relay.batches.batch import Place
-from relay.ledger.export import ExportFailed, LedgerExport
+from relay.ledger.export import LedgerExport
+from relay.ledger.file_writer import ExportFailed
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
 from relay.log.name_set import NameSet

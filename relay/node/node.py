@@ -30,6 +30,7 @@ from relay.bulk_amqp import connect
 from relay.delivery.context import DeliveryContext, DeliveryCounters
 from relay.delivery.deliverer import Deliverer
 from relay.ledger.export import LedgerExport
+from relay.ledger.file_writer import FileWriters
 from relay.ledger.members import RevisionMembers
 from relay.ledger.revisions import KeptRevisions
 from relay.ledger.rows import Stage
@@ -59,12 +60,18 @@ class SiteNode:
     """One site's node. `run` until `stop`; raises NodeStopped where only a person can help."""
 
     def __init__(
-        self, site: str, book: AddressBook, folder: Path, formats: Formats = KNOWN
+        self,
+        site: str,
+        book: AddressBook,
+        folder: Path,
+        formats: Formats = KNOWN,
+        ledger_writers: FileWriters | None = None,
     ) -> None:
         """`book` is of the mesh to begin with; `folder` is the site's own: its state and its
-        ledger are in there. `formats` are those that it reads.
+        ledger are in there. `formats` are those that it reads. `ledger_writers` may be shared.
         """
         self.formats = formats
+        self._ledger_writers = ledger_writers or FileWriters()
         mesh = book.mesh
         self.mesh = mesh
         self.site = site
@@ -333,7 +340,7 @@ class SiteNode:
             writer=writer,
             barrier=context.barrier,
             settled=context.settled,
-            export=LedgerExport(state, self.site, self.folder / "ledger"),
+            export=LedgerExport(state, self.site, self.folder / "ledger", self._ledger_writers),
             position=lambda: context.position,
             links=links.stages,
             window_ms=parts.window_ms,

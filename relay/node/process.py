@@ -18,6 +18,7 @@ from typing import Any
 from dedup.store import StoreError, StoreLocked
 from federation.brokers.addresses import AddressBook, AddressError
 from relay.aside.mending import Mending
+from relay.ledger.file_writer import FileWriters
 from relay.node.admin import LOOPBACK, Admin
 from relay.node.admin_mending import MendingRoutes, write_token
 from relay.node.mesh_watch import MeshFiles, MeshWatch
@@ -48,10 +49,13 @@ class RelayProcess:
         files: MeshFiles | None = None,
         admin_port: int = 0,
         admin_host: str = LOOPBACK,
+        ledger_writers: FileWriters | None = None,
     ) -> None:
         """`files` are watched for a changed mesh, if there are any. The admin port (0: a free one)
-        is open on loopback, and at `admin_host`.
+        is open on loopback, and at `admin_host`. `ledger_writers` are what the nodes share, and
+        closed in the end.
         """
+        self._ledger_writers = ledger_writers or FileWriters()
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
@@ -86,6 +90,7 @@ class RelayProcess:
                     looking.cancel()
         finally:
             telling.cancel()
+            await self._ledger_writers.close()
             self._manager.close()
             await self._admin.close()
         return self._stopped

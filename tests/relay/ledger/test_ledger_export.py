@@ -11,15 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from dedup.memory_store import MemoryStore
-from relay.ledger.export import ExportFailed, LedgerExport, RollRule, is_due
+from relay.ledger.export import LedgerExport, RollRule, is_due
 from relay.ledger.file import LedgerFile, LedgerInputCut, file_frame, frame, write_file, write_files
+from relay.ledger.file_writer import ExportFailed, FileWriters
 from relay.ledger.rows import Event, LedgerRow, Stage, encode_row
 from relay.state import node_state
 from relay.state.node_state import Commit, NodeState
+from tests.waiting import until
 
 NOON_MS = 1_700_049_600_000  # 2023-11-15 12:00 UTC
 NEXT_DAY_MS = NOON_MS + 12 * 3_600_000
-RULE = RollRule(after_s=300, at_rows=100)
+RULE = RollRule(after_s=300, at_rows=100, quiet_after_s=3600, quiet_rows=2)
 
 
 def row(recorded_ms: int, stage: Stage = Stage.DELIVERED) -> LedgerRow:
@@ -35,12 +37,14 @@ def row(recorded_ms: int, stage: Stage = Stage.DELIVERED) -> LedgerRow:
 
 
 class Site:
-    def __init__(self, folder: Path, store: MemoryStore | None = None) -> None:
+    def __init__(
+        self, folder: Path, store: MemoryStore | None = None, writers: FileWriters | None = None
+    ) -> None:
         self.folder = folder
         self.store = store or MemoryStore(node_state.TABLES)
         self.state = NodeState(self.store)
         self.state.begin(b"\xab" * 16)
-        self.export = LedgerExport(self.state, "tokyo", folder, RULE)
+        self.export = LedgerExport(self.state, "tokyo", folder, writers or FileWriters(), RULE)
 
     def add(self, *rows: LedgerRow) -> None:
         commit = Commit()
@@ -72,18 +76,21 @@ def site(tmp_path: Path) -> Site:
 
 
 async def test_what_is_due_goes_into_one_file_a_stage_and_leaves_the_store(site: Site) -> None:
-    site.add(row(NOON_MS), row(NOON_MS + 1, Stage.PACKED), row(NOON_MS + 2))
+    site.add(
+        *(row(NOON_MS + n, stage) for n in (0, 2) for stage in (Stage.DELIVERED, Stage.PACKED))
+    )
     assert await site.export.roll(NOON_MS + 1_000) == []
     made = await site.export.roll(NOON_MS + 300_001)
     assert [path.name for path in made] == [
-        "packed-abababab-000000000000-000000000000.parquet",
+        "packed-abababab-000000000000-000000000001.parquet",
         "delivered-abababab-000000000000-000000000001.parquet",
     ]
     assert all(path.parent.name == "date=2023-11-15" for path in made)
     assert site.exported() == [
         ("delivered", 0, NOON_MS),
         ("delivered", 1, NOON_MS + 2),
-        ("packed", 0, NOON_MS + 1),
+        ("packed", 0, NOON_MS),
+        ("packed", 1, NOON_MS + 2),
     ]
     assert site.left() == site.left(Stage.PACKED) == []
     assert await site.export.roll(NOON_MS + 900_000) == []
@@ -173,6 +180,54 @@ async def test_a_disk_that_refuses_keeps_the_rows_and_says_why(site: Site) -> No
     assert len(site.exported()) == 1
 
 
+async def test_sites_of_a_process_share_the_one_that_writes(tmp_path: Path) -> None:
+    writers = FileWriters(linger_s=60)
+    sites = [Site(tmp_path / name, writers=writers) for name in ("a", "b", "c")]
+    for site in sites:
+        site.add(row(NOON_MS))
+    await asyncio.gather(*(site.export.roll(NOON_MS, everything=True) for site in sites))
+    async with writers.writing() as writer:
+        pass
+    sites[0].add(row(NOON_MS + 1))
+    await sites[0].export.roll(NOON_MS, everything=True)
+    async with writers.writing() as same:
+        assert same is writer
+    assert [len(site.exported()) for site in sites] == [2, 1, 1]
+
+    sites[1].folder.rename(tmp_path / "moved")
+    sites[1].folder.write_text("in the way")
+    sites[1].add(row(NOON_MS + 1))
+    with pytest.raises(ExportFailed):
+        await sites[1].export.roll(NOON_MS, everything=True)
+    assert writer.has_ended, "after a failure another one is begun"
+    sites[2].add(row(NOON_MS + 1))
+    await sites[2].export.roll(NOON_MS, everything=True)
+    async with writers.writing() as other:
+        assert not other.has_ended
+    await writers.close()
+    assert other.has_ended
+
+
+async def test_a_writer_that_nobody_needs_ends(tmp_path: Path) -> None:
+    writers = FileWriters(linger_s=0.01)
+    async with writers.writing() as writer:
+        assert not writer.has_ended
+    await until(lambda: writer.has_ended, "the process ended", 20)
+
+
+async def test_a_writer_that_was_killed_is_followed_by_another(tmp_path: Path) -> None:
+    writers = FileWriters(linger_s=60)
+    async with writers.writing() as killed:
+        pass
+    killed.process.kill()
+    await killed.process.wait()
+    site = Site(tmp_path / "a", writers=writers)
+    site.add(row(NOON_MS))
+    await site.export.roll(NOON_MS, everything=True)
+    assert len(site.exported()) == 1
+    await writers.close()
+
+
 def rows_of(count: int) -> list[bytes]:
     return [encode_row(row(NOON_MS + n)) for n in range(count)]
 
@@ -206,6 +261,8 @@ def test_a_stage_is_due_by_age_by_size_and_when_its_day_is_over() -> None:
     assert not is_due(0, 0, NOON_MS, NOON_MS + 10**9, RULE)
     assert not is_due(0, 99, NOON_MS, NOON_MS + 299_999, RULE)
     assert is_due(0, 99, NOON_MS, NOON_MS + 300_000, RULE)
+    assert not is_due(0, 1, NOON_MS, NOON_MS + 3_599_999, RULE), "next to nothing happens there"
+    assert is_due(0, 1, NOON_MS, NOON_MS + 3_600_000, RULE)
     assert is_due(5, 105, NOON_MS, NOON_MS, RULE)
     assert is_due(0, 1, NEXT_DAY_MS - 1, NEXT_DAY_MS, RULE)
 
