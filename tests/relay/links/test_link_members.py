@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.batches.known_formats import FIRST
 from relay.ledger.members import decode_members, encode_members
 from relay.links.wire import FrameKind
 from tests.relay.link_logs import make_batch
@@ -93,3 +94,14 @@ def test_of_a_revision_that_the_sender_does_not_know_batches_come_all_the_same()
     world.start()
     whole(world)
     assert set(world.known) == {"r2"}
+
+
+def test_a_receiver_of_the_first_release_is_told_nothing_and_gets_everything() -> None:
+    world = world_of("r1", "r2")
+    seen: list[bytes] = []
+    world.carries = lambda frame: seen.append(frame) is None
+    world.receiver_formats = FIRST
+    world.start()
+    whole(world)
+    assert not any(map(told, seen))
+    assert world.known == {}
