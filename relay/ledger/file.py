@@ -2,8 +2,8 @@
 
     python -m relay.ledger.file < frames
 
-pyarrow costs 50 MB and never gives it back, so a node hands its rows to this process and lets it
-end. Frames on standard input, for each file::
+pyarrow and numpy cost 70 MB and never give it back, so a node hands its rows to this process and
+lets it end. Frames on standard input, for each file::
 
     4 + n   JSON: path, site, state, first, last (rows first..last, last exclusive)
     then for each row:  4 + n  the row as `rows` draws it
@@ -20,10 +20,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple, TextIO
 
+from relay.ledger.fingerprint import fingerprints
 from relay.ledger.rows import decode_row, parquet_schema, parquet_values
 
 _LENGTH = Struct("<I")
@@ -93,15 +95,18 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
         ):
             number = file.first
             while number < file.last:
-                values = []
-                for data in rows:
-                    values.append(parquet_values(file.site, file.state, number, decode_row(data)))
-                    number += 1
-                    if number == file.last or len(values) == _ROWS_AT_ONCE:
-                        break
-                else:
-                    raise LedgerInputCut(file, number)
+                count = min(_ROWS_AT_ONCE, file.last - number)
+                some = [decode_row(data) for data in islice(rows, count)]
+                if len(some) < count:
+                    raise LedgerInputCut(file, number + len(some))
+                values = [
+                    parquet_values(file.site, file.state, number + nth, row, fingerprint)
+                    for nth, (row, fingerprint) in enumerate(
+                        zip(some, fingerprints(some), strict=True)
+                    )
+                ]
                 writer.write_table(pa.Table.from_pylist(values, schema))
+                number += count
         _sync(temporary)
         temporary.rename(path)
         unless_named.pop_all()
@@ -136,6 +141,7 @@ def write_files(source: BinaryIO, done: TextIO) -> None:
 
 def main() -> None:
     os.nice(5)  # the relay's work goes before its books
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own, which are not used
     import pyarrow as pa
 
     pa.set_cpu_count(1)

@@ -22,6 +22,8 @@ Bytes in the store::
     4 + n   delivered, 4 each, signed, ms after recorded
 
 All numbers little-endian. A text is a varint length and UTF-8.
+
+Longer than most files: whoever reads ledgers, the audit above all, needs nothing else of `relay`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,13 @@ from relay.batches import varint
 if TYPE_CHECKING:
     import pyarrow
 
+    from relay.ledger.fingerprint import Fingerprint
+
 ROW_VERSION = 1
+"""Of the bytes in the store. An event that a version does not know is refused like a later version
+of these: its rows stay in the store until a version that knows it exports them."""
+LEDGER_VERSION = 2
+"""Of the files' columns; 2 has the fingerprints and the event `through`."""
 IDENTITY_BYTES = 16
 CONTENT_BYTES = 8
 OFFSET_BYTES = 4
@@ -80,6 +88,12 @@ class Event(IntEnum):
     """An operator had a dead letter, or what was in quarantine, sent again."""
     DROPPED = 7
     """An operator gave up a dead letter, or what was in quarantine."""
+    THROUGH = 8
+    """A position, not a batch; written when it has moved, at most once a minute and when the node
+    ends. Stage DELIVERED: of the flow (`origin`, `exchange`, `lane`), all that this site's log has
+    up to (`incarnation`, `incarnation_sequence`) is settled here and has its rows before this one.
+    Stage PACKED: all batches of the site's own `incarnation` up to `incarnation_sequence`, over all
+    exchanges, have their rows before this one."""
 
 
 class Outcome(IntEnum):
@@ -366,15 +380,22 @@ def parquet_schema() -> pyarrow.Schema:
             pa.field("outcomes", pa.binary()),
             pa.field("published", pa.binary()),
             pa.field("delivered", pa.binary()),
+            pa.field("delivered_count", pa.int32()),
+            pa.field("identity_sum_1", pa.int64()),
+            pa.field("identity_sum_2", pa.int64()),
+            pa.field("content_sum", pa.int64()),
         ],
-        metadata={"isthmus.ledger.version": str(ROW_VERSION)},
+        metadata={"isthmus.ledger.version": str(LEDGER_VERSION)},
     )
 
 
-def parquet_values(site: str, state: str, number: int, row: LedgerRow) -> dict[str, Any]:
+def parquet_values(
+    site: str, state: str, number: int, row: LedgerRow, fingerprint: Fingerprint | None
+) -> dict[str, Any]:
     """One row as the values of `parquet_schema`. `state` is the ID of the state folder, within
     which `number` counts the rows of a stage without a gap: a hole is a missing row."""
     batch = row.kind != 0
+    numbered = batch or row.event is Event.THROUGH
     return {
         "site": site,
         "state": state,
@@ -383,12 +404,12 @@ def parquet_values(site: str, state: str, number: int, row: LedgerRow) -> dict[s
         "event": row.event.name.lower(),
         "kind": _KINDS.get(row.kind, str(row.kind)) if batch else None,
         "origin": row.origin or None,
-        "incarnation": row.incarnation if batch else None,
+        "incarnation": row.incarnation if numbered else None,
         "exchange": row.exchange or None,
         "lane": row.lane,
         "destinations": list(row.destinations),
         "sequence": row.sequence if batch else None,
-        "incarnation_sequence": row.incarnation_sequence if batch else None,
+        "incarnation_sequence": row.incarnation_sequence if numbered else None,
         "revision": row.revision or None,
         "path": list(row.path),
         "neighbour": row.neighbour or None,
@@ -406,6 +427,10 @@ def parquet_values(site: str, state: str, number: int, row: LedgerRow) -> dict[s
         "outcomes": row.outcomes or None,
         "published": row.published or None,
         "delivered": row.delivered or None,
+        "delivered_count": fingerprint.messages if fingerprint else None,
+        "identity_sum_1": fingerprint.identity_1 if fingerprint else None,
+        "identity_sum_2": fingerprint.identity_2 if fingerprint else None,
+        "content_sum": fingerprint.content if fingerprint else None,
     }
 
 

@@ -105,11 +105,15 @@ def test_a_row_fits_the_schema_of_the_files() -> None:
     import pyarrow as pa
 
     table = pa.Table.from_pylist(
-        [parquet_values("tokyo", "5e", 7, ROW), parquet_values("tokyo", "5e", 8, IDLE)],
+        [parquet_values("tokyo", "5e", 7, ROW, None), parquet_values("tokyo", "5e", 8, IDLE, None)],
         parquet_schema(),
     )
     first, second = table.to_pylist()
-    assert set(first) == set(parquet_values("tokyo", "5e", 7, ROW)) == set(parquet_schema().names)
+    assert (
+        set(first)
+        == set(parquet_values("tokyo", "5e", 7, ROW, None))
+        == set(parquet_schema().names)
+    )
     assert (first["stage"], first["kind"], first["number"]) == ("delivered", "messages", 7)
     assert first["destinations"] == ["sydney", "tokyo"]
     assert first["identities"] == ROW.identities
