@@ -23,6 +23,7 @@ from relay.log.stream_connection import (
     NoOffset,
     StreamConnection,
     StreamEdge,
+    answer_or_cancelled,
     log_errors,
     open_connection,
 )
@@ -318,7 +319,7 @@ class RabbitLog:
             raise self._gone()
         try:
             with log_errors(self._stream):
-                return await request
+                return await answer_or_cancelled(request)
         except LogClosed as error:
             self.fail(error)
             raise self._gone() from error  # which may be what it really ended of

@@ -20,10 +20,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rstream import exceptions, schema
 from rstream.client import Client
@@ -34,6 +34,8 @@ from federation.brokers.addresses import StreamAddress
 from relay.log import stream_frames
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 from relay.log.stream_frames import Chunk
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -295,6 +297,21 @@ async def _connect(
     if not connection.heartbeat_s:
         raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
     return connection
+
+
+async def answer_or_cancelled(request: Awaitable[T]) -> T:
+    """What the broker answers to a request of rstream's.
+
+    rstream waits by `wait_for`, which in Python 3.11 forgets a cancel that comes in one turn with
+    the answer. Whoever cancelled would then wait for ever for a task that goes on.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancels = task.cancelling()
+    answer = await request
+    if task.cancelling() > cancels:
+        raise asyncio.CancelledError
+    return answer
 
 
 @contextlib.contextmanager

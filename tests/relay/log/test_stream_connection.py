@@ -14,6 +14,7 @@ from relay.log.site_log import LogClosed
 from relay.log.stream_connection import (
     ConnectionClosedError,
     StreamConnection,
+    answer_or_cancelled,
     open_connection,
 )
 from tests.waiting import until
@@ -80,3 +81,18 @@ async def test_an_opening_that_is_cancelled_or_too_late_leaves_no_connection() -
         with pytest.raises(LogClosed, match="no answer in time"):
             await opening(0.2)
         await until(lambda: broker.gone == broker.came == 2, "the end of the late one", 10)
+
+
+async def test_a_cancel_that_comes_with_the_answer_is_not_forgotten() -> None:
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def asked_as_rstream_does() -> int:
+        return await asyncio.wait_for(answer, 60)
+
+    task = asyncio.create_task(answer_or_cancelled(asked_as_rstream_does()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    answer.set_result(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
