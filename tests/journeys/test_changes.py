@@ -240,6 +240,7 @@ async def test_a_site_joins_from_now_under_load_and_gets_nothing_from_before(
     )
 
     # In the ring's middle, where it passes on what is not for it.
+    former = mesh.mesh.revision
     mesh.document["sites"] = {"paris": {}, "oslo": {}, "tokyo": {}, "lima": {}}
     await mesh.prepare()
     await mesh.until_told(
@@ -294,6 +295,15 @@ async def test_a_site_joins_from_now_under_load_and_gets_nothing_from_before(
     await mesh.until_told(lambda told: not lag(told), "no link lacks anything")
     told = await mesh.status()
     assert {site: pid for site, pid in pids(told).items() if site != "oslo"} == before
+
+    # What an auditor goes by: it has carried what was packed before, and delivered none of it.
+    assert mesh.stop("oslo") == 0
+    carried, delivered = (
+        {row["revision"] for row in mesh.ledger("oslo", stage) if row["revision"]}
+        for stage in ("linked_in", "delivered")
+    )
+    assert carried == {former, mesh.mesh.revision}
+    assert delivered == {mesh.mesh.revision}
 
 
 def is_held(told: dict[str, Any]) -> bool:
