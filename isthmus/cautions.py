@@ -22,6 +22,7 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
         *(_perhaps_undrained(site) for site in since.gone if _was_drained(state, site) is None),
         *(_still_drains(file, site) for site in mesh.sites if _is_to_leave(state / "sites" / site)),
         *_shorter_window(mesh, since),
+        *_newer_batches(mesh, since),
     ]
 
 
@@ -114,4 +115,16 @@ def _shorter_window(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
         f"a shorter outage window: what the logs have that is older than {kept} (the window and "
         f"its margin; until now {former}) goes at once, and a link or a delivery that still needs "
         "it stops with `gap`: let `isthmus status` show no lag that old before"
+    )
+
+
+def _newer_batches(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
+    former = min((one.batch_format for one in since.former.values() if one), default=0)
+    if not 0 < former < mesh.batch_format:
+        return
+    yield (
+        f"batches are written in format {mesh.batch_format} from now on (until now {former}): a "
+        "node of an older version takes none of them before it is upgraded, and none can go back "
+        "to that version before the outage window has passed: let `isthmus doctor` show first that "
+        "all nodes read it"
     )

@@ -125,6 +125,17 @@ def test_a_shorter_outage_window_says_what_goes_at_once(file: Path) -> None:
     assert told(file) == []
 
 
+def test_a_newer_format_of_batches_says_what_older_nodes_do(file: Path) -> None:
+    file.write_text(f"batch_format: 2\n{FILE}")
+    (caution,) = told(file)
+    assert "format 2 from now on (until now 1)" in caution
+    assert "isthmus doctor" in caution
+    applied(file)
+    assert told(file) == []
+    file.write_text(FILE)
+    assert told(file) == []
+
+
 def test_another_cluster_id_of_a_site_that_ran_is_refused_where_it_stands(file: Path) -> None:
     file.write_text(FILE.replace("lima-1", "lima-2"))
     result = run("apply", file)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.doctor.finding import Finding, Findings, Grade
-from isthmus.doctor.node import examine_links, examine_node
+from isthmus.doctor.node import examine_formats, examine_links, examine_node
 from tests.federation.meshes import TRIANGLE, mesh_of
 
 
@@ -54,3 +54,34 @@ def test_a_link_that_somebody_holds_back_is_no_fault(
     (finding,) = found.all
     assert finding.grade is grade
     assert mend in finding.mend
+
+
+READS = {"batch": [1, 1], "link": [1, 1]}
+
+
+def test_a_node_that_takes_nothing_of_a_newer_neighbour_is_at_fault_with_the_mend() -> None:
+    found = Findings("paris")
+    examine_formats(
+        {"formats": READS, "not_understood": {"oslo": "format 2"}}, mesh_of(TRIANGLE), found
+    )
+    (finding,) = found.all
+    assert finding.grade is Grade.FAULT
+    assert "nothing is taken from oslo: format 2" in finding.said
+    assert "upgrade Isthmus there" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("written", "grade", "said"),
+    [
+        (1, Grade.OK, "reads batches of format 1 to 1"),
+        (2, Grade.FAULT, "the node reads batches up to format 1, the file has batch_format 2"),
+    ],
+)
+def test_whether_a_node_reads_what_the_file_has_written_is_said(
+    written: int, grade: Grade, said: str
+) -> None:
+    found = Findings("paris")
+    mesh = mesh_of(TRIANGLE.replace("mesh: acme", f"mesh: acme\nbatch_format: {written}"))
+    examine_formats({"formats": READS}, mesh, found)
+    (finding,) = found.all
+    assert (finding.grade, finding.said) == (grade, said)

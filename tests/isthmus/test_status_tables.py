@@ -100,3 +100,9 @@ def test_what_is_alike_at_many_sites_is_said_once_and_not_again_of_their_links()
     assert "s0, s1, s2 and 2 more: down: never started" in text
     assert "the node of s0" not in text
     assert "paris -> s0: down: nothing heard of s0 for 12 s" in text
+
+
+def test_whose_batches_a_node_does_not_know_how_to_read_is_said_with_the_reason() -> None:
+    why = "oslo has a batch that paris cannot read"
+    text = shown({"paris": site(not_understood={"oslo": why})}, width=120)
+    assert f"paris takes nothing from oslo: {why}" in text
