@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import Annotated
 
 import typer
 
 from dedup.store import StoreError
-from federation.brokers.addresses import AddressError
+from federation.brokers.addresses import AddressBook, AddressError
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
+from federation.names import Names
 from isthmus.address_book import address_book_or_exit
 from isthmus.commands.relay import site_folder
 from isthmus.options import (
@@ -23,11 +25,14 @@ from isthmus.options import (
     site_or_exit,
 )
 from isthmus.supervisor_record import read_record
-from relay.log.site_log import SiteLogError
+from relay.log.rabbit_log import open_rabbit_log
+from relay.log.site_log import LogMissing, SiteLogError
 from relay.node.recovery import Recovered
 from relay.node.start import NodeStopped
 
 WITHIN_S = 3600.0
+REACHED_WITHIN_S = 10.0
+_EXPECTED = (StoreError, SiteLogError, NodeStopped, AddressError, PasswordMissing)
 
 
 def recover(
@@ -49,6 +54,8 @@ def recover(
     async def run() -> Recovered:
         from relay.node.node import SiteNode
 
+        # Before the former folder is put aside: a broker that is away would be waited for.
+        await _reach_log(book, site)
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
             return await SiteNode(site, book, site_folder(state, site)).recover()
@@ -67,8 +74,8 @@ def recover(
         raise typer.Exit(EXIT_FAULT) from None
     typer.echo(
         f"{site}: {counted(found.batches, 'batch', plural='batches')} in the log; "
-        f"{counted(found.settled_messages, 'message')} known to be delivered, "
-        f"{found.doubtful_messages:,} to be delivered flagged"
+        f"{counted(found.settled_messages, 'message')} already delivered, "
+        f"{found.doubtful_messages} will be delivered flagged"
     )
     supervisor = read_record(state)
     if supervisor is not None and supervisor.is_alive and supervisor.child("node", site):
@@ -76,3 +83,19 @@ def recover(
         typer.echo(f"{site}: its supervisor starts the node again")
     else:
         typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")
+
+
+async def _reach_log(book: AddressBook, site: str) -> None:
+    """Raises SiteLogError if the site's log cannot be read now; that there is none is for the
+    recovery to say.
+    """
+    names = Names(book.mesh.name)
+    with contextlib.suppress(LogMissing):
+        log = await open_rabbit_log(
+            book.stream(site),
+            names.log,
+            mark_name=names.deliverer_mark,
+            name="isthmus recover",
+            deadline_s=REACHED_WITHIN_S,
+        )
+        await log.close()

@@ -17,6 +17,7 @@ from typing import Any
 
 from dedup.store import StoreError, StoreLocked
 from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.passwords import PasswordMissing
 from relay.aside.mending import Mending
 from relay.ledger.file_writer import FileWriters
 from relay.node.admin import LOOPBACK, Admin
@@ -164,7 +165,7 @@ class RelayProcess:
             await self._run_in_turn(node)
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
-        except (NodeStopped, StateError, StoreError, AddressError) as error:
+        except (NodeStopped, StateError, StoreError, AddressError, PasswordMissing) as error:
             log.error("%s: stopped: %s", node.site, error)
             self._stopped[node.site] = str(error)
             _tell_why(node.folder, str(error))
