@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
-from relay.batches.batch import BatchKind, LoggedBatch, Place
+from relay.batches.batch import BatchHeader, BatchKind, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
@@ -113,6 +113,10 @@ class DeliveryContext:
         if series.destinations:
             return own in series.destinations
         return own not in self.absent.get(header.revision, ())
+
+    def counted(self, header: BatchHeader) -> int:
+        """The batch's number over its whole incarnation; -1 for a void one."""
+        return -1 if self.voids.is_void(header) else header.incarnation_sequence
 
     def hold(self, why: str) -> None:
         """Deliver nothing from now on; with an empty reason, go on."""

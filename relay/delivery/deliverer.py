@@ -167,26 +167,37 @@ class Deliverer:
                         # This site's packer is about to say where its predecessor ended.
                         if not await context.sleep(UNDECIDED_POLL_S):
                             return
-                    await self._meet(batch)
+                    if delivery := self._delivery_of(batch):
+                        await delivery.queue.room(ROOM_WAIT_S)
+                    if reader.place is None or reader.place.name != batches[-1].place.name:
+                        break  # sent back meanwhile: it gives these again, after what is new
+                    self._meet(batch, delivery)
         finally:
             await reader.close()
 
-    async def _meet(self, batch: LoggedBatch) -> None:
-        """The next batch of the log: to its flow, if this site has anything to do with it."""
+    def _delivery_of(self, batch: LoggedBatch) -> FlowDelivery | None:
+        """The flow that has to deal with the batch, if this site has anything to do with it."""
+        context = self._context
+        if not context.wants(batch) or batch.place.name in context.settled:
+            return None
+        flow = batch.header.name.series.flow
+        return self._flows.get(flow) or self._start(flow)
+
+    def _meet(self, batch: LoggedBatch, delivery: FlowDelivery | None) -> None:
+        """The next batch of the log: to its flow, if this site has anything to do with it. Without
+        an await, so that the reader is not sent back in between.
+        """
         context = self._context
         if context.voids.learn(batch.header):
             news = Commit()
             news.void(batch.header.name.series.origin, batch.header.predecessors)
             context.state.write(news)
-        before = context.settlement.reader
-        if not context.wants(batch) or batch.place.name in context.settled:
-            context.settlement.met(batch.place)
+        settlement, whole = context.settlement, context.counted(batch.header)
+        if delivery is None:
+            settlement.met(batch.place, whole)
             return
-        flow = batch.header.name.series.flow
-        delivery = self._flows.get(flow) or self._start(flow)
-        await delivery.queue.room(ROOM_WAIT_S)
-        context.settlement.outstanding(flow, before)
-        delivery.queue.offer(Job(context.settlement.met(batch.place), batch))
+        settlement.outstanding(delivery.flow, settlement.reader)
+        delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
 
     def _start(self, flow: Flow) -> FlowDelivery:
         state = self._known.pop(flow, FlowState())

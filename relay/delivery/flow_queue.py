@@ -95,7 +95,7 @@ class FlowQueue:
     async def _reread(self) -> AsyncIterator[list[Job]]:
         """What went by, out of the log; ends at the batch from which on the queue has all."""
         context = self._context
-        number, place = context.settlement.point_of(self._flow)
+        number, place, _ = context.settlement.point_of(self._flow)
         rejoin: Point | None = None
         self._rereading = True
         reader = context.log.reader(place, name=f"flow {self._flow.exchange}@{self._flow.origin}")
@@ -110,7 +110,8 @@ class FlowQueue:
                     number += 1
                     met = batch.place.name
                     if batch.header.name.series.flow == self._flow and context.wants(batch):
-                        jobs.append(Job(Point(number, batch.place), batch))
+                        whole = context.counted(batch.header)
+                        jobs.append(Job(Point(number, batch.place, whole), batch))
                     if rejoin and rejoin.place and rejoin.place.name == met and not self._behind:
                         self._rereading = False
                         yield jobs

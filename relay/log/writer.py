@@ -90,6 +90,7 @@ class LogWriter:
         self._log: SiteLog | None = None
         self._run: LogRun | None = None
         self._run_waiters: set[asyncio.Future[None]] = set()
+        self._check_waiters: set[asyncio.Future[None]] = set()
         self._queue: list[_Flight] = []
         self._flying: dict[BatchName, _Flight] = {}
         self._flush_scheduled = False
@@ -183,6 +184,23 @@ class LogWriter:
         each origin's latest: they ended before the window. How many incarnations went.
         """
         return self._knowledge.forget_before(time_ms)
+
+    async def check_now(self) -> None:
+        """Read back at once what was appended until now; returns when a snapshot has it. Waits for
+        as long as there is no connection.
+        """
+        recent = self._knowledge.recent
+        target = recent.last_unchecked
+        is_checked = target is None and self._knowledge.checked == recent.checked
+        while not is_checked and not self._closing:
+            self._hurry.set()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._check_waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._check_waiters.discard(waiter)
+            is_checked = target is None or not recent.is_awaited(target)
 
     async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
         """The batches from `from_offset` (0: the start) to what is the log's end now, then stop.
@@ -335,7 +353,7 @@ class LogWriter:
             self._closing = True
             self._end_run("the log was closed")
             self._set_state(LogState.CLOSED, "closed by this node")
-            self._wake_run_waiters()
+            self._wake(self._run_waiters)
             self._tail.wake()
             self._knowledge.save()
 
@@ -373,7 +391,7 @@ class LogWriter:
         self._run = LogRun(self._random_bytes(_RUN_BYTES), self._knowledge.log_id, ended)
         log.closed.add_done_callback(partial(self._on_log_closed, log))
         self._set_state(LogState.RUNNING, "")
-        self._wake_run_waiters()
+        self._wake(self._run_waiters)
 
     def _on_log_closed(self, log: SiteLog, closed: asyncio.Future[str]) -> None:
         if log is self._log:
@@ -400,11 +418,12 @@ class LogWriter:
         self._hurry.clear()
         await pause(self._hurry, longest * (0.5 + 0.5 * self._jitter()))
 
-    def _wake_run_waiters(self) -> None:
-        for waiter in self._run_waiters:
+    @staticmethod
+    def _wake(waiters: set[asyncio.Future[None]]) -> None:
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._run_waiters.clear()
+        waiters.clear()
 
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason

@@ -18,6 +18,7 @@ from relay.ledger.rows import Event, LedgerRow, Stage
 from relay.log.name_set import NameSet
 from relay.log.site_log import SiteLogError
 from relay.log.writer import LogWriter
+from relay.node.through_rows import ThroughRows
 from relay.state.node_state import Commit, NameSetKind, NodeState
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 MARK_EVERY_S = 10.0
 """How far behind the broker's mark may be: after a lost state, what lies past it is flagged."""
 MINUTE_S = 60.0
+THROUGH_WITHIN_S = 5.0
+"""How long the log may take to show what was settled, until that is left to the next minute."""
 
 
 class Housekeeping:
@@ -38,6 +41,7 @@ class Housekeeping:
         barrier: Barrier,
         settled: NameSet,
         export: LedgerExport,
+        through: ThroughRows,
         position: Callable[[], Place | None],
         links: Callable[[], Iterable[tuple[Stage, str]]],
         window_ms: int,
@@ -55,6 +59,7 @@ class Housekeeping:
         self._barrier = barrier
         self._settled = settled
         self._export = export
+        self._through = through
         self._position = position
         self._links = links
         self._tell_memory = tell_memory
@@ -119,7 +124,13 @@ class Housekeeping:
                 )
             )
         self._state.write(commit)
+        await self._through.write(THROUGH_WITHIN_S)
         await self.roll(everything=False)
+
+    async def close_books(self, through_within_s: float) -> None:
+        """The stages have ended: the ledger's last rows, and all of it into files."""
+        await self._through.write(through_within_s)
+        await self.roll(everything=True)
 
     async def roll(self, *, everything: bool) -> None:
         """Export the ledger's closed ranges; a failure keeps the rows and is shown."""

@@ -49,6 +49,7 @@ from relay.node.parts import NodeParts, now_ms, same_broker
 from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
 from relay.node.recovery import Recovered, rebuild
 from relay.node.start import NodeStopped, begin_with
+from relay.node.through_rows import ThroughRows
 from relay.node.watch import NodeWatch, Stages
 from relay.packing.packer_loop import PackerLoop
 from relay.state.node_state import POINT_TABLES, TABLES, Commit, Loaded, NodeState
@@ -341,6 +342,9 @@ class SiteNode:
             barrier=context.barrier,
             settled=context.settled,
             export=LedgerExport(state, self.site, self.folder / "ledger", self._ledger_writers),
+            through=ThroughRows(
+                self.cluster_id, state, writer, context.settlement, packer.through, now_ms
+            ),
             position=lambda: context.position,
             links=links.stages,
             window_ms=parts.window_ms,
@@ -416,7 +420,7 @@ class SiteNode:
         await housekeeping.store_mark(MARK_WITHIN_S)
         try:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):
-                await housekeeping.roll(everything=True)
+                await housekeeping.close_books(THROUGH_WITHIN_S)
         except TimeoutError:
             log.info("%s: no time left to export the ledger: the next start does it", self.site)
 
@@ -512,5 +516,6 @@ STAGES_WITHIN_S = 6.0
 LINKS_WITHIN_S = 1.0
 """What keeps a link's connection from closing does not keep the node."""
 MARK_WITHIN_S = 1.0
+THROUGH_WITHIN_S = 1.0
 STOP_WITHIN_S = 7.5
 """... and the ledger exported; closing connections takes up to two seconds more."""

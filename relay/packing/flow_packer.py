@@ -96,6 +96,11 @@ class FlowPacker:
         return bool(self._entries)
 
     @property
+    def oldest_published_ms(self) -> int | None:
+        """Of the open batch; None without one. What is undecided has no time yet."""
+        return self._entries[0].published_ms if self._entries else None
+
+    @property
     def undecided(self) -> int:
         """Messages that wait until it is known whether the log has them."""
         return len(self._waiting)

@@ -76,12 +76,19 @@ class PackerOutbox:
         self._next_piece: tuple[Fragment, Entry] | None = None
         self._pieces_revision = ""
         """Of the message in pieces: who is to have one of them is to have them all."""
-        self._in_flight = 0
+        self._in_flight: dict[int, int] = {}
+        """Number over the whole incarnation -> first publish time, ms."""
 
     @property
     def is_empty(self) -> bool:
         """Everything that was added is confirmed."""
         return not self._in_flight and not self._parcels
+
+    @property
+    def oldest_published_ms(self) -> int | None:
+        """Of all that was added and is not confirmed; None: there is nothing."""
+        waiting = [parcel.entries[0].published_ms for parcel in self._parcels]
+        return min([*waiting, *self._in_flight.values()], default=None)
 
     def add(self, parcel: Parcel) -> None:
         """To be appended by a `pump` to come."""
@@ -148,7 +155,7 @@ class PackerOutbox:
             parcel.stretch.whole_sequence = self.next_whole
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
-        self._in_flight += 1
+        self._in_flight[header.incarnation_sequence] = header.first_published_ms
         confirmed = self._log.append_nowait(header, data)
         confirmed.add_done_callback(
             lambda done: self._appended(done, header, data, entries, parcel if last else None)
@@ -163,7 +170,7 @@ class PackerOutbox:
         parcel: Parcel | None,
     ) -> None:
         self._unconfirmed_bytes -= len(data)
-        self._in_flight -= 1
+        del self._in_flight[header.incarnation_sequence]
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or error is not None:
             self._on_failed(str(error or "the append was cancelled"))

@@ -112,6 +112,8 @@ class Packer:
         self._paused = False
         self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
         self._drained = asyncio.Event()
+        self._finished = False
+        """All that was taken is in the log and recorded."""
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -147,6 +149,23 @@ class Packer:
     def stop(self) -> None:
         """Take no more, append and acknowledge what is in hand, and return from `run`."""
         self._stopping.set()
+
+    @property
+    def recorded_before_ms(self) -> int:
+        """Whatever was published before then has its row; -1: nobody can say. A message counts as
+        published when it is taken off egress.
+        """
+        record = self._memory.record
+        if record is None or record.incarnation != self.incarnation:
+            return -1  # what the log has of those before us may lack its rows
+        if self._ended.done() and not self._finished:
+            return -1  # what was on its way into the log may be there
+        oldest = [
+            *(flow.oldest_published_ms for flow in self._flows.values()),
+            self._outbox.oldest_published_ms,
+            *(packed.header.first_published_ms for packed in self._packed),
+        ]
+        return min([self._parts.now_ms(), *(ms for ms in oldest if ms is not None)])
 
     def at_revision(self, revision: str) -> None:
         """The mesh has a new revision, in which nothing is packed otherwise than before."""
@@ -552,6 +571,7 @@ class Packer:
                 self._seal_all()
                 self._settle_soon()
                 await self._unless_ended(self._drained.wait())
+                self._finished = True
         except TimeoutError:
             self._status.reason = "stopped before the log confirmed all; the rest comes again"
         except EgressClosed as error:

@@ -16,7 +16,7 @@ from relay.packing.egress import EgressError
 from relay.packing.packer import Packer
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
-from relay.packing.packer_record import PackerRecord
+from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
 
 BACKOFF_FIRST_S = 0.2
@@ -37,6 +37,7 @@ class PackerLoop:
         self._stopping = asyncio.Event()
         self._decided = asyncio.Event()
         self._packer: Packer | None = None
+        self._memory = PackerMemory(None)
 
     async def decided(self) -> None:
         """Wait until an incarnation's statement stands in the log: before that, the readers of
@@ -48,6 +49,7 @@ class PackerLoop:
         """Pack until `stop`. Raises BadPackerRecord for a record that cannot be read."""
         written = self._parts.ledger.load()
         memory = PackerMemory(None if written is None else PackerRecord.decode(written))
+        self._memory = memory
         fruitless = 0
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -64,6 +66,13 @@ class PackerLoop:
             fruitless = 0 if loop.time() - began >= WELL_AFTER_S else fruitless + 1
             await self._wait(fruitless)
         self.status.state = PackerState.STOPPED
+
+    def through(self) -> PackedThrough | None:
+        """Up to where all that was packed has its rows; None before anything was ever written."""
+        record, packer = self._memory.record, self._packer
+        if record is None or packer is None:
+            return None
+        return PackedThrough(record.incarnation, record.end, packer.recorded_before_ms)
 
     def change(self, settings: PackerSettings) -> None:
         """Pack by these settings from now on. What is in hand goes out by the former ones."""

@@ -101,6 +101,17 @@ class PackedBatch(NamedTuple):
     entries: Sequence[Entry]
 
 
+class PackedThrough(NamedTuple):
+    """Up to where all that was packed has its rows in the ledger."""
+
+    incarnation: bytes
+    sequence: int
+    """In the whole incarnation."""
+    before_ms: int
+    """Whatever was published before then, by this site's clock, is among it, or was before this
+    incarnation; -1: nobody can say."""
+
+
 class PackedLedger(Protocol):
     """Where the packer keeps its record, and tells the ledger what it packed."""
 

@@ -4,6 +4,8 @@ Two neighbours offer their batches until the log says that it has them. The node
 its log loses its tail, gets a stranger's batch, its connections break, with appends stored and not
 confirmed; the site's broker drops the deliverer's connection with messages under way, or has a
 full queue for a while.
+
+Meanwhile the node writes down up to where it has settled what: at no time more than is true.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import pytest
 
 from federation.mesh import Exchange
 from relay.batches.batch import BatchHeader
+from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.ledger.rows import Event, Stage, decode_row
 from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
+from relay.node.through_rows import ThroughRows
+from relay.state.node_state import NodeState
 from tests.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time, let_pass
@@ -49,6 +55,8 @@ class Trial:
         self.offers = {origin: self.make_batches(origin) for origin in ORIGINS}
         self.strangers = 0
         self.doubts = 0
+        self.through_rows = 0
+        self.rows_looked_at = 0
 
     def make_exchange(self, broker: MemoryBroker) -> MemoryExchange:
         def before_answer() -> asyncio.Future[None]:
@@ -122,12 +130,47 @@ class Trial:
             )
         return kind
 
+    async def write_through(self, life: Life, chance: random.Random) -> None:
+        """What housekeeping does, far more often."""
+        rows = ThroughRows(
+            "tokyo", life.state, life.writer, life.context.settlement, lambda: None, lambda: 0
+        )
+        while True:
+            await asyncio.sleep(chance.random() * chance.choice([0.1, 2]))
+            await rows.write(chance.choice([0.01, 2]))
+            self.check_through(life)
+
+    def check_through(self, life: Life) -> None:
+        """What each new row speaks of is settled, and its rows stand before it."""
+        state = NodeState(self.world.store)
+        settled, checked = state.load().settled, life.writer.checked
+        rows = state.rows(Stage.DELIVERED, self.rows_looked_at)
+        new = [(number, decode_row(data)) for number, data in rows]
+        for number, row in new:
+            self.rows_looked_at = number + 1
+            if row.event is not Event.THROUGH:
+                continue
+            self.through_rows += 1
+            assert checked is not None
+            for record in self.world.stream.records:
+                header = read_header(record.data)
+                series = header.name.series
+                if (
+                    record.offset <= checked.offset
+                    and series.flow == (row.origin, row.exchange, row.lane)
+                    and series.incarnation == row.incarnation
+                    and header.incarnation_sequence <= row.incarnation_sequence
+                ):
+                    assert header.name in settled, f"row {number}: {row}; {header.name}"
+
     async def run(self) -> None:
         faults = 25
         while True:
             life = Life(self.world)
             await life.start()
             offering = [asyncio.create_task(self.offer(life, origin)) for origin in ORIGINS]
+            chance = random.Random(f"through {faults}")
+            writing = asyncio.create_task(self.write_through(life, chance))
             kind = ""
             while faults and kind not in ("kill", "end"):
                 faults -= 1
@@ -136,9 +179,11 @@ class Trial:
                 kind = await self.strike(life)
             if not faults:
                 await self.until_delivered(life)
-            for task in offering:
+            if writing.done():
+                writing.result()
+            for task in (*offering, writing):
                 task.cancel()
-            await asyncio.gather(*offering, return_exceptions=True)
+            await asyncio.gather(*offering, writing, return_exceptions=True)
             if kind == "kill" and faults:
                 self.doubts += 1
                 await life.kill()
@@ -201,5 +246,6 @@ def test_every_message_is_delivered_once_in_order_or_flagged_whatever_fails(seed
         subject = Trial(seed)
         await subject.run()
         subject.check()
+        assert subject.through_rows > 10
 
     trial()

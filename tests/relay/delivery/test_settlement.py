@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.batches.batch import BatchName, Flow, Place, Series
-from relay.delivery.settlement import Settlement
+from relay.delivery.settlement import Point, Settlement
 
 
 def place(n: int, flow: str = "a") -> Place:
@@ -95,3 +95,82 @@ def test_the_first_of_the_places_is_the_position_wherever_the_reader_met_them_ag
         settlement.outstanding(flow, point)
     assert settlement.position(lambda p: p) == place(5)
     assert settlement.position(lambda p: None) is None
+
+
+def is_after(one: Place, other: Place | None) -> bool:
+    return one.offset > (other.offset if other else -1)
+
+
+def through(settlement: Settlement) -> dict[str, int]:
+    return {flow.origin: point.whole for flow, point in settlement.through().items()}
+
+
+def meet(settlement: Settlement, n: int, flow: str, *, work: bool = True) -> Point:
+    if work:
+        settlement.outstanding(Flow(flow, "orders", 0), settlement.reader)
+    return settlement.met(place(n, flow), n)
+
+
+def test_of_each_flow_it_is_known_how_far_it_is_settled_whatever_others_do() -> None:
+    settlement = Settlement(place(0))
+    stuck, lively = Flow("a", "orders", 0), Flow("b", "orders", 0)
+    assert through(settlement) == {}
+    meet(settlement, 1, "a", work=False)
+    meet(settlement, 2, "a")
+    assert through(settlement) == {"a": 1}
+    point = meet(settlement, 3, "b")
+    meet(settlement, 4, "b")
+    meet(settlement, 5, "a", work=False)
+    assert through(settlement) == {"a": 1}
+    settlement.settled(lively, point)
+    assert through(settlement) == {"a": 1, "b": 3}
+    settlement.idle(lively)
+    assert through(settlement) == {"a": 1, "b": 4}
+    settlement.idle(stuck)
+    assert through(settlement) == {"a": 5, "b": 4}
+
+
+def test_a_void_batch_says_nothing_of_its_flow() -> None:
+    settlement = Settlement(None)
+    meet(settlement, 1, "a")
+    settlement.outstanding(Flow("a", "orders", 0), settlement.reader)
+    void = settlement.met(place(2, "a"))
+    settlement.settled(Flow("a", "orders", 0), void)
+    assert through(settlement) == {}
+    settlement.idle(Flow("a", "orders", 0))
+    assert through(settlement) == {"a": 1}
+
+
+def test_a_reader_that_is_sent_back_takes_back_what_was_said_of_later_batches() -> None:
+    settlement = Settlement(place(0))
+    meet(settlement, 1, "a", work=False)
+    meet(settlement, 2, "b")
+    busy = meet(settlement, 3, "c")
+    meet(settlement, 4, "c")
+    settlement.settled(Flow("c", "orders", 0), busy)
+    meet(settlement, 5, "b", work=False)
+    settlement.idle(Flow("b", "orders", 0))
+    assert through(settlement) == {"a": 1, "b": 5, "c": 3}
+    settlement.sent_back(place(2, "b"), is_after)
+    assert through(settlement) == {"a": 1}
+    assert settlement.times_sent_back == 1
+
+
+def test_what_a_flow_had_in_hand_when_it_was_sent_back_moves_nothing_past_what_is_new() -> None:
+    settlement = Settlement(place(0))
+    flow = Flow("a", "orders", 0)
+    first = meet(settlement, 1, "a")
+    in_hand = meet(settlement, 3, "a")
+    settlement.sent_back(place(2, "x"), is_after)
+    new = meet(settlement, 4, "a")  # found to stand between 2 and 3: whatever its number
+    settlement.settled(flow, first)
+    settlement.settled(flow, in_hand)
+    assert settlement.position(lambda p: p) == place(1)
+    assert through(settlement) == {"a": 1}
+    settlement.sent_back(place(2, "x"), is_after)
+    settlement.settled(flow, in_hand)
+    settlement.settled(flow, new)
+    assert settlement.position(lambda p: p) == place(1)
+    again = meet(settlement, 5, "a")
+    settlement.settled(flow, again)
+    assert settlement.position(lambda p: p) == place(5)

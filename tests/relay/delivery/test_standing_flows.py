@@ -8,7 +8,12 @@ from dataclasses import replace
 import pytest
 
 from federation.mesh import Exchange, RetryRule
+from relay.batches.batch import Place
+from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
+from relay.delivery.flow_queue import QUEUE_BATCHES
+from relay.delivery.memory_exchange import MemoryExchange
+from relay.delivery.settlement import Point
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
 from relay.log.reader import LogGap
 from relay.log.run import LogSettings
@@ -203,3 +208,34 @@ async def test_an_exchange_that_the_mesh_does_not_know_waits_for_a_mesh_that_doe
         life.context.mesh = mesh(Exchange("orders"), Exchange("new"))
         await life.settled(name)
     assert world.delivered("new") == ["body 1"]
+
+
+@in_virtual_time
+async def test_a_reader_sent_back_while_it_waits_for_room_meets_what_is_new_first() -> None:
+    world = World()
+    stuck: list[asyncio.Future[None]] = []
+
+    def before_answer() -> asyncio.Future[None]:
+        stuck.append(asyncio.get_running_loop().create_future())
+        return stuck[-1]
+
+    world.make_exchange = lambda broker: MemoryExchange(broker, before_answer)
+    async with world.running() as life:
+        met: list[int] = []
+        settlement = life.context.settlement
+        meet = settlement.met
+
+        def note(place: Place, whole: int = -1) -> Point:
+            met.append(whole)
+            return meet(place, whole)
+
+        settlement.met = note  # type: ignore[method-assign]
+        await life.log(world.batch([entry(0)]))
+        await life.until(lambda: bool(stuck))
+        await life.log(*(world.batch([entry(n)]) for n in range(1, QUEUE_BATCHES + 10)))
+        await life.until(lambda: len(met) == QUEUE_BATCHES + 1)
+        reader = next(one for one in life.writer.readers if one.name == "deliverer")
+        record = world.stream.records[5]
+        reader.rewind(Place(record.offset, read_header(record.data).name))
+        await life.until(lambda: len(met) > QUEUE_BATCHES + 1)
+    assert met[: QUEUE_BATCHES + 2] == [*range(QUEUE_BATCHES + 1), 6]
