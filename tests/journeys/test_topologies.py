@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -67,6 +68,32 @@ async def test_every_message_once_at_every_other_site(live_mesh: MeshFactory, gr
         # What another path had brought already went over this one in vain.
         assert set(come_in) <= set(gone_out)
         assert len(set(come_in)) == len(come_in)
+    check_books(mesh, sites)
+
+
+def check_books(mesh: LiveMesh, sites: Sequence[str]) -> None:
+    """Each site's ledger says that it has settled all that any has packed, and with what sums."""
+    packed = {site: mesh.ledger(site, "packed") for site in sites}
+    delivered = {site: mesh.ledger(site, "delivered") for site in sites}
+    for origin in sites:
+        batches = [row for row in packed[origin] if row["event"] == "batch"]
+        last = batches[-1]["incarnation"], batches[-1]["incarnation_sequence"]
+        told = [row for row in packed[origin] if row["event"] == "through"][-1]
+        assert (told["incarnation"], told["incarnation_sequence"]) == last
+        assert told["through"] > batches[-1]["last_published"]
+        sums = summed(batches)
+        assert sums[0] == 1000
+        for site in sites:
+            rows = [row for row in delivered[site] if row["origin"] == origin]
+            told = [row for row in rows if row["event"] == "through" and row["exchange"]][-1]
+            assert (told["incarnation"], told["incarnation_sequence"]) == last, site
+            assert summed(row for row in rows if row["event"] == "batch") == sums, site
+
+
+def summed(rows: Iterable[dict[str, Any]]) -> list[int]:
+    columns = ("delivered_count", "identity_sum_1", "identity_sum_2")
+    every = list(rows)
+    return [sum(row[column] for row in every) % 2**64 for column in columns]
 
 
 def linked(mesh: LiveMesh, site: str, stage: str, neighbour: str) -> list[tuple[str, str, int]]:
