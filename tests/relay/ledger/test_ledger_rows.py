@@ -56,6 +56,21 @@ IDLE = LedgerRow(
     Stage.LINKED_OUT, 5, Event.IDLE, neighbour="tokyo", position="paris/00/x", through_ms=4
 )
 
+ROW_AS_FIRST_WRITTEN = bytes.fromhex(
+    "01040101887be5cf8b0100000068e5cf8b0100000668e5cf8b010000ffffffffffffffff29000000"
+    "0000000063000000000000000707070707070707020000000a00000003000000ffffffff2e000000"
+    "057061726973066f726465727302723100000002067379646e657905746f6b796f02057061726973"
+    "05746f6b796f30000000000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d"
+    "1e1f202122232425262728292a2b2c2d2e2f18000000616161616161616162626262626262626363"
+    "636363636363030000000103210c0000000000000003000000060000000c000000f6fffffff6ffff"
+    "fff6ffffff"
+)
+"""By the first version of the program; the state folders of upgraded nodes have such rows."""
+
+
+def test_rows_that_an_earlier_version_left_in_the_state_are_read() -> None:
+    assert decode_row(ROW_AS_FIRST_WRITTEN) == ROW
+
 
 def test_a_row_is_the_same_after_the_store() -> None:
     for row in (ROW, IDLE, replace(ROW, fragment=7, reason="pourquoi ? \x1f\n")):
