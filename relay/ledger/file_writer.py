@@ -108,10 +108,7 @@ class FileWriters:
             if self._writer is not None and self._writer.has_ended:
                 await self._stop()
             if self._writer is None:
-                try:
-                    self._writer = await FileWriter.start()
-                except OSError as error:
-                    raise ExportFailed("the ledger", f"no process to write it: {error}") from error
+                self._writer = await self._start()
             async with contextlib.AsyncExitStack() as unless_well:
                 unless_well.push_async_callback(self._stop)
                 yield self._writer
@@ -119,6 +116,18 @@ class FileWriters:
                     unless_well.pop_all()
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(self._linger_s, self._end)
+
+    async def _start(self) -> FileWriter:
+        # Not to be cancelled on the way: asyncio then waits for a process whose pipes it has not
+        # connected, and may do so for ever.
+        starting = asyncio.ensure_future(FileWriter.start())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await (await starting).stop()
+            raise
+        except OSError as error:
+            raise ExportFailed("the ledger", f"no process to write it: {error}") from error
 
     async def close(self) -> None:
         """End the process, once whoever writes is done; another turn starts another one."""

@@ -208,6 +208,23 @@ async def test_sites_of_a_process_share_the_one_that_writes(tmp_path: Path) -> N
     assert other.has_ended
 
 
+async def test_a_turn_that_is_cancelled_while_its_process_starts_ends(tmp_path: Path) -> None:
+    writers = FileWriters(linger_s=60)
+    for turns_of_the_loop in range(12):
+        turn = asyncio.create_task(writers.writing().__aenter__())
+        for _ in range(turns_of_the_loop):
+            await asyncio.sleep(0)
+        turn.cancel()
+        await asyncio.wait({turn}, timeout=20)
+        assert turn.done()
+        if not turn.cancelled():
+            await turn.result().stop()
+            writers = FileWriters(linger_s=60)
+    async with writers.writing():
+        pass
+    await writers.close()
+
+
 async def test_a_writer_that_nobody_needs_ends(tmp_path: Path) -> None:
     writers = FileWriters(linger_s=0.01)
     async with writers.writing() as writer:
