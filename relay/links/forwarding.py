@@ -71,7 +71,7 @@ class Forwarding:
         complete = self.rule is ForwardingRule.COMPLETE
         series = header.name.series
         reachable = self.reachable
-        # A mark is of no exchange, and goes everywhere.
+        # A mark is of no exchange.
         if self.kept_off and (found := self.kept_off.get(series.exchange)) is not None:
             if self.neighbour not in found:
                 return Verdict.KEPT_OFF
@@ -79,8 +79,9 @@ class Forwarding:
         if complete and series.origin != self.own:
             return Verdict.ONLY_THE_ORIGIN_SENDS
         destinations = series.destinations
-        # A mark tells where an incarnation ended: every site judges its batches by that.
-        if header.kind is BatchKind.MARK:
+        # A mark tells where an incarnation ended: whoever has batches of that judges them by it,
+        # sites that joined since and began at the start among them.
+        if destinations == EVERY_SITE and header.kind is BatchKind.MARK:
             return Verdict.SEND
         if destinations == EVERY_SITE:
             absent = self.absent.get(header.revision) if self.absent else None

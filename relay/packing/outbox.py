@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from relay.batches.batch import (
-    EVERY_SITE,
     BatchHeader,
     BatchKind,
     BatchName,
@@ -96,7 +95,8 @@ class PackerOutbox:
 
     async def append_mark(self, now_ms: int) -> int:
         """Append a batch without entries, with the present predecessors; its number, confirmed."""
-        series = Series(self._settings.cluster_id, self._incarnation, "", 0, EVERY_SITE)
+        settings = self._settings
+        series = Series(settings.cluster_id, self._incarnation, "", 0, settings.mark_destinations)
         name = BatchName(series, self.next_whole)
         header, data = seal(self._header(BatchKind.MARK, name, now_ms, now_ms), ())
         self.next_whole += 1

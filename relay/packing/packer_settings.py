@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from federation.destinations import Addressing, addressing_of
 from federation.mesh import OLDEST_BATCH_FORMAT, AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
-from relay.batches.batch import MAX_ENTRIES, Flow
+from relay.batches.batch import EVERY_SITE, MAX_ENTRIES, Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,17 @@ class PackerSettings:
     """Nothing heard from the keeper of the lock for so long: it may be another's by now."""
     stall_s: float = 3.0
     """The process itself stood still for so long: the same."""
+
+    @property
+    def mark_destinations(self) -> tuple[str, ...]:
+        """Cluster IDs of all sites that batches of this site may ever be for, as a destination set:
+        marks go there and no further. With hundreds of shops that publish to a hub, each of
+        their restarts would else be told to all others.
+        """
+        if any(exchange.destinations == EVERY_SITE for exchange in self.exchanges):
+            return EVERY_SITE
+        found = {one for exchange in self.exchanges for one in exchange.destinations}
+        return tuple(sorted(found)) or (self.cluster_id,)
 
 
 def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
