@@ -196,6 +196,14 @@ def test_a_message_for_one_branch_crosses_one_link() -> None:
     assert spread.carried == {("d", "a"): 1, ("a", "c"): 1}
 
 
+def test_a_mark_goes_where_its_origins_batches_may_and_no_further() -> None:
+    hub = {("a", shop) for shop in "bcdefg"} | {(shop, "a") for shop in "bcdefg"}
+    mark = header("d", ("a",), exchange="", kind=BatchKind.MARK)
+    assert Spread(mesh_of(hub), random.Random(1)).run(mark).carried == {("d", "a"): 1}
+    to_all = header("d", exchange="", kind=BatchKind.MARK)
+    assert set(Spread(mesh_of(hub), random.Random(1)).run(to_all).paths) == set(NAMES)
+
+
 def test_what_is_for_its_origin_alone_crosses_no_link() -> None:
     links = {(one, other) for one in NAMES for other in NAMES if one != other}
     assert not Spread(mesh_of(links), random.Random(1)).run(header("a", ("a",))).carried
