@@ -133,6 +133,10 @@ async def test_a_hub_and_hundreds_of_branches(broker_pool: BrokerPool, tmp_path:
         mesh.start(*processes)
         await mesh.running(within_s=600)
         print(f"all run after {time.monotonic() - began:.0f} s")
+        # Each start has left its marks, for all who may get something of that site.
+        await mesh.until_told(
+            lambda told: not any(link["lag_bytes"] for link in told["links"]), "nothing under way"
+        )
 
         pids = {group[0]: mesh.processes[group[0]].pid for group in processes}
         before = {pid: cpu_s(pid) for pid in pids.values()}
