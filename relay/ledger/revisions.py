@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from federation.mesh import Mesh
@@ -74,9 +75,15 @@ class KeptRevisions:
             for file in sorted(self.folder.glob("*.json")):
                 try:
                     content = json.loads(file.read_text(encoding="utf-8"))
-                    mesh = mesh_from_json(content["mesh"])
+                    mesh = _mesh_of(json.dumps(content["mesh"]))
                     self._known[content["revision"]] = (int(content["taken_up_ms"]), mesh)
                 except (ValueError, KeyError, TypeError, BadMeshJson) as error:
                     # Needed only for exchanges that the file has no more: never in the way.
                     log.error("%s cannot be read: %r", file, error)
         return self._known
+
+
+@lru_cache(maxsize=64)
+def _mesh_of(text: str) -> Mesh:
+    """One object for all sites of a process: with hundreds of sites a mesh is megabytes."""
+    return mesh_from_json(json.loads(text))

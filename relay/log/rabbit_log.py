@@ -381,9 +381,11 @@ class _Cursor:
             return
         self._closed = True
         self.stop()
-        await asyncio.shield(self._log.unsubscribe(self))
-        self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
-        self._under_way = 0
+        try:
+            await asyncio.shield(self._log.unsubscribe(self))
+        finally:
+            self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
+            self._under_way = 0
 
     def arrived(self, chunk: Chunk) -> None:
         self._under_way -= 1
