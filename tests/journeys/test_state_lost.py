@@ -28,7 +28,7 @@ def state_of(mesh: LiveMesh, site: str) -> Path:
 
 def doubted(said: str) -> int:
     """How many messages `recover` leaves in doubt."""
-    found = re.search(r"([\d,]+) to be delivered flagged", said)
+    found = re.search(r"([\d,]+) will be delivered flagged", said)
     assert found, said
     return int(found[1].replace(",", ""))
 
