@@ -103,7 +103,7 @@ class LinkReceiverTask:
         if run.id != self._run_id:
             self._run_id = run.id
             run.ended.add_done_callback(lambda _: self._wake.set())
-            facts = LogFacts(run.id, run.log_id, lambda: self._writer.logged.encode())
+            facts = LogFacts(run.id, run.log_id, self._writer.encoded_names)
             self._do(self.machine.log_opened(facts, self._clock.now()))
 
     def _do(self, actions: Sequence[ReceiverAction]) -> None:

@@ -21,6 +21,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
@@ -37,6 +38,16 @@ from relay.log.snapshot import LogMemory
 logger = logging.getLogger(__name__)
 
 _RUN_BYTES = 8
+_STALE_A_SERIES_S = 0.0005
+"""A hundred times what a series costs to encode."""
+
+
+class _EncodedNames(NamedTuple):
+    """`good_until` is the event loop's time."""
+
+    run: LogRun | None
+    good_until: float
+    data: bytes
 
 
 class _Flight:
@@ -97,6 +108,7 @@ class LogWriter:
         self._readers: set[LogReader] = set()
         self._connection: asyncio.Task[None] | None = None
         self._failed_attempts = 0
+        self._encoded_names: _EncodedNames | None = None
         self._hurry = asyncio.Event()
         self._follower = LogFollower(
             self._knowledge, self._tail, self._readers, self._settings, self._data_of, self._hurry
@@ -119,6 +131,20 @@ class LogWriter:
     def logged(self) -> NameSet:
         """The names that the log has. Not to be changed; another object after a log made anew."""
         return self._knowledge.logged
+
+    def encoded_names(self) -> bytes:
+        """`logged` as bytes; of this run, but without what was logged in the last moment: half a
+        millisecond for each of its series. It is for welcomes, which say what need not be sent.
+        When a hub starts, hundreds of links ask for one at once: encoded for each, it would take
+        so long that they all asked again.
+        """
+        run, now = self._run, asyncio.get_running_loop().time()
+        cached = self._encoded_names
+        if cached is None or cached.run is not run or now >= cached.good_until:
+            data = self.logged.encode()
+            cached = _EncodedNames(run, now + _STALE_A_SERIES_S * len(self.logged.series()), data)
+            self._encoded_names = cached
+        return cached.data
 
     @property
     def tail(self) -> HotTail:

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from relay.log.name_set import NameSet
 from relay.log.run import Appended, LogState
 from relay.log.site_log import LogClosed, LogRefused
 from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
 from tests.log_world import LogWorld, append, append_through, in_one_life
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 
 # Appending
@@ -41,6 +42,26 @@ async def test_a_batch_is_appended_once_whoever_brings_it(
     assert await append(writer, 1) == [Appended.LOGGED]
     assert await append(writer, 1) == [Appended.ALREADY_LOGGED]
     assert world.stored == [1]
+
+
+@in_one_life()
+async def test_the_names_for_welcomes_are_of_this_run_and_hardly_old(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    def told() -> NameSet:
+        return NameSet.decode(writer.encoded_names())
+
+    await append(writer, *range(3))
+    await let_pass(0.1)
+    assert told() == writer.logged
+    assert writer.encoded_names() is writer.encoded_names(), "hundreds of links ask at once"
+    await append(writer, 3)
+    await let_pass(0.1)
+    assert told() == writer.logged
+    world.stream.break_connections()
+    await until(lambda: writer.run is None, "the run ended", 5)
+    await writer.running()
+    assert told() == writer.logged
 
 
 @in_one_life()
