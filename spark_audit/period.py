@@ -1,0 +1,66 @@
+"""The time that an audit is about, by when messages were published. UTC, half open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+
+class BadPeriod(ValueError):
+    """These times are none, or not in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `from_ms` on, before `to_ms`; milliseconds since 1970."""
+
+    from_ms: int
+    to_ms: int
+
+    @classmethod
+    def of_day(cls, day: date) -> Period:
+        begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return cls(_ms(begin), _ms(begin + timedelta(days=1)))
+
+    @classmethod
+    def parse(cls, day: str | None, begin: str | None, end: str | None, now: datetime) -> Period:
+        """Of `--date`, or of `--from` and `--to`; without any, yesterday. Raises BadPeriod."""
+        if day is not None:
+            if begin is not None or end is not None:
+                raise BadPeriod("either --date, or --from and --to")
+            try:
+                return cls.of_day(date.fromisoformat(day))
+            except ValueError as error:
+                raise BadPeriod(f"--date {day!r}: {error}") from None
+        if begin is None and end is None:
+            return cls.of_day((now.astimezone(UTC) - timedelta(days=1)).date())
+        if begin is None or end is None:
+            raise BadPeriod("--from and --to go together")
+        period = cls(_moment(begin), _moment(end))
+        if period.to_ms <= period.from_ms:
+            raise BadPeriod("--to is not after --from")
+        return period
+
+    def dates(self, before_s: float) -> str:
+        """The first date whose ledger folder can matter, as its name has it."""
+        return datetime.fromtimestamp(self.from_ms / 1000 - before_s, UTC).date().isoformat()
+
+    def __str__(self) -> str:
+        return f"{_text(self.from_ms)} to {_text(self.to_ms)}"
+
+
+def _moment(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadPeriod(f"{text!r}: {error}") from None
+    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _text(ms: int) -> str:
+    said = datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")
+    return said.removesuffix("+00:00").removesuffix(".000").removesuffix(":00") + "Z"

@@ -1,0 +1,188 @@
+"""What became of each message at each site that was to have it, or had it all the same.
+
+A message is an identity within its exchange (and its origin, where the exchange says so). Copies of
+it may stand in several batches: it is expected once at each site, and whatever brings it counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.ledger.rows import Outcome
+
+MESSAGE = ("at", "exchange", "scope", "identity")
+"""One message at one site."""
+
+EXPLAINED = (
+    *("delivered", "late", "suppressed", "expired", "dead-lettered", "quarantined"),
+    *("void", "unrouted"),
+)
+FINDINGS = (
+    *("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),
+)
+OPEN = ("pending", "unproven")
+"""Neither: not there yet, or not to be told from these ledgers."""
+
+
+def _is(outcome: Outcome) -> str:
+    return f"outcome = {int(outcome)}"
+
+
+def by_message(sent: Any, settled: Any) -> Any:
+    """One row a (message, site, origin): how often it was to come there, and what came.
+
+    `sent`: entries for each site that was to get them, with `at`, `is_void`, `is_aside`,
+    `is_passed`, `deadline_ms`. `settled`: entries with `is_altered`, `is_reordered`, `is_known`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    came = "outcome IS NOT NULL"
+    delivered = _is(Outcome.DELIVERED)
+    plain = f"{delivered} AND NOT is_flagged AND NOT is_conflict"
+    columns = [*MESSAGE, "origin"]
+    both = sent.withColumn("is_sent", F.lit(True)).unionByName(settled, allowMissingColumns=True)
+
+    def count(what: str) -> Any:
+        return F.expr(f"CAST(count_if({what}) AS INT)")
+
+    order = f"CASE WHEN ({plain}) OR ({delivered} AND is_flagged) OR {_is(Outcome.OWN)}"
+    order += " THEN struct(delivered_ms, state, number, entry, outcome, is_flagged) END"
+    return both.groupBy(*columns).agg(
+        count("is_sent").alias("sent"),
+        count("is_sent AND NOT is_void AND NOT is_aside").alias("live"),
+        count("is_sent AND is_aside").alias("aside"),
+        count("is_sent AND NOT is_void AND NOT is_aside AND is_passed").alias("passed"),
+        count(plain).alias("plain"),
+        count(f"{delivered} AND is_flagged").alias("flagged"),
+        count(f"{delivered} AND is_conflict AND NOT is_flagged").alias("conflicts"),
+        count(f"{came} AND {_is(Outcome.DUPLICATE)}").alias("duplicates"),
+        count(f"{came} AND {_is(Outcome.EXPIRED)}").alias("expired"),
+        count(f"{came} AND {_is(Outcome.DEAD)}").alias("dead"),
+        count(f"{came} AND {_is(Outcome.QUARANTINED)}").alias("quarantined"),
+        count(f"{came} AND {_is(Outcome.UNROUTED)}").alias("unrouted"),
+        count(f"{came} AND {_is(Outcome.OWN)}").alias("own"),
+        count("is_altered").alias("altered"),
+        count("is_reordered").alias("reordered"),
+        count(f"{delivered} AND NOT is_known").alias("from_nowhere"),
+        F.min(F.expr(order)).alias("first"),
+        F.min(F.expr(f"CASE WHEN {delivered} THEN delivered_ms END")).alias("delivered_ms"),
+        F.coalesce(
+            F.min(F.expr("CASE WHEN is_sent THEN published_ms END")), F.min("published_ms")
+        ).alias("published_ms"),
+        F.min("deadline_ms").alias("deadline_ms"),
+        F.min(F.expr("CASE WHEN is_sent THEN struct(series, sequence) END")).alias("batch"),
+        F.min(
+            F.struct(
+                *("incarnation", "lane", "destinations", "sequence", "entry"),
+            )
+        ).alias("name"),
+    )
+
+
+def judged(messages: Any, incomplete_at: Any, incomplete_from: Any) -> Any:
+    """With `verdict`, `leaked`, `redelivered` and `why`. `incomplete_at`, `incomplete_from`:
+    expressions, whether the books of the site, or of the origin's packer, lack rows.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    all_origins = Window.partitionBy(*MESSAGE)
+    told = (
+        messages.withColumn("arrived_in_all", F.sum(F.expr("plain + flagged + conflicts")).over(all_origins))
+        .withColumn("known_in_all", F.sum(F.expr("own + unrouted")).over(all_origins))
+        .withColumn("first_in_all", F.min("first").over(all_origins))
+        .withColumn("incomplete_at", incomplete_at)
+        .withColumn("incomplete_from", incomplete_from)
+    )
+    is_first = "first <=> first_in_all AND first_in_all.outcome = 1 AND NOT first_in_all.is_flagged"
+    verdict = """
+        CASE
+            WHEN sent > 0 AND plain + flagged + conflicts > 0 THEN
+                CASE WHEN delivered_ms - published_ms > deadline_ms THEN 'late' ELSE 'delivered' END
+            WHEN sent > 0 AND unrouted > 0 THEN 'unrouted'
+            WHEN sent > 0 AND dead > 0 THEN 'dead-lettered'
+            WHEN sent > 0 AND quarantined > 0 THEN 'quarantined'
+            WHEN sent > 0 AND expired > 0 THEN 'expired'
+            WHEN sent > 0 AND duplicates > 0 THEN
+                CASE WHEN arrived_in_all + known_in_all > 0 THEN 'suppressed'
+                     WHEN incomplete_at THEN 'unproven' ELSE 'lost' END
+            WHEN sent > 0 AND arrived_in_all > 0 THEN 'suppressed'
+            WHEN sent > 0 AND live = 0 THEN CASE WHEN aside > 0 THEN 'quarantined' ELSE 'void' END
+            WHEN sent > 0 AND incomplete_at THEN 'unproven'
+            WHEN sent > 0 AND passed > 0 THEN 'lost'
+            WHEN sent > 0 THEN 'pending'
+            WHEN plain + flagged + conflicts = 0 THEN NULL
+            WHEN from_nowhere > 0 AND incomplete_from THEN 'unproven'
+            ELSE 'unexpected'
+        END
+    """
+    why = """
+        CASE
+            WHEN verdict = 'lost' AND duplicates > 0 THEN
+                'suppressed as a duplicate, and never delivered at this site'
+            WHEN verdict = 'lost' THEN
+                'the site is done with later batches of its origin and never had this message'
+            WHEN verdict = 'unexpected' AND at = origin THEN 'delivered back at its origin'
+            WHEN verdict = 'unexpected' AND from_nowhere > 0 THEN
+                'delivered, and its origin never packed it'
+            WHEN verdict = 'unexpected' THEN 'delivered at a site that was not to have it'
+            WHEN verdict = 'unproven' AND sent = 0 THEN
+                'delivered, and rows of its origin are missing that might tell of it'
+            WHEN verdict = 'unproven' THEN
+                'no row of it, and rows of this site are missing that might tell of it'
+            WHEN verdict = 'late' THEN
+                concat('took ', CAST((delivered_ms - published_ms) DIV 1000 AS STRING), ' s')
+        END
+    """
+    return (
+        told.withColumn("verdict", F.expr(verdict))
+        .where("verdict IS NOT NULL")
+        .withColumn(
+            "leaked", F.expr(f"greatest(plain - CASE WHEN {is_first} THEN 1 ELSE 0 END, 0)")
+        )
+        .withColumn("redelivered", F.col("flagged"))
+        .withColumn("why", F.expr(why))
+    )
+
+
+def findings_of(messages: Any) -> Any:
+    """One row a finding: `kind`, message, place, times, and why."""
+    kinds = """
+        explode(filter(array(
+            CASE WHEN verdict IN ('lost', 'unexpected', 'late') THEN verdict END,
+            CASE WHEN leaked > 0 AND verdict <> 'unexpected' THEN 'leaked duplicate' END,
+            CASE WHEN altered > 0 THEN 'altered' END,
+            CASE WHEN reordered > 0 THEN 'reordered' END
+        ), k -> k IS NOT NULL)) AS kind
+    """
+    return messages.selectExpr(
+        kinds,
+        "hex(identity) AS identity",
+        "origin",
+        "at AS destination",
+        "exchange",
+        "published_ms",
+        "delivered_ms",
+        "leaked",
+        "why",
+        "name",
+    ).selectExpr(
+        "kind",
+        "lower(identity) AS identity",
+        "origin",
+        "destination",
+        "exchange",
+        "timestamp_millis(published_ms) AS published",
+        "timestamp_millis(delivered_ms) AS delivered",
+        """CASE kind
+            WHEN 'leaked duplicate' THEN concat('delivered ', CAST(leaked + 1 AS STRING),
+                ' times, the repeat not flagged')
+            WHEN 'altered' THEN 'delivered with other content than it was published with'
+            WHEN 'reordered' THEN 'delivered after a later message of its flow'
+            ELSE why END AS why""",
+        """concat(origin, '/', lower(hex(name.incarnation)), '/', exchange, '.', name.lane, '>',
+            CASE WHEN size(name.destinations) = 0 THEN '*'
+                 ELSE array_join(name.destinations, ',') END,
+            '/', name.sequence) AS batch""",
+        "name.entry AS entry",
+    )
