@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-long test-scale check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-long test-audit test-scale check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -15,6 +15,7 @@ help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; shown live"
 	@echo "make test       formatting, types and all tests but the long ones"
 	@echo "make test-long  the tests that take minutes, one after the other"
+	@echo "make test-audit the tests of the audit, with Spark; installs Java and pyspark"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
@@ -34,14 +35,17 @@ demo: setup
 
 ifdef RABBITMQ
 test: setup
-	$(PYTEST) $(PARALLEL) -m "live and not long and not scale"
+	$(PYTEST) $(PARALLEL) -m "live and not long and not scale and not spark"
 else
 test: check
-	$(PYTEST) $(PARALLEL) -m "not long and not scale"
+	$(PYTEST) $(PARALLEL) -m "not long and not scale and not spark"
 endif
 
 test-long: setup
 	$(PYTEST) -m long
+
+test-audit: setup-audit
+	$(PYTEST) -m spark tests/spark_audit
 
 test-scale: setup
 	$(PYTEST) -m scale -s

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from isthmus.commands.apply import apply
+from isthmus.commands.audit import audit
 from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
@@ -40,6 +41,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(audit, name="audit")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(quarantine, name="quarantine")
 

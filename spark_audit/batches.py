@@ -165,10 +165,10 @@ def judged_whole(batches: Any, from_ms: int, to_ms: int) -> Any:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    same = """
+    same = f"""
         packs = 1 AND NOT sent.in_pieces AND expected IS NOT NULL
         AND sent.first_ms DIV 60000 = sent.last_ms DIV 60000
-        AND sent.first_ms >= {0} AND sent.last_ms < {1}
+        AND sent.first_ms >= {from_ms} AND sent.last_ms < {to_ms}
         AND array_sort(transform(filter(places, p -> NOT p.is_own), p -> p.at)) = expected
         AND forall(places, p -> (p.is_clean OR (p.is_own AND p.at = origin))
             AND p.count = sent.count
@@ -176,7 +176,7 @@ def judged_whole(batches: Any, from_ms: int, to_ms: int) -> Any:
             AND p.contents_1 <=> places[0].contents_1 AND p.contents_2 <=> places[0].contents_2
             AND (deadline_ms IS NULL OR p.recorded_ms - sent.first_ms <= deadline_ms))
         AND size(filter(places, p -> p.is_own)) <= 1
-    """.format(from_ms, to_ms)
+    """
     return batches.withColumn("is_whole", F.coalesce(F.expr(same), F.lit(False)))
 
 

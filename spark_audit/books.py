@@ -126,9 +126,7 @@ def _judge_files(
             books.problems.append(Problem(file.site, why, file.name, file.stage))
         for one in told:
             if one.site != file.site:
-                books.lack(
-                    Problem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name)
-                )
+                books.lack(Problem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name))
 
 
 def _judge_run(

@@ -24,7 +24,9 @@ def scope_column(by_origin: Collection[str]) -> str:
     """Within what an identity is unique, besides its exchange: its origin, or nothing."""
     if not by_origin:
         return "''"
-    names = ", ".join("'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in by_origin)
+    names = ", ".join(
+        "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in by_origin
+    )
     return f"CASE WHEN exchange IN ({names}) THEN origin ELSE '' END"
 
 

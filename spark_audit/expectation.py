@@ -124,9 +124,7 @@ class Revisions:
 
 
 def _site_of(mesh: Mesh, cluster_id: str) -> str | None:
-    return next(
-        (site.name for site in mesh.sites.values() if site.cluster_id == cluster_id), None
-    )
+    return next((site.name for site in mesh.sites.values() if site.cluster_id == cluster_id), None)
 
 
 def stages_of(mesh: Mesh, site: str) -> list[str]:

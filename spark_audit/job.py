@@ -23,6 +23,9 @@ from spark_audit.report import AuditReport, PairMinute
 SHOWN = 1000
 """Findings that the report itself shows; all of them are in the findings' table."""
 
+BYTES_OF_A_PARTITION = 16 << 20
+SMALL_BYTES = 64 << 20
+
 
 @dataclass(slots=True)
 class Audit:
@@ -41,6 +44,7 @@ class Audit:
         from_date = self.period.dates(self.mesh.retention_s)
         self.say("looking through the ledgers' files")
         listing = list_ledgers(self.spark, self.ledger, from_date)
+        self._fit(sum(file.size for file in listing.files))
         source = LedgerSource(self.spark, list(listing.files))
         revisions = Revisions.read(listing.revisions)
         revisions.add(self.mesh, _LATEST)
@@ -55,6 +59,16 @@ class Audit:
         )
         source.left_out, source.overlap = set(books.not_counted), books.overlap
         return _Comparison(self, source, revisions, books, listing).report()
+
+    def _fit(self, size: int) -> None:
+        """Spark's settings for so many bytes of files. A small audit is mostly Spark's own work:
+        each partition is a task, each stage compiled code that it runs once.
+        """
+        cores = self.spark.sparkContext.defaultParallelism
+        self.spark.conf.set(
+            "spark.sql.shuffle.partitions", str(max(cores, size // BYTES_OF_A_PARTITION))
+        )
+        self.spark.conf.set("spark.sql.codegen.wholeStage", str(size > SMALL_BYTES).lower())
 
     def _must_have(self) -> dict[str, list[str]]:
         return {site: ["packed", "delivered"] for site in self.mesh.sites}
@@ -206,7 +220,9 @@ class _Comparison:
             .distinct()
             .collect()
         ]
-        self.unknown = sorted({k[0] for k in kinds if self.revisions.expected(Addressed(*k)) is None})
+        self.unknown = sorted(
+            {k[0] for k in kinds if self.revisions.expected(Addressed(*k)) is None}
+        )
         expected = self._frame(
             [
                 (k[0], k[1], k[2], ",".join(k[3]), sites, self._deadline_ms(k[1]))
@@ -294,7 +310,9 @@ class _Comparison:
             came.join(sorts, [*name, "identity"], "left")
             .join(batch_known, name, "left")
             .join(
-                F.broadcast(overtaken.select("at", "state", "number").withColumn("late_row", F.lit(True))),
+                F.broadcast(
+                    overtaken.select("at", "state", "number").withColumn("late_row", F.lit(True))
+                ),
                 ["at", "state", "number"],
                 "left",
             )
@@ -302,8 +320,8 @@ class _Comparison:
             .withColumn(
                 "is_reordered",
                 F.expr(
-                    "outcome = 1 AND NOT is_flagged AND event = 'batch' AND (coalesce(late_row, false)"
-                    " OR (packed_times = 1 AND packed_as < entry))"
+                    "outcome = 1 AND NOT is_flagged AND event = 'batch'"
+                    " AND (coalesce(late_row, false) OR (packed_times = 1 AND packed_as < entry))"
                 ),
             )
         )
@@ -389,8 +407,8 @@ class _Comparison:
                 verdict, 1L,
                 'leaked duplicate', CAST(leaked AS BIGINT),
                 'redelivered', CAST(redelivered AS BIGINT),
-                'suppressed', CAST(duplicates - CASE WHEN verdict = 'suppressed' AND duplicates > 0
-                    THEN 1 ELSE 0 END AS BIGINT),
+                'suppressed', CAST(duplicates AS BIGINT)
+                    - CASE WHEN verdict IN ('suppressed', 'lost', 'unproven') THEN 1 ELSE 0 END,
                 'altered', CAST(altered AS BIGINT),
                 'reordered', CAST(reordered AS BIGINT)) AS (verdict, count)
         """

@@ -65,7 +65,13 @@ class MadeWorld:
 
 
 def make_world(
-    mesh: Mesh, exchange: str, messages: int, seed: int, from_ms: int, to_ms: int, entries: int = 256
+    mesh: Mesh,
+    exchange: str,
+    messages: int,
+    seed: int,
+    from_ms: int,
+    to_ms: int,
+    entries: int = 256,
 ) -> MadeWorld:
     """About as many messages, spread over the sites and over the time, in batches of up to
     `entries`. Every site's packer runs twice in that time.

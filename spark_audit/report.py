@@ -36,7 +36,7 @@ class PairMinute(NamedTuple):
     exchange: str
     minute_ms: int
     verdict: str
-    count: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AuditReport:
         """Messages by verdict, each counted once a destination."""
         found: Counter[str] = Counter()
         for one in self.counts:
-            found[one.verdict] += one.count
+            found[one.verdict] += one.messages
         return found
 
     @property
@@ -69,7 +69,7 @@ class AuditReport:
         found: dict[tuple[str, str], Counter[str]] = {}
         for one in self.counts:
             pair = self.name(one.origin), self.name(one.destination)
-            found.setdefault(pair, Counter())[one.verdict] += one.count
+            found.setdefault(pair, Counter())[one.verdict] += one.messages
         return dict(sorted(found.items()))
 
     @property
@@ -145,7 +145,7 @@ class AuditReport:
         spark.createDataFrame(
             self.counts,
             "origin string, destination string, exchange string, minute_ms long, verdict string,"
-            " count long",
+            " messages long",
         ).coalesce(1).write.mode("overwrite").parquet(str(folder / "counts.parquet"))
         temporary = folder / "report.json.new"
         temporary.write_text(json.dumps(self.as_json(), indent=1) + "\n")
@@ -153,6 +153,8 @@ class AuditReport:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace(
-        "+00:00", "Z"
+    return (
+        datetime.fromtimestamp(ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
     )

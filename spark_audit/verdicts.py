@@ -17,9 +17,7 @@ EXPLAINED = (
     *("delivered", "late", "suppressed", "expired", "dead-lettered", "quarantined"),
     *("void", "unrouted"),
 )
-FINDINGS = (
-    *("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),
-)
+FINDINGS = (*("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),)
 OPEN = ("pending", "unproven")
 """Neither: not there yet, or not to be told from these ledgers."""
 
@@ -88,7 +86,9 @@ def judged(messages: Any, incomplete_at: Any, incomplete_from: Any) -> Any:
 
     all_origins = Window.partitionBy(*MESSAGE)
     told = (
-        messages.withColumn("arrived_in_all", F.sum(F.expr("plain + flagged + conflicts")).over(all_origins))
+        messages.withColumn(
+            "arrived_in_all", F.sum(F.expr("plain + flagged + conflicts")).over(all_origins)
+        )
         .withColumn("known_in_all", F.sum(F.expr("own + unrouted")).over(all_origins))
         .withColumn("first_in_all", F.min("first").over(all_origins))
         .withColumn("incomplete_at", incomplete_at)

@@ -1,0 +1,37 @@
+"""One Spark for all tests of the audit: to start it takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.mesh_file import load_mesh
+from spark_audit.job import Audit
+from spark_audit.period import Period
+from spark_audit.report import AuditReport
+from spark_audit.session import spark_session
+
+DAY = Period.of_day(date(2026, 3, 1))
+
+AuditOf = Callable[..., AuditReport]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    with spark_session("local[2]") as session:
+        yield session
+
+
+@pytest.fixture
+def audit_of(spark: Any) -> AuditOf:
+    """Call with a folder that `generate_ledgers` has filled."""
+
+    def run(folder: Path, period: Period = DAY, *, open_all: bool = False) -> AuditReport:
+        mesh = load_mesh(folder / "mesh.yaml")
+        return Audit(spark, mesh, str(folder / "sites"), period, open_all=open_all).run()
+
+    return run

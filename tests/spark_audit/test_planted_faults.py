@@ -1,0 +1,70 @@
+"""Each planted fault is found exactly, and nothing is found that was not planted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from spark_audit.generator import generate_ledgers
+from spark_audit.planted import Planted, PlantedFinding
+from spark_audit.planted_faults import FAULTS
+from spark_audit.report import AuditReport, AuditVerdict
+from tests.spark_audit.conftest import DAY, AuditOf
+
+pytestmark = pytest.mark.spark
+
+FINDING_KINDS = {
+    *("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late")
+}
+
+
+def found_in(report: AuditReport) -> list[PlantedFinding]:
+    return sorted(
+        PlantedFinding(one["kind"], one["identity"] or "", one["origin"], one["destination"])
+        for one in report.as_json()["shown"]
+    )
+
+
+def explained_in(report: AuditReport) -> Counter[str]:
+    return Counter(
+        {
+            verdict: count
+            for verdict, count in report.totals.items()
+            if verdict not in FINDING_KINDS | {"delivered"}
+        }
+    )
+
+
+def check(planted: Planted, report: AuditReport) -> None:
+    assert found_in(report) == sorted(planted.findings)
+    assert explained_in(report) == planted.explained
+    assert report.why_not_proven == []
+
+
+def test_a_day_without_a_fault_is_proven(tmp_path: Path, audit_of: AuditOf) -> None:
+    generate_ledgers(tmp_path / "made", 4, 20_000, 1, DAY, [])
+    report = audit_of(tmp_path / "made")
+    assert report.verdict is AuditVerdict.PROVEN, report.as_json()
+    assert report.totals == {"delivered": 60_000}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_at_once(tmp_path: Path, audit_of: AuditOf, seed: int) -> None:
+    planted = generate_ledgers(tmp_path / "made", 4, 20_000, seed, DAY, ["all"])
+    report = audit_of(tmp_path / "made")
+    assert {one.kind for one in planted.findings} >= FINDING_KINDS - {"late"}
+    check(planted, report)
+    assert report.verdict is AuditVerdict.FINDINGS
+    everything = audit_of(tmp_path / "made", open_all=True)
+    assert found_in(everything) == found_in(report)
+    assert everything.totals == report.totals
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_by_itself(tmp_path: Path, audit_of: AuditOf, kind: str) -> None:
+    planted = generate_ledgers(tmp_path / "made", 3, 3_000, 7, DAY, [kind])
+    assert planted.findings
+    report = audit_of(tmp_path / "made")
+    check(planted, report)
