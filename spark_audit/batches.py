@@ -116,6 +116,7 @@ def together(packed: Any, settled: Any) -> Any:
         "sequence",
         "origin",
         "exchange",
+        "lane",
         "addressed",
         "first_ms",
         "last_ms",
@@ -130,6 +131,7 @@ def together(packed: Any, settled: Any) -> Any:
             "sequence",
             "origin",
             "exchange",
+            "lane",
             "addressed",
             "first_ms",
             "last_ms",
@@ -143,6 +145,7 @@ def together(packed: Any, settled: Any) -> Any:
         .agg(
             F.first("origin").alias("origin"),
             F.first("exchange").alias("exchange"),
+            F.first("lane").alias("lane"),
             F.first("addressed").alias("addressed"),
             F.min("first_ms").alias("first_ms"),
             F.max("last_ms").alias("last_ms"),

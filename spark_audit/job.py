@@ -17,7 +17,7 @@ from spark_audit.expectation import Addressed, Revisions
 from spark_audit.ledger_files import LedgerListing, list_ledgers
 from spark_audit.ledger_source import LedgerSource
 from spark_audit.period import Period
-from spark_audit.positions import Positions
+from spark_audit.positions import FlowAt, Positions
 from spark_audit.report import AuditReport, PairMinute
 
 SHOWN = 1000
@@ -200,15 +200,25 @@ class _Comparison:
             .collect()
         )
         through = (
-            rows.where("stage = 'delivered' AND event = 'through'")
+            rows.where(
+                "stage = 'delivered' AND event IN ('through', 'batch', 'void', 'quarantined')"
+                " AND exchange IS NOT NULL AND incarnation IS NOT NULL"
+            )
             .withColumn("at", batches.cluster_column(self.clusters))
-            .groupBy("at", "origin", "incarnation")
-            .agg(F.max("incarnation_sequence"))
+            .groupBy("at", "origin", "exchange", "lane", "incarnation")
+            .agg(
+                F.max(
+                    F.expr("incarnation_sequence - CASE WHEN event = 'through' THEN 0 ELSE 1 END")
+                )
+            )
             .collect()
         )
         return Positions.of(
             [(origin, bytes(incarnation).hex(), ms) for origin, incarnation, ms in seen],
-            [(at, origin, bytes(inc).hex(), last) for at, origin, inc, last in through],
+            [
+                (FlowAt(at, origin, exchange, lane), bytes(incarnation).hex(), last)
+                for at, origin, exchange, lane, incarnation, last in through
+            ],
         )
 
     def _whole(self, packed: Any, settled: Any) -> Any:
@@ -345,14 +355,22 @@ class _Comparison:
             .agg(F.max("is_void").alias("is_void"), F.max("is_aside").alias("is_aside"))
         )
         passed = self._frame(
-            [(at, origin, place) for (at, origin), place in positions.passed.items()],
-            "at string, origin string, passed_to long",
+            [(*flow, place) for flow, place in positions.passed.items()],
+            "at string, origin string, exchange string, lane int, passed_to long",
         )
         pairs = (
             whole.join(odd, name, "left_semi")
             .where("packs > 0 AND expected IS NOT NULL")
-            .select(*name, "origin", "place", "deadline_ms", F.explode("expected").alias("at"))
-            .join(F.broadcast(passed), ["at", "origin"], "left")
+            .select(
+                *name,
+                "origin",
+                "exchange",
+                "lane",
+                "place",
+                "deadline_ms",
+                F.explode("expected").alias("at"),
+            )
+            .join(F.broadcast(passed), ["at", "origin", "exchange", "lane"], "left")
             .join(aside, [*name, "at"], "left")
             .selectExpr(
                 *name,

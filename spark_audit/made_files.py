@@ -10,6 +10,7 @@ from pathlib import Path
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from federation.mesh_json import mesh_as_json
+from relay.ledger.fingerprint import fingerprints
 from relay.ledger.rows import Stage, parquet_schema, parquet_values
 from spark_audit.made_world import MadeRow, MadeWorld
 
@@ -72,12 +73,13 @@ def _write_file(path: Path, site: str, state: str, first: int, rows: list[MadeRo
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    values = []
-    for number, made in enumerate(rows, first):
-        value = parquet_values(site, state, number, made.row)
-        if made.event:
-            value["event"] = made.event
-        values.append(value)
+    told = [made.row for made in rows]
+    values = [
+        parquet_values(site, state, number, row, fingerprint)
+        for number, (row, fingerprint) in enumerate(
+            zip(told, fingerprints(told), strict=True), first
+        )
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = parquet_schema()
     text = [one.name for one in schema if one.type == pa.string()]

@@ -7,7 +7,6 @@ planted afterwards (`planted_faults`).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,11 +19,9 @@ BATCH_KIND = 1
 
 @dataclass(eq=False, slots=True)
 class MadeRow:
-    """A row, and what the columns of `LedgerRow` have no value for yet."""
+    """A row that can still be changed."""
 
     row: LedgerRow
-    event: str = ""
-    """Instead of the row's own."""
 
     def change(self, **fields: Any) -> None:
         self.row = replace(self.row, **fields)
@@ -214,17 +211,14 @@ def _say_positions(world: MadeWorld) -> None:
                 through = LedgerRow(
                     stage,
                     end_ms,
-                    kind=BATCH_KIND,
+                    event=Event.THROUGH,
                     origin=origin,
+                    exchange=row.exchange if stage is Stage.DELIVERED else "",
                     incarnation=row.incarnation,
                     incarnation_sequence=row.incarnation_sequence,
                 )
-                world.stage(site, stage).append(MadeRow(through, event="through"))
+                world.stage(site, stage).append(MadeRow(through))
 
 
 def _recorded(made: MadeRow) -> int:
     return made.row.recorded_ms
-
-
-def numbered(rows: list[MadeRow], first: int = 0) -> Iterator[tuple[int, MadeRow]]:
-    return enumerate(rows, first)

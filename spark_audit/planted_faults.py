@@ -283,9 +283,7 @@ def reordered_batches(planting: Planting) -> None:
     flow = [
         index
         for index, other in enumerate(rows)
-        if other.row.origin == made.row.origin
-        and other.row.event is Event.BATCH
-        and not other.event
+        if other.row.origin == made.row.origin and other.row.event is Event.BATCH
     ]
     place = flow.index(at)
     if place + 1 < len(flow) and id(rows[flow[place + 1]]) in free:
@@ -323,7 +321,7 @@ def pending(planting: Planting) -> None:
         planting.take_out(site, batch.delivered[site])
         planting.planted.explained["pending"] += batch.packed.row.count
     for made in world.stage(site, Stage.DELIVERED):
-        if made.event == "through" and made.row.origin == last.packed.row.origin:
+        if made.row.event is Event.THROUGH and made.row.origin == last.packed.row.origin:
             made.change(incarnation_sequence=last.packed.row.incarnation_sequence - 1)
     planting.planted.not_proven.append("still on their way")
 

@@ -1,18 +1,29 @@
 """How far has each site got with each origin's batches? Tells *lost* from *pending*.
 
-Every log has one origin's batches in the order in which the origin packed them: by incarnation,
-then by the sequence over the whole incarnation. `through` rows of stage `delivered` say up to which
-of them a site is done with whatever its log has. What stands before that and has no row there was
-never in its log, and will not come by itself any more.
+Every log has a flow's batches in the order in which its origin packed them: by incarnation, then by
+the sequence over the whole incarnation. `through` rows of stage `delivered` say up to which of them
+a site is done with whatever its log has, and so does each delivered row for the batches before its
+own. What stands before that and has no row there was never in its log, and will not come by itself
+any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 SEQUENCE_BITS = 40
 """A place is rank << 40 | sequence over the incarnation; with 9 bits more for the entry it fits."""
+
+
+class FlowAt(NamedTuple):
+    """A flow as a site gets it. Site and origin are cluster IDs."""
+
+    site: str
+    origin: str
+    exchange: str
+    lane: int
 
 
 @dataclass(slots=True)
@@ -21,17 +32,17 @@ class Positions:
 
     rank: dict[tuple[str, str], int] = field(default_factory=dict)
     """(origin, incarnation) -> its number among the origin's, from 1."""
-    passed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(site, origin) -> the last place that it is done with."""
+    passed: dict[FlowAt, int] = field(default_factory=dict)
+    """The last place of the flow that the site is done with."""
 
     @classmethod
     def of(
         cls,
         seen: Iterable[tuple[str, str, int]],
-        through: Iterable[tuple[str, str, str, int]],
+        through: Iterable[tuple[FlowAt, str, int]],
     ) -> Positions:
-        """`seen`: (origin, incarnation, when its first row was recorded there). `through`: (site,
-        origin, incarnation, sequence).
+        """`seen`: (origin, incarnation, when its first row was recorded there). `through`: (flow
+        at a site, incarnation, sequence).
         """
         first_ms: dict[tuple[str, str], int] = {}
         for origin, incarnation, ms in seen:
@@ -41,12 +52,12 @@ class Positions:
         for origin, incarnation in sorted(first_ms, key=lambda one: (one[0], first_ms[one])):
             count[origin] = count.get(origin, 0) + 1
             found.rank[origin, incarnation] = count[origin]
-        for site, origin, incarnation, sequence in through:
-            rank = found.rank.get((origin, incarnation))
+        for flow, incarnation, sequence in through:
+            rank = found.rank.get((flow.origin, incarnation))
             if rank is None:
                 # Its origin does not tell when it was: another clock is not asked instead. What
                 # packed nothing has nothing to lose.
                 continue
             place = rank << SEQUENCE_BITS | sequence
-            found.passed[site, origin] = max(place, found.passed.get((site, origin), place))
+            found.passed[flow] = max(place, found.passed.get(flow, place))
         return found

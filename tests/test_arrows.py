@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "spark_audit": {"federation", "relay"},
     "isthmus": {"federation", "dedup", "relay", "spark_audit", "wan_proxy"},
 }
-SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger.rows"}
+SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger.rows", "relay.ledger.fingerprint"}
 ONLY_IMPORTERS = {
     "rstream": {"relay/log/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
