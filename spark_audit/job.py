@@ -156,12 +156,11 @@ class _Comparison:
                 odd = whole.select("series", "sequence").persist()
             say("opening what does not add up")
             messages = self._messages(packed, settled, whole, odd, overtaken, positions).persist()
-            found = verdicts.findings_of(messages).persist()
+            found = verdicts.findings_of(messages).unionByName(self._loops()).persist()
             whole_minutes = self._whole_minutes(whole, odd)
             minutes = self._minutes(messages).unionByName(whole_minutes)
             counted = minutes.groupBy("origin", "destination", "exchange", "minute_ms", "verdict")
             counts = [PairMinute(*row) for row in counted.agg(F.sum("count")).collect()]
-            loops = self._loops()
             shown = [
                 row.asDict()
                 for row in found.orderBy("kind", "published", "identity", "destination")
@@ -179,8 +178,8 @@ class _Comparison:
                 ledger=self.audit.ledger,
                 names=self.names,
                 counts=counts,
-                findings={**kinds, **({"looped": len(loops)} if loops else {})},
-                shown=[*shown, *loops],
+                findings=kinds,
+                shown=shown,
                 waiting=waiting,
                 problems=self._problems(whole),
                 table=found,
@@ -438,33 +437,13 @@ class _Comparison:
             extras,
         ).where("count > 0")
 
-    def _loops(self) -> list[dict[str, Any]]:
+    def _loops(self) -> Any:
         rows = self.source.rows(("delivered", "linked_in")).where(
             f"unix_millis(last_published) >= {self.period.from_ms}"
             f" AND unix_millis(first_published) < {self.period.to_ms}"
         )
         found = order.looped_rows(rows).withColumn("at", batches.cluster_column(self.clusters))
-        return [
-            row.asDict()
-            for row in found.selectExpr(
-                "'looped' AS kind",
-                "CAST(NULL AS STRING) AS identity",
-                "origin",
-                "at AS destination",
-                "exchange",
-                "unix_millis(first_published) AS published",
-                "CAST(NULL AS BIGINT) AS delivered",
-                "concat('came by ', array_join(path, ' > ')) AS why",
-                """concat(origin, '/', lower(hex(incarnation)), '/', exchange, '.', lane, '>',
-                    CASE WHEN size(destinations) = 0 THEN '*'
-                    ELSE array_join(destinations, ',') END, '/', sequence) AS batch""",
-                "CAST(NULL AS INT) AS entry",
-            )
-            .dropDuplicates(["batch", "destination"])
-            .orderBy("batch", "destination")
-            .limit(SHOWN)
-            .collect()
-        ]
+        return verdicts.loops_of(found)
 
     def _waiting(self, messages: Any) -> list[dict[str, Any]]:
         from pyspark.sql import functions as F  # noqa: N812

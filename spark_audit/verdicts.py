@@ -180,9 +180,32 @@ def findings_of(messages: Any) -> Any:
             WHEN 'altered' THEN 'delivered with other content than it was published with'
             WHEN 'reordered' THEN 'delivered after a later message of its flow'
             ELSE why END AS why""",
-        """concat(origin, '/', lower(hex(name.incarnation)), '/', exchange, '.', name.lane, '>',
-            CASE WHEN size(name.destinations) = 0 THEN '*'
-                 ELSE array_join(name.destinations, ',') END,
-            '/', name.sequence) AS batch""",
+        _batch_name("name.incarnation", "name.lane", "name.destinations", "name.sequence")
+        + " AS batch",
         "name.entry AS entry",
     )
+
+
+def loops_of(rows: Any) -> Any:
+    """The same of batches that came to a site twice on one path, one row a batch and site."""
+    return rows.selectExpr(
+        "'looped' AS kind",
+        "CAST(NULL AS STRING) AS identity",
+        "origin",
+        "at AS destination",
+        "exchange",
+        "first_published AS published",
+        "CAST(NULL AS TIMESTAMP) AS delivered",
+        "concat('came by ', array_join(path, ' > ')) AS why",
+        _batch_name("incarnation", "lane", "destinations", "sequence") + " AS batch",
+        "CAST(NULL AS INT) AS entry",
+    ).dropDuplicates(["batch", "destination"])
+
+
+def _batch_name(incarnation: str, lane: str, destinations: str, sequence: str) -> str:
+    """A batch's name as `status` and quarantine show it."""
+    return f"""
+        concat(origin, '/', lower(hex({incarnation})), '/', exchange, '.', {lane}, '>',
+            CASE WHEN size({destinations}) = 0 THEN '*' ELSE array_join({destinations}, ',') END,
+            '/', {sequence})
+    """

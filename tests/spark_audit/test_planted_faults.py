@@ -22,8 +22,13 @@ FINDING_KINDS = {
 
 def found_in(report: AuditReport) -> list[PlantedFinding]:
     return sorted(
-        PlantedFinding(one["kind"], one["identity"] or "", one["origin"], one["destination"])
-        for one in report.as_json()["shown"]
+        PlantedFinding(
+            row["kind"],
+            row["identity"] or "",
+            report.name(row["origin"]),
+            report.name(row["destination"]),
+        )
+        for row in report.table.select("kind", "identity", "origin", "destination").collect()
     )
 
 
