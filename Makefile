@@ -45,7 +45,7 @@ test-long: setup
 	$(PYTEST) -m long
 
 test-audit: setup-audit
-	$(PYTEST) -m spark tests/spark_audit
+	$(PYTEST) -m spark
 
 test-scale: setup
 	$(PYTEST) -m scale -s

@@ -127,6 +127,8 @@ class _Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         say, period = self.audit.say, self.period
+        # Of an attempt before this one; what is kept now serves until the report is written.
+        self.spark.catalog.clearCache()
         rows = self.source.rows(("packed", "delivered"))
         positions = self._positions(rows)
         ranks = self._frame(
@@ -137,55 +139,52 @@ class _Comparison:
         settled = batches.settled_rows(rows, batches.cluster_column(self.clusters))
         say("comparing batches")
         whole = self._whole(packed, settled).persist()
-        try:
-            overtaken = self._overtaken(settled, ranks).persist()
-            odd = whole.where(
-                f"NOT is_whole AND last_ms >= {period.from_ms} AND first_ms < {period.to_ms}"
-            ).select("series", "sequence")
-            odd = odd.unionByName(overtaken.select("series", "sequence")).distinct().persist()
-            say("looking for identities that came twice")
-            known_as = entries.repeated_identities(
-                packed, settled.join(odd, ["series", "sequence"], "left_semi"), self.by_origin
-            ).persist()
-            if known_as.head(1):
-                twice = entries.batches_with(packed, self.by_origin, known_as).unionByName(
-                    entries.batches_with(settled, self.by_origin, known_as)
-                )
-                odd = odd.unionByName(twice).distinct().persist()
-            if self.audit.open_all:
-                odd = whole.select("series", "sequence").persist()
-            say("opening what does not add up")
-            messages = self._messages(packed, settled, whole, odd, overtaken, positions).persist()
-            found = verdicts.findings_of(messages).unionByName(self._loops()).persist()
-            whole_minutes = self._whole_minutes(whole, odd)
-            minutes = self._minutes(messages).unionByName(whole_minutes)
-            counted = minutes.groupBy("origin", "destination", "exchange", "minute_ms", "verdict")
-            counts = [PairMinute(*row) for row in counted.agg(F.sum("count")).collect()]
-            shown = [
-                row.asDict()
-                for row in found.orderBy("kind", "published", "identity", "destination")
-                .withColumn("published", F.expr("unix_millis(published)"))
-                .withColumn("delivered", F.expr("unix_millis(delivered)"))
-                .limit(SHOWN)
-                .collect()
-            ]
-            kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
-            waiting = self._waiting(messages)
-            return AuditReport(
-                mesh=self.audit.mesh.name,
-                revision=self.audit.mesh.revision,
-                period=period,
-                ledger=self.audit.ledger,
-                names=self.names,
-                counts=counts,
-                findings=kinds,
-                shown=shown,
-                waiting=waiting,
-                problems=self._problems(whole),
-                table=found,
+        overtaken = self._overtaken(settled, ranks).persist()
+        odd = whole.where(
+            f"NOT is_whole AND last_ms >= {period.from_ms} AND first_ms < {period.to_ms}"
+        ).select("series", "sequence")
+        odd = odd.unionByName(overtaken.select("series", "sequence")).distinct().persist()
+        say("looking for identities that came twice")
+        known_as = entries.repeated_identities(
+            packed, settled.join(odd, ["series", "sequence"], "left_semi"), self.by_origin
+        ).persist()
+        if known_as.head(1):
+            twice = entries.batches_with(packed, self.by_origin, known_as).unionByName(
+                entries.batches_with(settled, self.by_origin, known_as)
             )
-        finally:
-            self.spark.catalog.clearCache()
+            odd = odd.unionByName(twice).distinct().persist()
+        if self.audit.open_all:
+            odd = whole.select("series", "sequence").persist()
+        say("opening what does not add up")
+        messages = self._messages(packed, settled, whole, odd, overtaken, positions).persist()
+        found = verdicts.findings_of(messages).unionByName(self._loops()).persist()
+        whole_minutes = self._whole_minutes(whole, odd)
+        minutes = self._minutes(messages).unionByName(whole_minutes)
+        counted = minutes.groupBy("origin", "destination", "exchange", "minute_ms", "verdict")
+        counts = [PairMinute(*row) for row in counted.agg(F.sum("count")).collect()]
+        shown = [
+            row.asDict()
+            for row in found.orderBy("kind", "published", "identity", "destination")
+            .withColumn("published", F.expr("unix_millis(published)"))
+            .withColumn("delivered", F.expr("unix_millis(delivered)"))
+            .limit(SHOWN)
+            .collect()
+        ]
+        kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+        waiting = self._waiting(messages)
+        return AuditReport(
+            mesh=self.audit.mesh.name,
+            revision=self.audit.mesh.revision,
+            period=period,
+            ledger=self.audit.ledger,
+            names=self.names,
+            counts=counts,
+            findings=kinds,
+            shown=shown,
+            waiting=waiting,
+            problems=self._problems(whole),
+            table=found,
+        )
 
     # -- what is known before anything is compared -------------------------------------------
 
