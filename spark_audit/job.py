@@ -68,7 +68,8 @@ class Audit:
         self.spark.conf.set(
             "spark.sql.shuffle.partitions", str(max(cores, size // BYTES_OF_A_PARTITION))
         )
-        self.spark.conf.set("spark.sql.codegen.wholeStage", str(size > SMALL_BYTES).lower())
+        for setting in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
+            self.spark.conf.set(setting, str(size > SMALL_BYTES).lower())
 
     def _must_have(self) -> dict[str, list[str]]:
         return {site: ["packed", "delivered"] for site in self.mesh.sites}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 DRIVER_MEMORY = "2g"
 _QUIET = """\
@@ -29,6 +31,7 @@ logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
 """A task that fails is told by the audit itself, in its own words."""
+_SHORT_LIVED = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkMissing(Exception):
@@ -44,16 +47,18 @@ def require_spark() -> None:
         import pyspark  # noqa: F401
     except ModuleNotFoundError:
         raise SparkMissing("pyspark") from None
-    import os
-
     home = os.environ.get("JAVA_HOME")
     if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
         raise SparkMissing("a Java runtime")
 
 
 @contextlib.contextmanager
-def spark_session(master: str = "local[*]", *, progress: bool = False) -> Iterator[object]:
-    """The session; it and its temporary folder end with the block. Raises SparkMissing."""
+def spark_session(
+    master: str = "local[*]", *, progress: bool = False, is_small: bool = False
+) -> Iterator[Any]:
+    """The session; it and its temporary folder end with the block. `is_small`: the JVM will not
+    live long enough for its second compiler to be worth it. Raises SparkMissing.
+    """
     require_spark()
     from pyspark.sql import SparkSession
 
@@ -66,7 +71,7 @@ def spark_session(master: str = "local[*]", *, progress: bool = False) -> Iterat
             "spark.app.name": "isthmus audit",
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-            f" -Djava.io.tmpdir={folder}",
+            f" -Djava.io.tmpdir={folder}{_SHORT_LIVED if is_small else ''}",
             "spark.local.dir": str(folder),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.ui.enabled": "false",

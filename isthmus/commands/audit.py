@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -90,7 +91,7 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     mesh = mesh_or_exit(file, ())
-    from spark_audit.job import Audit
+    from spark_audit.job import SMALL_BYTES, Audit
     from spark_audit.ledger_source import TooManyBadFiles
     from spark_audit.session import SparkMissing, spark_session
 
@@ -100,7 +101,8 @@ def audit_file(
     say: Callable[[str], None] = _say if on_terminal else lambda text: None
     try:
         say("starting Spark")
-        with spark_session(master, progress=on_terminal) as spark:
+        is_small = _local_bytes(ledger) < SMALL_BYTES
+        with spark_session(master, progress=on_terminal, is_small=is_small) as spark:
             report = Audit(spark, mesh, ledger, period, say).run()
             report.write(out)
     except (SparkMissing, TooManyBadFiles) as error:
@@ -211,6 +213,14 @@ def _folder_name(period: Period) -> str:
     if is_day:
         return begin.date().isoformat()
     return f"{begin:%Y-%m-%dT%H%M%S}-{end:%Y-%m-%dT%H%M%S}"
+
+
+def _local_bytes(ledger: str) -> float:
+    """Of all files, where they lie on this machine."""
+    folder = Path(ledger.removeprefix("file://").removeprefix("file:"))
+    if not folder.is_dir():
+        return math.inf
+    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
 def _say(text: str) -> None:

@@ -24,7 +24,7 @@ def now_ms() -> int:
 
 
 def audited(mesh: LiveMesh, period: Period) -> AuditReport:
-    with spark_session("local[2]") as spark:
+    with spark_session("local[2]", is_small=True) as spark:
         return Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
 
 

@@ -22,7 +22,7 @@ AuditOf = Callable[..., AuditReport]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    with spark_session("local[2]") as session:
+    with spark_session("local[2]", is_small=True) as session:
         yield session
 
 
