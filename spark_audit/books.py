@@ -59,6 +59,9 @@ class Books:
     overlap: bool = False
     incomplete: set[tuple[str, str]] = field(default_factory=set)
     """(site, stage) of which rows lack."""
+    renewed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(site, stage) that more than one state folder tells of -> the first of them. What an earlier
+    one had not exported went with it, so that only the first one's own rows say what it passed."""
 
     def lack(self, problem: Problem) -> None:
         self.problems.append(problem)
@@ -88,8 +91,9 @@ def judge_books(
         for files in states.values():
             _judge_run(books, by_uri, site, stage, files, period)
         if len(states) > 1:
-            # What the earlier folder had not exported went with it.
-            books.incomplete.add((site, stage))
+            books.renewed[site, stage] = min(
+                states, key=lambda state: min(one.from_ms for one in states[state])
+            )
     for site, stages in must_have.items():
         if site not in listing.sites or not any(file.site == site for file in listing.files):
             for stage in stages:

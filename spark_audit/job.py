@@ -128,8 +128,8 @@ class _Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         say, period = self.audit.say, self.period
-        # Of an attempt before this one; what is kept now serves until the report is written.
-        self.spark.catalog.clearCache()
+        # What several steps need is worked out once and cut off from where it came from: plans that
+        # hang together cost Spark more than the work itself.
         rows = self.source.rows(("packed", "delivered"))
         positions = self._positions(rows)
         ranks = self._frame(
@@ -139,26 +139,28 @@ class _Comparison:
         packed = batches.ranked(batches.packed_rows(rows), ranks)
         settled = batches.settled_rows(rows, batches.cluster_column(self.clusters))
         say("comparing batches")
-        whole = self._whole(packed, settled).persist()
-        overtaken = self._overtaken(settled, ranks).persist()
+        whole = self._whole(packed, settled).localCheckpoint()
+        overtaken = self._overtaken(settled, ranks).localCheckpoint()
         odd = whole.where(
             f"NOT is_whole AND last_ms >= {period.from_ms} AND first_ms < {period.to_ms}"
         ).select("series", "sequence")
-        odd = odd.unionByName(overtaken.select("series", "sequence")).distinct().persist()
+        odd = odd.unionByName(overtaken.select("series", "sequence")).distinct().localCheckpoint()
         say("looking for identities that came twice")
         known_as = entries.repeated_identities(
             packed, settled.join(odd, ["series", "sequence"], "left_semi"), self.by_origin
-        ).persist()
+        ).localCheckpoint()
         if known_as.head(1):
             twice = entries.batches_with(packed, self.by_origin, known_as).unionByName(
                 entries.batches_with(settled, self.by_origin, known_as)
             )
-            odd = odd.unionByName(twice).distinct().persist()
+            odd = odd.unionByName(twice).distinct().localCheckpoint()
         if self.audit.open_all:
-            odd = whole.select("series", "sequence").persist()
+            odd = whole.select("series", "sequence").localCheckpoint()
         say("opening what does not add up")
-        messages = self._messages(packed, settled, whole, odd, overtaken, positions).persist()
-        found = verdicts.findings_of(messages).unionByName(self._loops()).persist()
+        messages = self._messages(
+            packed, settled, whole, odd, overtaken, positions
+        ).localCheckpoint()
+        found = verdicts.findings_of(messages).unionByName(self._loops()).localCheckpoint()
         whole_minutes = self._whole_minutes(whole, odd)
         minutes = self._minutes(messages).unionByName(whole_minutes)
         counted = minutes.groupBy("origin", "destination", "exchange", "minute_ms", "verdict")
@@ -204,7 +206,7 @@ class _Comparison:
                 " AND exchange IS NOT NULL AND incarnation IS NOT NULL"
             )
             .withColumn("at", batches.cluster_column(self.clusters))
-            .groupBy("at", "origin", "exchange", "lane", "incarnation")
+            .groupBy("site", "state", "at", "origin", "exchange", "lane", "incarnation")
             .agg(
                 F.max(
                     F.expr("incarnation_sequence - CASE WHEN event = 'through' THEN 0 ELSE 1 END")
@@ -216,7 +218,8 @@ class _Comparison:
             [(origin, bytes(incarnation).hex(), ms) for origin, incarnation, ms in seen],
             [
                 (FlowAt(at, origin, exchange, lane), bytes(incarnation).hex(), last)
-                for at, origin, exchange, lane, incarnation, last in through
+                for site, state, at, origin, exchange, lane, incarnation, last in through
+                if self.books.renewed.get((site, "delivered"), state) == state
             ],
         )
 
@@ -307,10 +310,11 @@ class _Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         name = ["series", "sequence"]
-        opened = packed.join(odd, name, "left_semi")
-        done = settled.join(odd, name, "left_semi")
+        opened = packed.join(odd, name, "left_semi").localCheckpoint()
+        done = settled.join(odd, name, "left_semi").localCheckpoint()
         sent = entries.sent_entries(opened, self.by_origin)
-        came = entries.with_altered(entries.settled_entries(done, self.by_origin))
+        came = entries.settled_entries(done, self.by_origin).localCheckpoint()
+        came = entries.with_altered(came)
         sorts = sent.groupBy(*name, "identity").agg(
             F.min("entry").alias("packed_as"), F.count("entry").alias("packed_times")
         )
@@ -384,10 +388,13 @@ class _Comparison:
         messages = verdicts.by_message(
             expected, came.drop("batch_known", "late_row", "packed_as", "packed_times")
         )
-        unpacked = [site for site, stage in self.books.incomplete if stage in ("packed", "")]
-        undelivered = [site for site, stage in self.books.incomplete if stage in ("delivered", "")]
+        lacking, renewed = self.books.incomplete, self.books.renewed
+        unpacked = [site for site, stage in [*lacking, *renewed] if stage == "packed"]
         judged = verdicts.judged(
-            messages, self._one_of("at", undelivered), self._one_of("origin", unpacked)
+            messages,
+            incomplete_at=self._one_of("at", [s for s, stage in lacking if stage == "delivered"]),
+            renewed_at=self._one_of("at", [s for s, stage in renewed if stage == "delivered"]),
+            incomplete_from=self._one_of("origin", unpacked),
         )
         return judged.where(
             f"published_ms >= {self.period.from_ms} AND published_ms < {self.period.to_ms}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relay.ledger.rows import (
     CONFLICT,
@@ -30,6 +30,8 @@ class Planting:
     planted: Planted
     free: list[MadeBatch]
     """Batches of three messages and more that are whole so far."""
+    suppressed_at: set[str] = field(default_factory=set)
+    """Sites that lost something to their barrier: what a second state folder leaves open there."""
 
     def batch(self) -> MadeBatch:
         return self.free.pop(self.chance.randrange(len(self.free)))
@@ -113,6 +115,7 @@ def lost_as_duplicate(planting: Planting) -> None:
     """A barrier that suppressed what it had not seen."""
     batch, entry, site = planting.pick()
     set_outcome(batch.delivered[site], entry, Outcome.DUPLICATE)
+    planting.suppressed_at.add(site)
     planting.found("lost", batch, entry, site)
 
 
@@ -189,7 +192,8 @@ def leaked_across_origins(planting: Planting) -> None:
 
 def leaked_across_nodes(planting: Planting) -> None:
     """Two nodes of a site at once, with a folder each: both deliver a batch."""
-    batch, _, site = planting.pick()
+    batch = planting.batch()
+    site = planting.chance.choice(sorted(set(batch.delivered) - planting.suppressed_at))
     whole = batch.delivered[site]
     row = MadeRow(whole.row)
     planting.add(site, row, whole)

@@ -77,9 +77,11 @@ def by_message(sent: Any, settled: Any) -> Any:
     )
 
 
-def judged(messages: Any, incomplete_at: Any, incomplete_from: Any) -> Any:
-    """With `verdict`, `leaked`, `redelivered` and `why`. `incomplete_at`, `incomplete_from`:
-    expressions, whether the books of the site, or of the origin's packer, lack rows.
+def judged(messages: Any, *, incomplete_at: Any, renewed_at: Any, incomplete_from: Any) -> Any:
+    """With `verdict`, `leaked`, `redelivered` and `why`. Expressions:
+    whether the books of the site, or of the origin's packer, lack rows (`incomplete_at`,
+    `incomplete_from`), whether the site's state folder was made anew (`renewed_at`): what it had
+    passed before is known, what it lacks since is not.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -92,6 +94,7 @@ def judged(messages: Any, incomplete_at: Any, incomplete_from: Any) -> Any:
         .withColumn("known_in_all", F.sum(F.expr("own + unrouted")).over(all_origins))
         .withColumn("first_in_all", F.min("first").over(all_origins))
         .withColumn("incomplete_at", incomplete_at)
+        .withColumn("renewed_at", renewed_at)
         .withColumn("incomplete_from", incomplete_from)
     )
     is_first = "first <=> first_in_all AND first_in_all.outcome = 1 AND NOT first_in_all.is_flagged"
@@ -105,11 +108,12 @@ def judged(messages: Any, incomplete_at: Any, incomplete_from: Any) -> Any:
             WHEN sent > 0 AND expired > 0 THEN 'expired'
             WHEN sent > 0 AND duplicates > 0 THEN
                 CASE WHEN arrived_in_all + known_in_all > 0 THEN 'suppressed'
-                     WHEN incomplete_at THEN 'unproven' ELSE 'lost' END
+                     WHEN incomplete_at OR renewed_at THEN 'unproven' ELSE 'lost' END
             WHEN sent > 0 AND arrived_in_all > 0 THEN 'suppressed'
             WHEN sent > 0 AND live = 0 THEN CASE WHEN aside > 0 THEN 'quarantined' ELSE 'void' END
             WHEN sent > 0 AND incomplete_at THEN 'unproven'
             WHEN sent > 0 AND passed > 0 THEN 'lost'
+            WHEN sent > 0 AND renewed_at THEN 'unproven'
             WHEN sent > 0 THEN 'pending'
             WHEN plain + flagged + conflicts = 0 THEN NULL
             WHEN from_nowhere > 0 AND incomplete_from THEN 'unproven'

@@ -96,10 +96,11 @@ def test_a_site_without_a_ledger_is_named() -> None:
     assert ("paris", "delivered") in books.incomplete
 
 
-def test_what_a_state_folder_made_anew_lacks_is_not_proven_rather_than_lost() -> None:
+def test_a_state_folder_that_was_made_anew_is_told_from_the_first() -> None:
     other = [
         replace(
             row,
+            from_ms=row.from_ms + 1,
             state="cd" * 16,
             uri=row.uri.replace("abababab", "cdcdcdcd"),
         )
@@ -107,4 +108,4 @@ def test_what_a_state_folder_made_anew_lacks_is_not_proven_rather_than_lost() ->
     ]
     books = judged([*WHOLE, *other])
     assert books.problems == []
-    assert ("paris", "delivered") in books.incomplete
+    assert books.renewed == {("paris", "delivered"): STATE}
