@@ -84,4 +84,4 @@ def _write_file(path: Path, site: str, state: str, first: int, rows: list[MadeRo
     schema = parquet_schema()
     text = [one.name for one in schema if one.type == pa.string()]
     table = pa.Table.from_pylist(values, schema)
-    pq.write_table(table, path, compression="zstd", use_dictionary=text)
+    pq.write_table(table, path, compression="zstd", use_dictionary=text, write_page_checksum=True)
