@@ -30,7 +30,10 @@ def commands_of(*words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("target", "rest"),
     [
-        ("test", '--numprocesses=2 --dist=loadfile -m "live and not long and not scale"'),
+        (
+            "test",
+            '--numprocesses=2 --dist=loadfile -m "live and not long and not scale and not spark"',
+        ),
         ("test-long", "-m long"),
     ],
 )
@@ -49,7 +52,7 @@ def test_all_tests_but_the_long_ones_run_after_the_checks() -> None:
         "ruff check",
         "ruff format --check --quiet",
         "mypy",
-        'pytest --numprocesses=2 --dist=loadfile -m "not long and not scale"',
+        'pytest --numprocesses=2 --dist=loadfile -m "not long and not scale and not spark"',
     ]
 
 
