@@ -90,7 +90,12 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
         with (
             temporary.open("wb") as target,
             pq.ParquetWriter(
-                target, schema, compression="zstd", use_dictionary=_TEXT_COLUMNS
+                target,
+                schema,
+                compression="zstd",
+                use_dictionary=_TEXT_COLUMNS,
+                # Else what a disk has changed within a page reads as other messages.
+                write_page_checksum=True,
             ) as writer,
         ):
             number = file.first
