@@ -50,7 +50,7 @@ async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
     await upgrade(mesh)
     await traffic.more(300)
     await traffic.end()
-    await traffic.arrived()
+    await traffic.arrived(within_s=180)
     traffic.check()
     await mesh.until_told(
         lambda told: all(
@@ -105,8 +105,10 @@ async def the_file_asks_for_too_much(mesh: LiveMesh, traffic: Load) -> None:
         )
 
     await mesh.until_told(stands, "both links into tokyo stand, and both ends say why")
-    states = {site["state"] for site in (await mesh.status())["sites"].values()}
-    assert states == {"running"}
+    await mesh.until_told(
+        lambda told: {site["state"] for site in told["sites"].values()} == {"running"},
+        "all nodes run on",
+    )
     faults = by_subject(await examined(mesh), OLDER)
     assert "nothing is taken from paris" in faults["formats"]
     code, said = await isthmus(mesh, "status")
