@@ -12,10 +12,10 @@ PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
 PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 
 help:
-	@echo "make demo       three sites in a ring, a cut link, a killed node; shown live"
+	@echo "make demo       three sites in a ring, a cut link, a killed node; audited, and repaired"
 	@echo "make test       formatting, types and all tests but the long ones"
 	@echo "make test-long  the tests that take minutes, one after the other"
-	@echo "make test-audit the tests of the audit, with Spark; installs Java and pyspark"
+	@echo "make test-audit the tests of the audit, with Spark: twenty minutes"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
@@ -30,15 +30,15 @@ setup:
 setup-audit: setup
 	@scripts/setup.sh audit
 
-demo: setup
+demo: setup-audit
 	@.venv/bin/isthmus demo $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
 
 ifdef RABBITMQ
 test: setup
 	$(PYTEST) $(PARALLEL) -m "live and not long and not scale and not spark"
 else
-test: check
-	$(PYTEST) $(PARALLEL) -m "not long and not scale and not spark"
+test: check setup-audit
+	$(PYTEST) $(PARALLEL) -m "not long and not scale and (not spark or million)"
 endif
 
 test-long: setup

@@ -15,7 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from dedup.barrier import Barrier, Verdict, place_prefix, places_of
+from dedup.barrier import Barrier
+from dedup.judgement import Verdict
+from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
 from relay.batches.batch import Flow
 from relay.delivery.flow import FlowState

@@ -4,13 +4,14 @@
     commit   what was delivered goes into the store's changes, beside the flow's next place
     release  what was not delivered is nobody's again: a later copy is delivered
 
-Memory of the window is two generations, tables of their own: new keys go into the young one, both
-are asked, and when the young one is older than the window the old one is emptied (O(1), whatever
-its size) and becomes the young one. So a key is remembered for one to two windows. What ages a
-generation is time that passed while the node watched: a clock set wrong never empties one early.
+What was delivered is remembered for one to two windows: `dedup.generations`.
 
 Same identity, other content: never suppressed. It is delivered as a CONFLICT and remembered under
 a second key made of both, so that a further copy of that same other content is a duplicate.
+
+What a repair brings is judged by `judge_repair`: it goes past what is remembered where the site has
+no proof of a delivery, and is remembered under a key of its own besides, so that the same repair
+done twice is suppressed the second time.
 
 What is remembered under a key: 8 bytes of the content's hash, then the place that delivered it.
 
@@ -19,135 +20,42 @@ No clock, no coroutine: callers say what time it is, and are called back when a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import IntEnum
-from hashlib import blake2b
+from collections.abc import Callable, Collection, Iterable
 from operator import add
-from struct import Struct
 
+from dedup.generations import Generations
+from dedup.judgement import BarrierMisuse, Judgement, Verdict
+from dedup.keys import repair_key, second_key
 from dedup.store import Changes, Store
 
-GENERATIONS = ("barrier.a", "barrier.b")
-"""The barrier's tables; read by single keys."""
 CONTENT_KEPT = 8
 """Bytes of a content hash that are kept and compared."""
-
-MAX_AGEING_MS = 3_600_000
-"""How much one look at the clock can age a generation; `rotate_if_due` is called far more often."""
-
-_GENERATION_KEY = b"barrier.generation"
-_MEMORY_KEY = b"barrier.memory"
-_GENERATION = Struct(">BQQ")
-"""Which table is young, its age in ms, when the clock was last looked at (ms since 1970)."""
-
-
-class Verdict(IntEnum):
-    """What the barrier says about one message."""
-
-    NEW = 1
-    """Never seen: deliver. Claimed by this judgement."""
-    CONFLICT = 2
-    """The identity was seen with other content: deliver and count. Claimed by this judgement."""
-    DUPLICATE = 3
-    """Delivered before from another place: suppress."""
-    REPLAY = 4
-    """Delivered before from this very place: nothing to do, nothing to count."""
-    TWIN = 5
-    """The same as an earlier message that this claimant has in hand, not committed yet: a
-    duplicate if that one is delivered; else release from here on and judge again."""
-    CLAIMED = 6
-    """Being delivered by another flow at this moment: wait for its outcome, judge again. Always
-    the last verdict of a judgement: what is behind it must wait too, and a flow that waits holds
-    no claim on it (else two flows could wait for each other for ever)."""
-
-
-class BarrierMisuse(Exception):
-    """The caller broke the order of judge, commit, release: a mistake of ours."""
-
-
-@dataclass(slots=True)
-class Judgement:
-    """The answer to one `judge`, and the claims that it holds. Parts may end one by one.
-
-    There are as many verdicts as messages, or fewer when the last is CLAIMED.
-    """
-
-    claimant: object
-    keys: list[bytes]
-    contents: list[bytes]
-    places: list[bytes]
-    verdicts: list[Verdict]
-    second_keys: dict[int, bytes]
-    """Index -> the key under which a CONFLICT is remembered."""
-    twins: dict[int, int | None]
-    """Index of a TWIN -> index of the message it repeats; None: one of an earlier judgement."""
-    blocked_on: bytes | None
-    """The claimed key that ended the judgement."""
-    whole: bool
-    """Every verdict is NEW and no entry was committed or released on its own."""
-
-    def __len__(self) -> int:
-        return len(self.verdicts)
-
-
-def is_beyond_window(
-    published_ms: int, now_ms: int, window_ms: int, clock_difference_ms: int = 0
-) -> bool:
-    """Whether a message is older than the barrier's memory, so that nobody can say if it is new.
-
-    `clock_difference_ms` is the origin's clock minus ours, as the links measure it. One from the
-    future is not beyond: a clock that is merely off is warned of, not obeyed.
-    """
-    return now_ms - (published_ms - clock_difference_ms) > window_ms
 
 
 class Barrier:
     """One site's barrier. `window_ms` is `outage_window` plus its margin; `meta_table` is any
-    table of the store, for one small record."""
+    table of the store, for two small records."""
 
     def __init__(self, store: Store, window_ms: int, *, meta_table: str) -> None:
-        self._store = store
-        self._meta_table = meta_table
-        self._window_ms = window_ms
+        self._memory = Generations(store, window_ms, meta_table=meta_table)
         self._claims: dict[bytes, Judgement] = {}
         self._waiting: dict[bytes, list[Callable[[], None]]] = {}
         self._owed: dict[bytes, bytes] = {}
         """First keys of conflicts whose own first message came to nothing: they go into the next
         commit."""
-        kept = store.get(self._meta_table, _GENERATION_KEY)
-        self._young: int = 0
-        self._age_ms: int = 0
-        self._seen_ms: int | None = None
-        if kept is not None:
-            self._young, self._age_ms, self._seen_ms = _GENERATION.unpack(kept)
-        self._old_is_empty = self._is_empty(self._old_table)
-        remembered = store.get(self._meta_table, _MEMORY_KEY)
-        # Without a record the window has never been another one.
-        self._memory_ms = window_ms if remembered is None else int.from_bytes(remembered)
-        self.set_window(window_ms)
 
     def set_window(self, window_ms: int) -> None:
-        """The window is another from now on. A longer one is remembered only as time goes by:
-        what was forgotten before the change stays forgotten, see `memory_ms`.
-        """
-        self._window_ms = window_ms
-        self._memory_ms = min(self._memory_ms, window_ms)
+        """The window is another from now on; see `Generations.set_window`."""
+        self._memory.set_window(window_ms)
 
     @property
     def memory_ms(self) -> int:
-        """How far back all is remembered: the window, or less for a while after it has grown. Of
-        what is older, nobody can say whether it is new.
-        """
-        return self._memory_ms
+        """How far back all is remembered. Of what is older, nobody can say whether it is new."""
+        return self._memory.memory_ms
 
-    @property
-    def _young_table(self) -> str:
-        return GENERATIONS[self._young]
-
-    @property
-    def _old_table(self) -> str:
-        return GENERATIONS[1 - self._young]
+    def rotate_if_due(self, now_ms: int) -> bool:
+        """To be called every minute or so; see `Generations.rotate_if_due`."""
+        return self._memory.rotate_if_due(now_ms)
 
     @property
     def claims(self) -> int:
@@ -189,14 +97,77 @@ class Barrier:
                 break
         return judgement
 
+    def judge_repair(
+        self,
+        claimant: object,
+        keys: list[bytes],
+        contents: list[bytes],
+        places: list[bytes],
+        unproven: Collection[bytes] = (),
+    ) -> Judgement:
+        """As `judge`, for what a repair sends again: DUPLICATE what a repair has brought before.
+
+        `unproven`: keys, as `remembered` gave them, of messages that are remembered here although
+        the site's ledger has no delivery of them. Those are NEW; what else is remembered is not.
+        """
+        contents = [content[:CONTENT_KEPT] for content in contents]
+        judgement = Judgement(claimant, keys, contents, places, [], {}, {}, None, False)
+        for index in range(len(keys)):
+            verdict = self._judge_repaired(judgement, index, unproven)
+            judgement.verdicts.append(verdict)
+            if verdict is Verdict.CLAIMED:
+                break
+        return judgement
+
+    def remembered(self, keys: list[bytes], contents: list[bytes]) -> dict[int, bytes]:
+        """Index -> key under which this very message is remembered, of those that are and were
+        brought by no repair: whether they were delivered, the site's ledger has to say.
+        """
+        found = {}
+        for index, (key, content) in enumerate(zip(keys, contents, strict=True)):
+            key, kept = self._remembered_as(key, content[:CONTENT_KEPT])
+            if kept is not None and self._recall(repair_key(key)) is None:
+                found[index] = key
+        return found
+
+    def delivered_from(self, key: bytes) -> bytes | None:
+        """The place from which the message that is remembered under `key` was delivered."""
+        kept = self._recall(key)
+        return None if kept is None else kept[CONTENT_KEPT:]
+
+    def _remembered_as(self, key: bytes, content: bytes) -> tuple[bytes, bytes | None]:
+        """The key that this message has here (a conflict's second one), and what is kept."""
+        kept = self._recall(key)
+        if kept is not None and kept[:CONTENT_KEPT] != content:
+            key = second_key(key, content)
+            kept = self._recall(key)
+        return key, kept
+
+    def _judge_repaired(
+        self, judgement: Judgement, index: int, unproven: Collection[bytes]
+    ) -> Verdict:
+        first, content = judgement.keys[index], judgement.contents[index]
+        key, kept = self._remembered_as(first, content)
+        again = repair_key(key)
+        if (brought := self._recall(again)) is not None:
+            return self._same(judgement, index, again, brought)
+        if kept is None:
+            verdict = self._judge_one(judgement, index, first, self._recall(first))
+            if verdict is Verdict.NEW or verdict is Verdict.CONFLICT:
+                judgement.repair_keys[index] = repair_key(judgement.second_keys.get(index, first))
+            return verdict
+        if key not in unproven:
+            return Verdict.DUPLICATE
+        if again in self._claims:
+            return self._same(judgement, index, again, None)
+        # Of what is remembered nobody else can make anything: the claim is among repairs.
+        judgement.second_keys[index] = again
+        self._claims[again] = judgement
+        return Verdict.NEW
+
     def _known(self, keys: list[bytes]) -> list[bytes | None] | None:
         """What is remembered under each key; None if nothing under any."""
-        young = self._store.get_many(self._young_table, keys)
-        if self._old_is_empty:
-            known = young
-        else:
-            old = self._store.get_many(self._old_table, keys)
-            known = [a if a is not None else b for a, b in zip(young, old, strict=True)]
+        known = self._memory.known(keys)
         if self._owed:
             known = [
                 kept if kept is not None else self._owed.get(key)
@@ -286,7 +257,7 @@ class Barrier:
             for key in keys:
                 if claims.pop(key, None) is not judgement:
                     raise BarrierMisuse("an entry was committed twice, or after its release")
-            changes.table(self._young_table).update(
+            changes.table(self._memory.young_table).update(
                 zip(keys, map(add, contents, places), strict=True)
             )
         else:
@@ -294,7 +265,7 @@ class Barrier:
                 if self._holds(judgement, index):
                     self._end_claim(judgement, index, changes, index not in undelivered)
         if self._owed:
-            changes.table(self._young_table).update(self._owed)
+            changes.table(self._memory.young_table).update(self._owed)
             self._owed.clear()
 
     def commit_early(self, judgement: Judgement, changes: Changes, indices: Iterable[int]) -> None:
@@ -328,8 +299,10 @@ class Barrier:
         if delivered:
             assert changes is not None
             value = judgement.contents[index] + judgement.places[index]
-            table = changes.table(self._young_table)
+            table = changes.table(self._memory.young_table)
             table[key] = value
+            if index in judgement.repair_keys:
+                table[judgement.repair_keys[index]] = value
             if key is not first and first not in table and self._recall(first) is None:
                 # What it conflicted with is not delivered (yet). Then this content must stop its
                 # own further copies; if the other is delivered after all, it writes over it.
@@ -339,54 +312,6 @@ class Barrier:
                     table[first] = value
         for callback in self._waiting.pop(key, ()):
             callback()
-
-    # -- the window --------------------------------------------------------------------------
-
-    def rotate_if_due(self, now_ms: int) -> bool:
-        """Forget the old generation if the young one covers the whole window. True if so.
-
-        To be called every minute or so. A node that was down, or whose clock jumped, ages its
-        generation by no more than MAX_AGEING_MS: too long a memory costs disk, too short a one
-        would repeat messages.
-        """
-        passed_ms = 0 if self._seen_ms is None else now_ms - self._seen_ms
-        passed_ms = min(max(passed_ms, 0), MAX_AGEING_MS)
-        self._age_ms += passed_ms
-        self._memory_ms = min(self._memory_ms + passed_ms, self._window_ms)
-        self._seen_ms = now_ms
-        due = self._age_ms > self._window_ms
-        if due:
-            # First emptied, then named young: killed in between, it is emptied again.
-            self._store.clear_table(self._old_table)
-            self._young, self._age_ms = 1 - self._young, 0
-        changes = Changes()
-        value = _GENERATION.pack(self._young, self._age_ms, now_ms)
-        changes.put(self._meta_table, _GENERATION_KEY, value)
-        changes.put(self._meta_table, _MEMORY_KEY, self._memory_ms.to_bytes(8))
-        self._store.write(changes)
-        if due:
-            self._old_is_empty = self._is_empty(self._old_table)
-        return due
-
-    def _is_empty(self, table: str) -> bool:
-        for _ in self._store.scan(table):
-            return False
-        return True
-
-
-def second_key(key: bytes, content: bytes) -> bytes:
-    """Where a CONFLICT is remembered: the scope of `key`, and a hash of identity and content."""
-    return key[:-16] + blake2b(key[-16:] + content, digest_size=16, person=b"conflict").digest()
-
-
-def place_prefix(batch_name: bytes) -> bytes:
-    """8 bytes that stand for a batch (by its encoded name) in places; made once a batch."""
-    return blake2b(batch_name, digest_size=8).digest()
-
-
-def places_of(prefix: bytes, begin: int, end: int) -> list[bytes]:
-    """The places of entries begin..end of a batch: 10 bytes each."""
-    return [prefix + index.to_bytes(2) for index in range(begin, end)]
 
 
 def _index_of(judgement: Judgement, key: bytes) -> int:

@@ -127,6 +127,8 @@ class Exchange:
     never_via: tuple[str, ...] = ()
     """Sites that must never hold its messages, not even on the way."""
     acks: AckRule = AckRule.LOCAL
+    deadline_s: float | None = None
+    """From publishing to delivery; what takes longer is a finding of the audit."""
 
     def leaves(self, site: str) -> bool:
         """Whether what is published to it at `site` goes out."""

@@ -15,6 +15,7 @@ _WORDS = {
     "destinations": "to",
     "begins": "from",
     "outage_window_s": "outage_window",
+    "deadline_s": "deadline",
     "rule": "forwarding rule",
 }
 """Names of fields that the file calls otherwise."""
@@ -92,4 +93,6 @@ def _shown(name: str, value: Any) -> str:
         return "; ".join(f"{key}: {_shown(key, one)}" for key, one in value.items()) or "none"
     if is_dataclass(value):
         return "set"
+    if name.endswith("_s"):
+        return show_duration(value)
     return str(value)

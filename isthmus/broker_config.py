@@ -5,8 +5,6 @@ Pure: values in, text out. Writing the files and running the node is for local_b
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 import shlex
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from federation.brokers.provision import password_hash
 from isthmus.rabbitmq_install import RabbitMQInstallation
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
@@ -145,7 +144,7 @@ def definitions(spec: BrokerSpec, salt: Callable[[int], bytes]) -> str:
             "users": [
                 {
                     "name": user.name,
-                    "password_hash": _password_hash(user.password, salt(4)),
+                    "password_hash": password_hash(user.password, salt(4)),
                     "hashing_algorithm": "rabbit_password_hashing_sha256",
                     "tags": ",".join(user.tags),
                 }
@@ -214,8 +213,3 @@ def environment(
             "-kernel inet_dist_use_interface {127,0,0,1}"
         ),
     }
-
-
-def _password_hash(password: str, salt: bytes) -> str:
-    """RabbitMQ's own form: base64 of the salt (4 bytes) and SHA-256 of salt and password."""
-    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()

@@ -22,8 +22,10 @@ from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
+from isthmus.commands.repair import repair
 from isthmus.commands.schema import schema
 from isthmus.commands.status import status
+from isthmus.commands.trace import trace
 from isthmus.commands.up import up
 from isthmus.commands.uri import uri
 from isthmus.commands.validate import validate
@@ -37,7 +39,7 @@ app = typer.Typer(
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(validate, schema, plan, apply, up, down, status, uri, publish, consume),
-    *(pause, resume, drain, relay, recover, doctor, demo),
+    *(pause, resume, drain, relay, recover, doctor, trace, repair, demo),
 )
 for command in COMMANDS:
     app.command()(command)

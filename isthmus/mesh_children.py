@@ -22,6 +22,9 @@ from isthmus.supervisor import BROKER_POLICY, NODE_POLICY, Plan
 
 log = logging.getLogger(__name__)
 
+PROGRAM = "isthmus"
+"""The module whose command `relay` is a node."""
+
 
 class AppliedBroker(BrokerProcess):
     """A private broker that has what the mesh needs whenever it is said to be started."""
@@ -88,7 +91,7 @@ class MeshChildren:
     def _node(self, site: str) -> NodeProcess:
         if site in self._nodes:
             return self._nodes[site]
-        command = [sys.executable, "-m", "isthmus", "relay", str(self.file)]
+        command = [sys.executable, "-m", PROGRAM, "relay", str(self.file)]
         command += ["--site", site, "--state", str(self._state.absolute())]
         log_file = self._state / "logs" / f"{site}.log"
         return NodeProcess(site, command, log_file, site_folder(self._state, site) / "node.json")

@@ -27,6 +27,15 @@ SiteName = Annotated[str, typer.Argument(metavar="SITE", help="A site of the mes
 StateFolder = Annotated[
     Path, typer.Option("--state", metavar="DIR", help="Folder of the mesh's state.")
 ]
+LedgerFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="URI",
+        help="Where the sites' ledgers lie, as Spark reads it: a folder for each site. "
+        "Default: `sites` in the state folder.",
+    ),
+]
 RabbitMQFolder = Annotated[
     Path | None,
     typer.Option(
@@ -35,9 +44,21 @@ RabbitMQFolder = Annotated[
         help="Another installation of RabbitMQ for private brokers: its folder, or a chroot.",
     ),
 ]
+PreviousFormats = Annotated[
+    bool,
+    typer.Option(
+        "--previous-formats",
+        help="Know no formats but those of the version before: to rehearse an upgrade.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 DEFAULT_STATE = Path(".isthmus")
+
+
+def ledger_or_own(ledger: str | None, state: Path) -> str:
+    """Where the ledgers lie: as told, or else in this state folder."""
+    return ledger or str((state / "sites").absolute())
 
 
 def reading_or_exit(file: Path, sites: Collection[str] | None = None) -> tuple[Reading, Mesh]:

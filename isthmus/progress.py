@@ -1,12 +1,14 @@
-"""How far something slow is, on a terminal, once it has taken more than a moment."""
+"""How far something slow is, on a terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 QUIET_S = 1.0
@@ -30,3 +32,14 @@ def _tracked(items: Sequence[_T], what: str, console: Console) -> Iterator[_T]:
             progress.advance(task)
             if time.monotonic() - began > QUIET_S:
                 progress.update(task, visible=True, refresh=True)
+
+
+@contextmanager
+def saying(what: str, console: Console | None = None) -> Iterator[Callable[[str], None]]:
+    """Shows on standard error, if it is a terminal, what it was told last, until it is left."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(what) as line:
+        yield lambda told: line.update(escape(told))

@@ -28,6 +28,7 @@ _COUNTS = (
     "egress_messages",
     "dead_letters_waiting",
     "quarantine_waiting",
+    "undelivered_messages",
     "delivered",
     "duplicates",
     "redelivered",

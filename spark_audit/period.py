@@ -20,7 +20,7 @@ class Period:
     @classmethod
     def of_day(cls, day: date) -> Period:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        return cls(_ms(begin), _ms(begin + timedelta(days=1)))
+        return cls(milliseconds(begin), milliseconds(begin + timedelta(days=1)))
 
     @classmethod
     def parse(cls, day: str | None, begin: str | None, end: str | None, now: datetime) -> Period:
@@ -54,10 +54,11 @@ def _moment(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise BadPeriod(f"{text!r}: {error}") from None
-    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
-def _ms(moment: datetime) -> int:
+def milliseconds(moment: datetime) -> int:
+    """Since 1970, as ledgers and receipts count."""
     return round(moment.timestamp() * 1000)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from types import TracebackType
 from typing import Any, Self
 
 from wan_proxy.condition import LineCondition
@@ -125,12 +124,7 @@ class ProxyControl:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.disconnect()
 
 

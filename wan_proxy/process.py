@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from types import TracebackType
 from typing import Self
 
 from wan_proxy.control_client import ProxyControl
@@ -70,10 +69,5 @@ class ProxyProcess:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

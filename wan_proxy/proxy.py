@@ -1,6 +1,5 @@
 """The proxy: lines by name, in the event loop of whoever uses it."""
 
-from types import TracebackType
 from typing import Self
 
 from wan_proxy.condition import LAN, ConditionError, LineCondition
@@ -62,10 +61,5 @@ class WanProxy:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federation.brokers.credentials import Credentials
@@ -145,48 +145,6 @@ def site_users(mesh: Mesh, site: str, credentials: Credentials) -> list[UserDecl
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
     """The links whose two ends connect to the broker of `site`."""
     return [link for link in mesh.links if link.meeting == site]
-
-
-def definitions(
-    mesh: Mesh, site: str, credentials: Credentials, salt: Callable[[int], bytes], vhost: str = "/"
-) -> dict[str, object]:
-    """RabbitMQ's definitions for a private broker at its first boot: virtual host, users, rights,
-    policies. The rest is for apply. `salt` gives that many random bytes.
-    """
-    declared = declarations(mesh, site, credentials)
-    return {
-        "vhosts": [{"name": vhost}],
-        "users": [
-            {
-                "name": user.name,
-                "password_hash": password_hash(user.password, salt(4)),
-                "hashing_algorithm": "rabbit_password_hashing_sha256",
-                "tags": ",".join(user.tags),
-            }
-            for user in declared.users
-        ],
-        "permissions": [
-            {
-                "user": user.name,
-                "vhost": vhost,
-                "configure": user.configure,
-                "write": user.write,
-                "read": user.read,
-            }
-            for user in declared.users
-        ],
-        "policies": [
-            {
-                "vhost": vhost,
-                "name": policy.name,
-                "pattern": policy.pattern,
-                "definition": dict(policy.definition),
-                "apply-to": policy.apply_to,
-                "priority": policy.priority,
-            }
-            for policy in declared.policies
-        ],
-    }
 
 
 def password_hash(password: str, salt: bytes) -> str:

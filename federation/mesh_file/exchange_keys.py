@@ -92,3 +92,11 @@ class ExchangeKeys(Section):
         "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
         "what comes after a message for it",
     )
+    deadline: Duration | None = key(
+        None,
+        "from publishing to delivery; what takes longer is `late` in the audit, delivered all the "
+        "same",
+        trades="shorter: the audit finds a slow line sooner, and a cut one every time; clocks that "
+        "differ count as well",
+        without="nothing is late",
+    )

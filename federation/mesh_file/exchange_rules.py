@@ -63,6 +63,23 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
                 "a wait longer than the outage window: the message would be too old by then",
                 f"write at most {show_duration(keys.outage_window)}",
             )
+        yield from _deadline(exchange, at, keys.outage_window)
+
+
+def _deadline(exchange: ExchangeKeys, at: Location, outage_window_s: float) -> Iterator[Violation]:
+    deadline_s = exchange.deadline
+    if deadline_s is None:
+        return
+    if deadline_s <= 0:
+        yield Violation(
+            (*at, "deadline"), "a deadline is above 0", "write the longest that is fine, such as 2m"
+        )
+    elif deadline_s > outage_window_s:
+        yield Violation(
+            (*at, "deadline"),
+            "longer than the outage window: what takes that long does not come at all",
+            f"write at most {show_duration(outage_window_s)}",
+        )
 
 
 def nothing_carried(keys: MeshKeys) -> Iterator[Violation]:

@@ -119,4 +119,5 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         retry=RetryRule(keys.retry.max_attempts, first, most),
         never_via=words.sites_of(keys.never_via),
         acks=AckRule(keys.acks),
+        deadline_s=keys.deadline,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable
+import re
+import time
+import uuid
 from datetime import UTC, date, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,18 +16,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from isthmus.options import DEFAULT_STATE, EXIT_USAGE, AsJson, MeshFile, StateFolder, mesh_or_exit
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_USAGE,
+    AsJson,
+    LedgerFolder,
+    MeshFile,
+    StateFolder,
+    ledger_or_own,
+    mesh_or_exit,
+)
+from spark_audit.level import Level
 from spark_audit.period import BadPeriod, Period
 
 if TYPE_CHECKING:
-    from spark_audit.report import AuditReport
+    from spark_audit.report.report import AuditReport
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 SHOWN = 20
 """Findings and reasons on the terminal; the report has more, the table of findings all."""
-
-
-class Level(StrEnum):
-    EXACT = "exact"
 
 
 class _FileFirst(typer.core.TyperGroup):
@@ -60,27 +67,56 @@ def audit_file(
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="... and before then.")
     ] = None,
-    ledger: Annotated[
+    ledger: LedgerFolder = None,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Spark's master. Default: this machine, `local[*]`."),
+    ] = None,
+    level: Annotated[
+        Level,
+        typer.Option(
+            help="exact: every identity is checked. fingerprint: sums are compared, and only what "
+            "differs is opened; it reads less, and tells a little less."
+        ),
+    ] = Level.EXACT,
+    receipts: Annotated[
         str | None,
         typer.Option(
-            metavar="URI",
-            help="Where the sites' ledgers lie, as Spark reads it: a folder for each site. "
-            "Default: `sites` in the state folder.",
+            metavar="PATH",
+            help="What publishers and consumers wrote down themselves: Parquet, JSON Lines or CSV, "
+            "a file or a folder.",
         ),
     ] = None,
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
-    level: Annotated[Level, typer.Option(help="Every identity is checked.")] = Level.EXACT,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="For report.json and the tables. Default: `audit` in the state folder.",
+            help="For report.html, report.json and the tables. Default: `audit` in the state "
+            "folder.",
+        ),
+    ] = None,
+    results: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="The folder of the tables that grow by a day a run, as Spark writes it, from which"
+            " the next run knows what was left open. Default: `tables` beside the report; none with"
+            " --out, nor for what is not a whole day.",
+        ),
+    ] = None,
+    work: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="On a cluster: a folder that all its workers reach. What is kept meanwhile goes "
+            "into a folder of this run's own there, and that away in the end. Default: --out's.",
         ),
     ] = None,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
-    """Audit the messages of a day (default: yesterday).
+    """Audit the messages of a day (default: yesterday), and look again for those that earlier
+    audits left open.
 
     Exit status 0: proven, everything arrived or it is known why not. 1: findings. 2: not proven,
     since ledgers lack rows, or messages are still on their way; also if the call is wrong.
@@ -91,21 +127,69 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     mesh = mesh_or_exit(file, ())
+    from spark_audit.engine.progress import Progress
+    from spark_audit.engine.session import (
+        SparkEnded,
+        SparkFailed,
+        SparkMissing,
+        is_on_one_machine,
+        spark_session,
+    )
     from spark_audit.job import SMALL_BYTES, Audit
-    from spark_audit.ledger_source import TooManyBadFiles
-    from spark_audit.session import SparkMissing, spark_session
+    from spark_audit.ledgers.source import TooManyBadFiles
+    from spark_audit.nights.nightly import NightlyAudit
+    from spark_audit.receipts.receipts import BadReceipts
+    from spark_audit.report.advice import Commands
 
-    ledger = ledger or str((state / "sites").absolute())
-    out = out or state / "audit" / f"from={_folder_name(period)}"
-    on_terminal = sys.stderr.isatty()
-    say: Callable[[str], None] = _say if on_terminal else lambda text: None
+    told_ledger, ledger = ledger, ledger_or_own(ledger, state)
+    reports = state / "audit"
+    one_day = _one_day(period)
+    if results is not None and one_day is None:
+        typer.echo("--results is of whole days: say --date", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    if results is None and out is None and one_day is not None:
+        results = str((reports / "tables").absolute())
+    reported = [] if out else _reported(reports)
+    again_in = out or reports
+    out = out or reports / f"from={_folder_name(period)}"
+    is_small = _local_bytes(ledger) < SMALL_BYTES
+
+    def write(folder: Path, report: AuditReport) -> None:
+        report.write(folder, Commands(str(file), str(folder), told_ledger))
+
     try:
-        say("starting Spark")
-        is_small = _local_bytes(ledger) < SMALL_BYTES
-        with spark_session(master, progress=on_terminal, is_small=is_small) as spark:
-            report = Audit(spark, mesh, ledger, period, say).run()
-            report.write(out)
-    except (SparkMissing, TooManyBadFiles) as error:
+        with Progress() as progress:
+            progress("starting Spark")
+            with spark_session(master or "", is_small=is_small) as spark:
+                progress.spark = spark
+                kept = "" if is_on_one_machine(spark) else _folder_within(work, out)
+                job: Audit | NightlyAudit
+                if results is not None:
+                    job = NightlyAudit(
+                        *(spark, mesh, ledger, results, _now_ms, progress),
+                        told=lambda day, report: write(again_in / f"from={day}", report),
+                        receipts=receipts,
+                        level=level,
+                        work=kept,
+                        reported=reported,
+                    )
+                else:
+                    job = Audit(
+                        *(spark, mesh, ledger, period, progress),
+                        receipts=receipts,
+                        level=level,
+                        work=kept,
+                    )
+                try:
+                    if isinstance(job, NightlyAudit):
+                        report = job.run(one_day or date.min)
+                    else:
+                        report = job.run()
+                    progress("writing the report")
+                    write(out, report)
+                finally:
+                    job.clear()
+    except (SparkMissing, SparkEnded, SparkFailed, TooManyBadFiles, BadReceipts) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     if as_json:
@@ -126,24 +210,40 @@ def generate(
         list[str] | None,
         typer.Option(metavar="KIND", help="Plant a fault; may be repeated; `all` plants each."),
     ] = None,
+    bulk: Annotated[
+        bool,
+        typer.Option(
+            "--bulk",
+            help="Many messages fast, without faults, of identities that can be compressed: for "
+            "seeing what a day of hundreds of millions costs.",
+        ),
+    ] = False,
 ) -> None:
     """Make the ledgers of a day that never was, with planted faults, and a mesh file.
 
     For trying the audit, and for seeing what a day of so many messages costs. What was planted
     stands in OUT/planted.json.
     """
-    from spark_audit.generator import BadFault, generate_ledgers
+    from spark_audit.generate.bulk import generate_bulk
+    from spark_audit.generate.generator import BadFault, generate_ledgers
 
+    if bulk and fault:
+        typer.echo("--bulk plants no faults", err=True)
+        raise typer.Exit(EXIT_USAGE)
     if out.exists():
         typer.echo(f"{out} exists already", err=True)
         raise typer.Exit(EXIT_USAGE)
     try:
         period = Period.of_day(date.fromisoformat(day))
-        generate_ledgers(out, sites, messages, seed, period, fault or [])
+        if bulk:
+            messages = generate_bulk(out, sites, messages, period, small=True)
+        else:
+            generate_ledgers(out, sites, messages, seed, period, fault or [])
     except (BadFault, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
-    typer.echo(f"{out}: {messages} messages of {sites} sites; what was planted: planted.json; now")
+    planted = "" if bulk else "; what was planted: planted.json"
+    typer.echo(f"{out}: {messages} messages of {sites} sites{planted}; now")
     command = f"isthmus audit {out / 'mesh.yaml'} --ledger {out / 'sites'} --date {day}"
     typer.echo(f"{command} --out {out / 'audit'}")
 
@@ -157,27 +257,18 @@ def show(report: AuditReport, out: Path) -> None:
     found = sum(report.findings.values())
     if found > SHOWN:
         console.print(f"... {found - SHOWN} more: {out / 'findings.parquet'}")
+    if report.carried is not None:
+        for line in report.carried.told:
+            console.print(escape(f"of earlier days: {line}"), soft_wrap=True)
     reasons = report.why_not_proven
     for line in reasons[:SHOWN]:
         console.print(escape(f"not proven: {line}"), soft_wrap=True)
     if len(reasons) > SHOWN:
         console.print(f"... {len(reasons) - SHOWN} more reasons: {out / 'report.json'}")
-    console.print(escape(sentence(report)), style="bold", soft_wrap=True)
-    console.print(escape(f"report: {out / 'report.json'}"), soft_wrap=True)
-
-
-def sentence(report: AuditReport) -> str:
-    """The verdict, for people."""
-    totals = report.totals
-    arrived = totals["delivered"] + totals["late"]
-    about = f"messages published from {report.period}"
-    if report.findings:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.findings.items()))
-        also = " (and not all of it can be told)" if report.why_not_proven else ""
-        return f"FINDINGS: {kinds}, of {about}{also}"
-    if report.why_not_proven:
-        return f"NOT PROVEN: {arrived} deliveries are in order, of {about}, but see above"
-    return f"PROVEN: all {about} arrived, {arrived} deliveries, or it is known why not"
+    for line in report.level.not_told:
+        console.print(escape(f"not told at this level: {line}"), soft_wrap=True)
+    console.print(escape(report.sentence), style="bold", soft_wrap=True)
+    console.print(escape(f"report: {out / 'report.html'}"), soft_wrap=True)
 
 
 def _matrix(report: AuditReport) -> Table:
@@ -198,21 +289,42 @@ def _matrix(report: AuditReport) -> Table:
 def _findings(report: AuditReport) -> list[str]:
     said = []
     for one in report.as_json()["shown"]:
-        message = one["identity"] or one["batch"]
+        message = one["identity"] or one["batch"] or "a message"
         said.append(
-            f"{one['kind']}: {message} of {one['exchange']}, {one['origin']} to"
-            f" {one['destination']}, published {one['published']}: {one['why']}"
+            f"{one['kind']}: {message} of {one['exchange'] or 'some exchange'},"
+            f" {one['origin'] or 'nobody known'} to {one['destination'] or 'anywhere'},"
+            f" published {one['published'] or 'nobody knows when'}: {one['why']}"
         )
     return said
 
 
+def _folder_within(work: str | None, out: Path) -> str:
+    """Of this run alone: two at once may be given the same, and in the end all of it goes."""
+    return f"{(work or out.absolute().as_uri()).rstrip('/')}/isthmus-audit-{uuid.uuid4().hex}"
+
+
 def _folder_name(period: Period) -> str:
+    if (day := _one_day(period)) is not None:
+        return day.isoformat()
     begin = datetime.fromtimestamp(period.from_ms / 1000, UTC)
-    is_day = period == Period.of_day(begin.date())
     end = datetime.fromtimestamp(period.to_ms / 1000, UTC)
-    if is_day:
-        return begin.date().isoformat()
     return f"{begin:%Y-%m-%dT%H%M%S}-{end:%Y-%m-%dT%H%M%S}"
+
+
+def _one_day(period: Period) -> date | None:
+    """The day that it is, if it is one."""
+    day = datetime.fromtimestamp(period.from_ms / 1000, UTC).date()
+    return day if period == Period.of_day(day) else None
+
+
+def _reported(folder: Path) -> list[str]:
+    """Days that have a report there."""
+    names = [file.parent.name.removeprefix("from=") for file in folder.glob("from=*/report.json")]
+    return [name for name in names if _DAY.fullmatch(name)]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _local_bytes(ledger: str) -> float:
@@ -221,7 +333,3 @@ def _local_bytes(ledger: str) -> float:
     if not folder.is_dir():
         return math.inf
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
-
-
-def _say(text: str) -> None:
-    typer.echo(f"{text} ...", err=True)

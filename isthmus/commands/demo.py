@@ -1,4 +1,4 @@
-"""`isthmus demo`: three sites, a cut line, a killed node, and the count at the end."""
+"""`isthmus demo`: three sites, a cut line, a killed node, the count, the audit, and the repair."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,18 +22,23 @@ from rich.table import Column, Table
 from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
 from isthmus.address_book import address_book
+from isthmus.demo_audit import ActFailed, DemoAudit
 from isthmus.demo_ledger import LedgerCounts, read_counts
+from isthmus.demo_losses import PROGRAM
 from isthmus.demo_traffic import Consumer, Publisher
-from isthmus.options import EXIT_FAULT, RabbitMQFolder
+from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
 from isthmus.private_brokers import plan_brokers
 from isthmus.status_report import StatusReport, status_of
 from isthmus.supervisor import end_supervisor
+from spark_audit.engine.session import SparkMissing, require_spark
 from wan_proxy import Line, WanProxy
 
 SITES = ("paris", "tokyo", "sydney")
 LINE = ("paris", "tokyo")
 VICTIM = "sydney"
 CUT_AT, HEAL_AFTER_S, KILL_AT = 0.2, 8.0, 0.5
+AUDITS = DEFAULT_STATE / "demo-audit"
+"""Where the reports stay."""
 QUIET_S = 45.0
 """Nothing new for so long while messages are missing: they are not coming."""
 
@@ -62,10 +68,16 @@ class _Story:
 
     def tell(self, what: str) -> None:
         """On a terminal it becomes part of the picture; elsewhere it is a line at once."""
-        event = f"{time.monotonic() - self.began:5.1f} s  {what}"
-        self.events.append(event)
+        self.events.append(self._line(what))
         if not self.console.is_terminal:
-            self.console.print(event, highlight=False)
+            self.say(what)
+
+    def say(self, what: str) -> None:
+        """A line at once: there is no picture any more."""
+        self.console.print(self._line(what), highlight=False, markup=False, soft_wrap=True)
+
+    def _line(self, what: str) -> str:
+        return f"{time.monotonic() - self.began:5.1f} s  {what}"
 
 
 def demo(
@@ -76,15 +88,30 @@ def demo(
     rabbitmq: RabbitMQFolder = None,
 ) -> None:
     """Three sites in a ring on this machine: ordinary clients publish at each; on the way a line
-    is cut silently and a node is killed. Shows it live, then counts what arrived where.
+    is cut silently and a node is killed. Shows it live, then counts what arrived where, and audits
+    it. In the end three messages are lost on purpose; the audit names them, the repair brings them.
 
-    Exit status 0 if every message arrived at every site, once.
+    Exit status 0 if every message arrived at every site, once, the audit proves it, and what was
+    lost on purpose is repaired. The audit needs Java and pyspark (`make setup-audit`), and is left
+    out without.
     """
     console = Console()
     with tempfile.TemporaryDirectory(prefix="isthmus-demo-") as folder:
-        good = asyncio.run(_demo(Path(folder), messages, per_second, rabbitmq, console))
+        playing = _demo(Path(folder), messages, per_second, rabbitmq, console)
+        try:
+            good = asyncio.run(_until_terminated(playing))
+        except asyncio.CancelledError:
+            console.print("ended by a signal, nodes and brokers with it", style="red")
+            good = False
     if not good:
         raise typer.Exit(EXIT_FAULT)
+
+
+async def _until_terminated(playing: Coroutine[Any, Any, bool]) -> bool:
+    """SIGTERM ends it in order, as Ctrl-C does: its brokers would outlive it."""
+    task = asyncio.ensure_future(playing)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 async def _demo(
@@ -92,6 +119,7 @@ async def _demo(
 ) -> bool:
     state, file = folder / "state", folder / "mesh.yaml"
     story = _Story(console, time.monotonic())
+    began_ms = time.time() * 1000
     async with WanProxy() as proxy:
         file.write_text(MESH.format(*LINE, port=1))
         planned = load_mesh(file)
@@ -99,7 +127,7 @@ async def _demo(
         line = await proxy.open_line("-".join(LINE), "127.0.0.1", specs[LINE[1]].amqp_port)
         file.write_text(MESH.format(*LINE, port=line.port))
         mesh = load_mesh(file)
-        command = [sys.executable, "-m", "isthmus", "up", str(file), "--state", str(state)]
+        command = [sys.executable, "-m", PROGRAM, "up", str(file), "--state", str(state)]
         if rabbitmq is not None:
             command += ["--rabbitmq", str(rabbitmq.absolute())]
         log_file = folder / "supervisor.log"
@@ -128,17 +156,39 @@ async def _demo(
             for consumer in consumers:
                 await consumer.start()
             await _play(mesh, state, line, publishers, consumers, story, console)
+            out = AUDITS.absolute()
+            act = DemoAudit(mesh, file, state, out, began_ms, console, story.say)
+            good = await _count_and_audit(act, uris[SITES[0]], publishers, consumers)
             for consumer in consumers:
                 await consumer.close()
         finally:
             with console.status("ending nodes and brokers in order ..."):
                 await end_supervisor(state)
             await supervisor.wait()
-        ledger = {site: read_counts(state / "sites" / site / "ledger") for site in SITES}
-    good = _all_good(publishers, consumers)
-    console.print(_result(publishers, consumers, ledger))
     verdict = "every message arrived at every site" if good else "NOT as promised"
     console.print(f"{verdict}; {time.monotonic() - story.began:.0f} s in all")
+    return good
+
+
+async def _count_and_audit(
+    act: DemoAudit, uri: str, publishers: list[Publisher], consumers: list[Consumer]
+) -> bool:
+    """Whether all went as promised. The victim is the last one on the way from the first site."""
+    good = _all_good(publishers, consumers)
+    try:
+        await act.tell_ledgers()
+        ledger = {
+            site: read_counts(act.state / "sites" / site / "ledger") for site in act.mesh.sites
+        }
+        act.console.print(_result(publishers, consumers, ledger))
+        require_spark()
+        await act.proven()
+        await act.lose_and_repair(uri, consumers[-1], consumers[1])
+    except SparkMissing as error:
+        act.console.print(f"the audit is left out: {error}")
+    except ActFailed as error:
+        act.console.print(str(error), style="red")
+        return False
     return good
 
 

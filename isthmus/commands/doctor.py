@@ -24,6 +24,7 @@ from isthmus.options import (
     StateFolder,
     chosen_or_exit,
 )
+from isthmus.progress import saying
 
 _COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "red"}
 
@@ -48,7 +49,8 @@ def doctor(
     mesh = mesh_or_known(file, state, site or None)
     chosen = chosen_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
-    findings = asyncio.run(examine(book, chosen, state))
+    with saying("looking") as say:
+        findings = asyncio.run(examine(book, chosen, state, say=say))
     counts = Counter(finding.grade for finding in findings)
     if as_json:
         typer.echo(json.dumps({"findings": [asdict(one) for one in findings]}, indent=1))

@@ -20,6 +20,7 @@ from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
     MeshFile,
+    PreviousFormats,
     StateFolder,
     mesh_or_exit,
     site_or_exit,
@@ -39,6 +40,7 @@ def recover(
     file: MeshFile,
     site: Annotated[str, typer.Option("--site", help="The site whose state is lost.")],
     state: StateFolder = DEFAULT_STATE,
+    previous_formats: PreviousFormats = False,
 ) -> None:
     """Rebuild a site's state from its log, after the folder was lost or an old copy put back.
 
@@ -52,13 +54,16 @@ def recover(
     book = address_book_or_exit(mesh, state)
 
     async def run() -> Recovered:
-        from relay.node.node import SiteNode
+        from relay.batches.known_formats import KNOWN, as_before
+        from relay.node.lost_folder import recover as recover_folder
+
+        formats = as_before() if previous_formats else KNOWN
 
         # Before the former folder is put aside: a broker that is away would be waited for.
         await _reach_log(book, site)
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
-            return await SiteNode(site, book, site_folder(state, site)).recover()
+            return await recover_folder(site, book, site_folder(state, site), formats)
 
     try:
         found = asyncio.run(run())

@@ -25,6 +25,7 @@ from isthmus.options import (
     EXIT_STOPPED,
     EXIT_USAGE,
     MeshFile,
+    PreviousFormats,
     StateFolder,
     site_or_exit,
 )
@@ -52,13 +53,7 @@ def relay(
             show_default=False,
         ),
     ] = None,
-    previous_formats: Annotated[
-        bool,
-        typer.Option(
-            "--previous-formats",
-            help="Know no formats but those of the version before: to rehearse an upgrade.",
-        ),
-    ] = False,
+    previous_formats: PreviousFormats = False,
 ) -> None:
     """Serve one or more sites until SIGTERM.
 

@@ -39,16 +39,17 @@ async def examine_broker(
     found: Findings,
     now: Callable[[], datetime],
     believed_at: float,
+    say: Callable[[str], None],
 ) -> None:
     """All of it. What the user may not see is unknown, with the tag that is needed.
 
     `believed_at` (the event loop's time) is when statistics tell of what was done before this
-    examination: see STATISTICS_LAG_S.
+    examination: see STATISTICS_LAG_S. `say` is told what is waited for.
     """
     try:
         for examine in (_version, _nodes):
             await examine(api, mesh, found)
-        await _told_late(api, mesh, found, believed_at)
+        await _told_late(api, mesh, found, believed_at, say)
     except ManagementError as error:
         found.unknown(
             "broker",
@@ -72,7 +73,13 @@ async def examine_broker(
         found.ok("clock", "as this machine's")
 
 
-async def _told_late(api: ManagementApi, mesh: Mesh, found: Findings, believed_at: float) -> None:
+async def _told_late(
+    api: ManagementApi,
+    mesh: Mesh,
+    found: Findings,
+    believed_at: float,
+    say: Callable[[str], None],
+) -> None:
     """What is told of from queues' statistics, which are some seconds old.
 
     Just after `apply` they do not have its policies yet: what is wrong is believed when it stays.
@@ -81,9 +88,11 @@ async def _told_late(api: ManagementApi, mesh: Mesh, found: Findings, believed_a
         late = Findings(found.site)
         for examine in (_policies, _queues, _consumers):
             await examine(api, mesh, late)
-        if late.well or asyncio.get_running_loop().time() >= believed_at:
+        left_s = believed_at - asyncio.get_running_loop().time()
+        if late.well or left_s <= 0:
             found.all += late.all
             return
+        say(f"its statistics may be old: asking again for up to {left_s:.0f} s")
         await asyncio.sleep(ASKED_AGAIN_AFTER_S)
 
 

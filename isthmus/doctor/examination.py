@@ -9,6 +9,7 @@ from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
+from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
 from isthmus.doctor.connections import examine_connections
@@ -25,26 +26,46 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _say_nothing(_: str) -> None:
+    return None
+
+
 async def examine(
-    book: AddressBook, sites: Sequence[str], state: Path, now: Callable[[], datetime] = utc_now
+    book: AddressBook,
+    sites: Sequence[str],
+    state: Path,
+    now: Callable[[], datetime] = utc_now,
+    say: Callable[[str], None] = _say_nothing,
 ) -> list[Finding]:
-    """Everything, this machine first, then site by site in the file's order."""
+    """Everything, this machine first, then site by site in the file's order. `say` is told how far
+    it is.
+    """
     machine = Findings("")
     examine_machine(state, len(sites), machine)
     told = (await status_of(book.mesh, state)).told
     believed_at = asyncio.get_running_loop().time() + STATISTICS_LAG_S
     turn = asyncio.Semaphore(SITES_AT_ONCE)
+    done = 0
+
+    def how_far(more: str = "") -> None:
+        say(f"examined {done} of {counted(len(sites), 'site')}{more}")
 
     async def one(site: str) -> list[Finding]:
+        nonlocal done
         found = Findings(site)
         async with turn:
-            await _broker_side(book, site, found, now, believed_at)
+            await _broker_side(
+                book, site, found, now, believed_at, lambda why: how_far(f"; {site}: {why}")
+            )
+        done += 1
+        how_far()
         examine_node(told["sites"][site], book.mesh, found)
         if told["sites"][site]["state"] in ("running", *HELD):
             links = [link for link in told["links"] if link["from"] == site]
             examine_links(links, told["sites"], found)
         return found.all
 
+    how_far()
     return machine.all + [
         finding for of_site in await asyncio.gather(*map(one, sites)) for finding in of_site
     ]
@@ -56,6 +77,7 @@ async def _broker_side(
     found: Findings,
     now: Callable[[], datetime],
     believed_at: float,
+    say: Callable[[str], None],
 ) -> None:
     try:
         reached = await examine_connections(book, site, found)
@@ -71,5 +93,5 @@ async def _broker_side(
         )
     elif reached:
         async with ManagementApi(management) as api:
-            await examine_broker(api, book.mesh, found, now, believed_at)
+            await examine_broker(api, book.mesh, found, now, believed_at, say)
             await examine_declared(api, book, site, found)

@@ -18,8 +18,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dedup.barrier import Verdict, place_prefix, places_of
 from dedup.identity import scope_prefix
+from dedup.judgement import Judgement, Verdict
+from dedup.keys import place_prefix, places_of
 from federation.mesh import Exchange, IdentityScope
 from relay.aside.put_aside import (
     ATTEMPTS_HEADER,
@@ -31,6 +32,7 @@ from relay.aside.put_aside import (
     put_aside,
 )
 from relay.batches.batch import BatchKind, Entry
+from relay.batches.repaired import repaired_of
 from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer
 from relay.bulk_amqp.content_header import rewrite
 from relay.bulk_amqp.frame_reader import Delivery
@@ -38,8 +40,12 @@ from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
+from relay.delivery.repair_proof import unproven_of
+from relay.ledger.proof import LedgerUnreadable, Sought
 from relay.ledger.rows import (
+    CONTENT_BYTES,
     REDELIVERED,
+    REPAIRED,
     Event,
     LedgerRow,
     Outcome,
@@ -164,12 +170,10 @@ class Mending:
             origin.identity, one.routing_key, one.properties, one.body, origin.published_ms
         )
         content = content_of(entry)
-        judgement = context.barrier.judge(
-            object(),
-            [_scope(exchange, origin) + origin.identity],
-            [content],
-            places_of(place_prefix(encode_name(origin.name)), origin.number, origin.number + 1),
-        )
+        try:
+            judgement = await self._judge(exchange, one, origin, content)
+        except LedgerUnreadable as error:
+            return _kept(one, f"whether it was delivered, the ledger cannot say: {error}")
         verdict = judgement.verdicts[0]
         if verdict in (Verdict.DUPLICATE, Verdict.REPLAY):
             self._write(one, origin, Event.RETRIED, content, Outcome.DUPLICATE, Commit())
@@ -192,12 +196,36 @@ class Mending:
         self._write(one, origin, Event.RETRIED, content, Outcome.DELIVERED, commit)
         return Result(one.id, Mended.DELIVERED)
 
+    async def _judge(
+        self, exchange: Exchange, one: PutAside, origin: Origin, content: bytes
+    ) -> Judgement:
+        """As the flow judged it: what a repair brought goes past what is remembered without a
+        delivery. Raises LedgerUnreadable.
+        """
+        context, whose = self._context, _whose(one, origin)
+        columns = (
+            [_scope(exchange, whose) + origin.identity],
+            [content],
+            places_of(place_prefix(encode_name(origin.name)), origin.number, origin.number + 1),
+        )
+        if not repaired_of(one.properties):
+            return context.barrier.judge(object(), *columns)
+        by_origin = exchange.scope is IdentityScope.ORIGIN
+        sought = Sought(
+            exchange.name, whose if by_origin else "", origin.identity, content[:CONTENT_BYTES]
+        )
+        unproven = await unproven_of(sought, columns[0][0], origin.published_ms, context)
+        return context.barrier.judge_repair(object(), *columns, unproven)
+
     async def _publish(self, exchange: Exchange, one: PutAside, origin: Origin) -> Answer:
         context = self._context
         local = await context.exchange()
         if local is None:
             raise MendingError("the node is stopping")
-        stamp = DeliveryStamp(exchange.name, origin.path, context.settings.user)
+        path = origin.path
+        if (whose := _whose(one, origin)) != path[0]:
+            path = (whose, *path)
+        stamp = DeliveryStamp(exchange.name, path, context.settings.user)
         history = text_field(_reason_header(one), one.reason.encode())
         if one.attempts:
             history += text_field(ATTEMPTS_HEADER, str(one.attempts).encode())
@@ -280,11 +308,15 @@ def _row(
         )
     series = origin.name.series
     flag = REDELIVERED if outcome is Outcome.DELIVERED else 0
+    brought_by_repair = repaired_of(one.properties)
+    if brought_by_repair:
+        flag |= REPAIRED
     return LedgerRow(
         Stage.DELIVERED,
         now_ms,
         event,
-        kind=BatchKind.MESSAGES,
+        kind=BatchKind.REPAIR if brought_by_repair else BatchKind.MESSAGES,
+        position=brought_by_repair,
         origin=series.origin,
         incarnation=series.incarnation,
         exchange=series.exchange,
@@ -305,9 +337,14 @@ def _row(
     )
 
 
-def _scope(exchange: Exchange, origin: Origin) -> bytes:
+def _whose(one: PutAside, origin: Origin) -> str:
+    """The cluster ID of the site where it was published."""
+    return repaired_of(one.properties) or origin.name.series.origin
+
+
+def _scope(exchange: Exchange, whose: str) -> bytes:
     by_origin = exchange.scope is IdentityScope.ORIGIN
-    return scope_prefix(exchange.name, origin.name.series.origin if by_origin else None)
+    return scope_prefix(exchange.name, whose if by_origin else None)
 
 
 def _reason_header(one: PutAside) -> bytes:

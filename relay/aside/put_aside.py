@@ -11,6 +11,7 @@ from enum import StrEnum
 from hashlib import blake2b
 
 from relay.batches.batch import BatchName, Entry
+from relay.batches.repaired import repaired_of, with_repaired
 from relay.bulk_amqp.content_header import header, without_headers
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import Delivery
@@ -101,12 +102,19 @@ def put_aside(delivery: Delivery) -> PutAside:
             _text(properties, EXCHANGE_HEADER),
             _bytes(properties, _KEY_HEADER),
             _origin(properties),
-            without_headers(properties, (b"x-mesh-",), _ADDED_BY_QUEUES),
+            _as_sent(properties),
             body,
         )
     except (MalformedProperties, ValueError) as error:
         why = f"not put here by the mesh: {error}"
         return PutAside(tag, why, 0, "", b"", None, properties, body)
+
+
+def _as_sent(properties: bytes) -> bytes:
+    """Without what was added; that a repair brought it was not."""
+    sent = without_headers(properties, (b"x-mesh-",), _ADDED_BY_QUEUES)
+    whose = repaired_of(properties)
+    return with_repaired(sent, whose) if whose else sent
 
 
 def _origin(properties: bytes) -> Origin | None:

@@ -23,6 +23,7 @@ from pamqp import base as pamqp_base
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
+from relay import ticks
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.errors import (
@@ -395,7 +396,9 @@ class Connection(asyncio.Protocol):
             self.on_blocked(reason)
 
     def _next_tick(self) -> None:
-        self._timer = self.loop.call_later(self.heartbeat / TICKS_PER_HEARTBEAT, self._tick)
+        self._timer = self.loop.call_later(
+            ticks.about(self.heartbeat / TICKS_PER_HEARTBEAT, self.loop.time()), self._tick
+        )
 
     def _tick(self) -> None:
         due, silent = self._watch.tick(

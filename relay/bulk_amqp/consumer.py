@@ -48,6 +48,7 @@ class Consumer:
         self._singles: set[int] = set()  # settled one by one, above settled_up_to
         self._number = channel.number
         self._started = False
+        self._no_ack = False
         self._runs = False
 
     async def start(
@@ -55,9 +56,11 @@ class Consumer:
         *,
         prefetch: int = 2000,
         exclusive: bool = False,
+        no_ack: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         """Begin. ``prefetch``: most unsettled deliveries (a quorum queue of 3.10 allows 2000).
+        With ``no_ack`` the broker takes as settled what it has sent, and none may be settled here.
 
         Deliveries may come before this returns. Raises ChannelClosed (404, 403, 405),
         ConnectionClosed.
@@ -65,6 +68,7 @@ class Consumer:
         if self._started or self.channel.consumer is not None:
             raise Misuse("one consumer a channel, started once: open another channel")
         self._started = True
+        self._no_ack = no_ack
         self.channel.consumer = self
         await self.channel.request(
             commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk
@@ -74,6 +78,7 @@ class Consumer:
                 queue=self.queue,
                 consumer_tag=self.consumer_tag,
                 exclusive=exclusive,
+                no_ack=no_ack,
                 arguments=dict(arguments or {}),
             ),
             commands.Basic.ConsumeOk,
@@ -104,6 +109,8 @@ class Consumer:
         self.channel.connection.resume_reading(self)
 
     def _settle(self, method: int, tag: int, multiple: bool, bits: int) -> None:
+        if self._no_ack:
+            raise Misuse("a consumer without acknowledgements has nothing to settle")
         if tag <= self.settled_up_to or tag > self.delivered_up_to or tag in self._singles:
             raise AckOutOfOrder(tag, self.settled_up_to, self.delivered_up_to)
         channel = self.channel

@@ -7,19 +7,23 @@ the same number, since this runs for every message that a site gets.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from relay.batches.batch import BatchHeader, BatchName, Entry, Place
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.expiry import left_of
-from relay.delivery.local_exchange import Outgoing
+from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.settlement import Point
-from relay.ledger.rows import Outcome
+from relay.ledger.proof import Sought
+from relay.ledger.rows import CONTENT_BYTES, Outcome
 
 UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
 """After these the same message, come by another way, would be delivered."""
+
+_UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
+_ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Part:
     """How many of its messages are settled and in the ledger: always its first ones."""
     void: bool = False
     reason: str = ""
+    repaired_of: str = ""
+    """The cluster ID of the messages' origin, where a repair brings them."""
     done: bool = False
     """Settled whole, and written down."""
 
@@ -76,6 +82,10 @@ class Chunk:
     """Whole batches that cannot be opened, each in the place of one message."""
     sent: set[int] = field(default_factory=set)
     """Numbers of those that were handed to the broker at least once."""
+    is_repair: bool = False
+    """A repair brings these: judged by rules of their own, never together with others."""
+    proven: dict[bytes, bool] = field(default_factory=dict)
+    """Of a repair, by barrier key: whether the site's ledger has a delivery of it."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -88,6 +98,16 @@ class Chunk:
         while self.parts[at - 1].count == 0:
             at -= 1
         return self.parts[at - 1]
+
+    def sought(self, number: int, *, by_origin: bool) -> Sought:
+        """The message as the site's ledger would have it."""
+        part = self.part_of(number)
+        return Sought(
+            part.header.name.series.exchange,
+            part.repaired_of if by_origin else "",
+            self.entries[number].identity,
+            self.hashes[number][:CONTENT_BYTES],
+        )
 
     def pending(self, begin: int = 0, end: int | None = None) -> list[int]:
         """Numbers of those in the range that are still to be published, in order."""
@@ -115,6 +135,31 @@ class Chunk:
             deadline = self.entries[number].deadline_ms
             if deadline and deadline <= now_ms:
                 self.outcomes[number] = Outcome.EXPIRED
+
+    def answered(
+        self, numbers: Sequence[int], answers: Sequence[Answer], now: float, *, connected: bool
+    ) -> None:
+        """What the broker said to these. Unless `connected`, what has no answer was refused by
+        nobody: it is sent again with the others. `now` is the event loop's time.
+        """
+        for number, answer in zip(numbers, answers, strict=True):
+            outcome = _ANSWERED.get(answer)
+            if outcome is not None:
+                self.outcomes[number] = outcome
+                continue
+            if answer is Answer.UNSENDABLE:
+                self.attempts.pop(number, None)
+                self.reasons[number] = _UNSENDABLE
+                continue
+            self.flagged.add(number)
+            if answer is Answer.REFUSED:
+                self.reasons[number] = "a queue refused it (full, reject-publish)"
+            elif connected:
+                self.reasons[number] = "no confirm: a queue without a leader?"
+            else:
+                continue
+            self.attempts[number] = self.attempts.get(number, 0) + 1
+            self.refused_at[number] = now
 
     def outgoing(self, numbers: Iterable[int], now_ms: int) -> tuple[list[int], list[Outgoing]]:
         """These messages as they are to be published, and their numbers.

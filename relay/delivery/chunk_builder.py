@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from dedup.barrier import is_beyond_window, place_prefix, places_of
+from dedup.generations import is_beyond_window
 from dedup.identity import content_hash, scope_prefix
+from dedup.keys import place_prefix, places_of
 from federation.mesh import IdentityScope
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, LoggedBatch
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
+from relay.batches.repaired import message_origin
 from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_PRESENT, text
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.chunk import Chunk, Part
@@ -43,7 +45,7 @@ class ChunkBuilder:
         self._pieces: dict[BatchName, list[BatchName]] = {}
         self._bytes = 0
         self._chunk = Chunk()
-        self._prefixes: dict[bool, bytes] = {}
+        self._prefixes: dict[str | None, bytes] = {}
         self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
     @property
@@ -51,13 +53,20 @@ class ChunkBuilder:
         """A message is not complete yet: the flow's position stays before its first piece."""
         return bool(self._assembly.unfinished)
 
+    @property
+    def is_by_origin(self) -> bool:
+        """Whether identities of this exchange are an origin's, under the present mesh."""
+        exchange = self._context.mesh.exchanges.get(self._flow.exchange)
+        return exchange is not None and exchange.scope is IdentityScope.ORIGIN
+
     def is_full_for(self, batch: LoggedBatch) -> bool:
         """Whether the chunk must be delivered before this batch can be added."""
         chunk = self._chunk
         if not chunk.parts:
             return False
         return (
-            len(chunk) + batch.header.entry_count > CHUNK_ENTRIES
+            chunk.is_repair is not (batch.header.kind is BatchKind.REPAIR)
+            or len(chunk) + batch.header.entry_count > CHUNK_ENTRIES
             or self._bytes + batch.header.byte_count > CHUNK_BYTES
         )
 
@@ -72,13 +81,14 @@ class ChunkBuilder:
         context = self._context
         if name in context.settled:
             return
+        self._chunk.is_repair = header.kind is BatchKind.REPAIR
         if context.voids.is_void(header):
             self._part(job, (name,), 0, void=True)
             return
         try:
             entries = decode_entries(job.batch.data)
             names: tuple[BatchName, ...] = (name,)
-            if header.kind is BatchKind.FRAGMENT:
+            if header.fragment is not None:
                 self._assembly.abandon_earlier(self._flow, name.series.incarnation)
                 whole = self._assemble(job, entries)
                 if whole is None:
@@ -96,17 +106,20 @@ class ChunkBuilder:
         first = self._begun.pop(names[-1], 0) if self._begun else 0
         chunk = self._chunk
         begin = len(chunk)
-        part = self._part(job, names, len(entries) - first, first=first)
+        is_repair = job.batch.header.kind is BatchKind.REPAIR
+        origin = message_origin(job.batch.header, entries)
+        part = self._part(job, names, len(entries) - first, first=first, origin=origin)
         entries = entries[first:]
         chunk.entries += entries
         whole = len(entries[0].body) if job.batch.header.fragment else 0
         self._bytes += max(job.batch.header.byte_count, whole)
         chunk.hashes += [content_of(entry) for entry in entries]
-        prefix = self._scope()
+        prefix = self._scope(origin)
         chunk.keys += [prefix + entry.identity for entry in entries]
         place = place_prefix(encode_name(names[-1]))
         chunk.places += places_of(place, first, first + len(entries))
-        chunk.outcomes += [Outcome.OWN if self._own else Outcome.PENDING] * len(entries)
+        own = self._own and not is_repair
+        chunk.outcomes += [Outcome.OWN if own else Outcome.PENDING] * len(entries)
         doubt = self._doubt.pop(names[-1], None) if self._doubt else None
         if doubt is not None:
             numbers = [n - first + begin for n in doubt if n >= first]
@@ -117,7 +130,7 @@ class ChunkBuilder:
         if raw_reason:
             chunk.raw[begin] = job.batch.data
             chunk.reasons[begin] = raw_reason
-        elif not self._own and self._is_too_old(header):
+        elif not self._own and not is_repair and self._is_too_old(header):
             for number in range(begin, part.end):
                 chunk.reasons[number] = "older than the outage window"
 
@@ -129,15 +142,21 @@ class ChunkBuilder:
         *,
         first: int = 0,
         void: bool = False,
+        origin: str = "",
     ) -> Part:
         header = job.batch.header
-        stamp = self._stamps.get(header.path)
+        path = header.path
+        if origin and origin != path[0]:
+            path = (origin, *path)  # it was there before the site that repairs had it
+        stamp = self._stamps.get(path)
         if stamp is None:
             if len(self._stamps) >= _STAMPS_REMEMBERED:
                 self._stamps.clear()
-            stamp = DeliveryStamp(self._flow.exchange, header.path, self._context.settings.user)
-            self._stamps[header.path] = stamp
+            stamp = DeliveryStamp(self._flow.exchange, path, self._context.settings.user)
+            self._stamps[path] = stamp
         part = Part(header, names, job.point, stamp, len(self._chunk), first, count, void=void)
+        if header.kind is BatchKind.REPAIR:
+            part.repaired_of = origin or header.name.series.origin
         self._chunk.parts.append(part)
         return part
 
@@ -158,14 +177,12 @@ class ChunkBuilder:
             header.first_published_ms, context.now_ms(), context.window_ms, ahead_ms
         )
 
-    def _scope(self) -> bytes:
-        """Within what the flow's identities are unique, under the present mesh."""
-        exchange = self._context.mesh.exchanges.get(self._flow.exchange)
-        by_origin = exchange is not None and exchange.scope is IdentityScope.ORIGIN
-        if by_origin not in self._prefixes:
-            origin = self._flow.origin if by_origin else None
-            self._prefixes[by_origin] = scope_prefix(self._flow.exchange, origin)
-        return self._prefixes[by_origin]
+    def _scope(self, origin: str) -> bytes:
+        """Within what identities are unique, under the present mesh."""
+        within = origin if self.is_by_origin else None
+        if within not in self._prefixes:
+            self._prefixes[within] = scope_prefix(self._flow.exchange, within)
+        return self._prefixes[within]
 
 
 def _unopened(batch: LoggedBatch) -> Entry:

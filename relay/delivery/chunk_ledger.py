@@ -8,6 +8,7 @@ from relay.ledger.batch_rows import batch_row
 from relay.ledger.rows import (
     CONFLICT,
     REDELIVERED,
+    REPAIRED,
     Event,
     LedgerRow,
     Outcome,
@@ -21,6 +22,8 @@ def delivered_row(chunk: Chunk, part: Part, begin: int, end: int, now_ms: int) -
     """One row for messages `begin` to `end` (half open) of the chunk, all of this part."""
     entries = chunk.entries[begin:end]
     outcomes = bytearray(chunk.outcomes[begin:end])
+    if part.repaired_of:
+        outcomes = bytearray(outcome | REPAIRED for outcome in outcomes)
     for number in chunk.conflicts:
         if begin <= number < end:
             outcomes[number - begin] |= CONFLICT
@@ -32,6 +35,7 @@ def delivered_row(chunk: Chunk, part: Part, begin: int, end: int, now_ms: int) -
         Stage.DELIVERED,
         now_ms,
         reason="; ".join(sorted({chunk.reasons[n] for n in chunk.reasons if begin <= n < end})),
+        position=part.repaired_of,
         first_entry=part.first + begin - part.start,
         count=end - begin,
         identities=b"".join([entry.identity for entry in entries]),
@@ -59,6 +63,7 @@ def count_outcomes(counters: DeliveryCounters, chunk: Chunk, begin: int, end: in
     outcomes = chunk.outcomes[begin:end]
     delivered = outcomes.count(Outcome.DELIVERED)
     counters.delivered += delivered
+    counters.repaired += delivered if chunk.is_repair else 0
     if delivered < len(outcomes):
         counters.duplicates += outcomes.count(Outcome.DUPLICATE)
         counters.unrouted += outcomes.count(Outcome.UNROUTED)

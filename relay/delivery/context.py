@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
+from relay.delivery.flow import Announced
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
+from relay.ledger.proof import Sought
 from relay.log.name_set import NameSet
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
@@ -24,6 +26,11 @@ POSITION = "deliverer"
 _WITH_MESSAGES = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
 
+async def _all(sought: Collection[Sought], since_ms: int) -> set[Sought]:
+    """Where there is no ledger to ask, nothing is delivered a second time."""
+    return set(sought)
+
+
 @dataclass(slots=True)
 class DeliveryCounters:
     """What has become of messages since the node started."""
@@ -32,6 +39,8 @@ class DeliveryCounters:
     duplicates: int = 0
     identity_conflicts: int = 0
     redelivered: int = 0
+    repaired: int = 0
+    """Of the delivered ones, those that a repair brought."""
     unrouted: int = 0
     expired: int = 0
     dead_lettered: int = 0
@@ -90,6 +99,12 @@ class DeliveryContext:
     """Why nothing is delivered at present; empty while it is."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when `held` becomes empty."""
+    delivered_before: Callable[[Collection[Sought], int], Awaitable[set[Sought]]] = _all
+    """Of these, what the site's ledger has a delivery of, at or after a time (ms). Raises
+    LedgerUnreadable."""
+    announced: Callable[[], Iterable[Announced]] = tuple
+    """What all flows have announced and not settled: of what is remembered from there, the row is
+    still to come."""
     absent: Absent = field(default_factory=dict)
     """Revision -> sites that its batches for every site are not for: they joined later."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
@@ -105,6 +120,9 @@ class DeliveryContext:
         if header.kind not in _WITH_MESSAGES:
             return False
         series, own = header.name.series, self.settings.cluster_id
+        if header.kind is BatchKind.REPAIR:
+            # Also one of our own making: of what only our log has, and we lack.
+            return own in series.destinations
         if series.origin == own:
             # Never for ourselves, whatever its set; but of what is delivered here, the barrier
             # has to know our own messages too.

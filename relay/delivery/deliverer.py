@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 
 from relay.batches.batch import Flow, LoggedBatch
 from relay.delivery.context import DeliveryContext
-from relay.delivery.flow import FlowState
+from relay.delivery.flow import Announced, FlowState
 from relay.delivery.flow_delivery import FlowDelivery
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import LocalClosed, LocalExchange, LockHeld
@@ -115,6 +115,7 @@ class Deliverer:
         self._connection = connection
         self._known = dict(flows)
         self._flows: dict[Flow, FlowDelivery] = {}
+        context.announced = self._announced
         self._workers: dict[Flow, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -198,6 +199,12 @@ class Deliverer:
             return
         settlement.outstanding(delivery.flow, settlement.reader)
         delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
+
+    def _announced(self) -> Iterator[Announced]:
+        for state in self._known.values():
+            yield from state.intent
+        for delivery in self._flows.values():
+            yield from delivery.intent
 
     def _start(self, flow: Flow) -> FlowDelivery:
         state = self._known.pop(flow, FlowState())

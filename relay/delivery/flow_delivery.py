@@ -15,16 +15,9 @@ import asyncio
 import logging
 from itertools import takewhile
 
-from dedup.barrier import Judgement, Verdict
+from dedup.judgement import Judgement, Verdict
 from dedup.store import Changes
 from federation.mesh import RetryRule
-from relay.aside.dead_letter import dead_letter
-from relay.aside.quarantine import (
-    quarantined_bytes,
-    quarantined_message,
-    quarantined_note,
-    quarantined_record,
-)
 from relay.batches.batch import Flow, Place
 from relay.delivery.chunk import UNDELIVERED, Chunk
 from relay.delivery.chunk_builder import ChunkBuilder
@@ -33,6 +26,8 @@ from relay.delivery.context import DeliveryContext
 from relay.delivery.flow import Announced, FlowState, announce, commit, withdraw
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.delivery.repair_proof import prove
+from relay.delivery.set_aside import dead_letter_of, quarantined_of, smaller
 from relay.ledger.rows import Outcome, Stage
 from relay.log.gap import gap_reason, gap_row
 from relay.log.reader import LogGap
@@ -40,9 +35,6 @@ from relay.retry import retry_delay_s
 from relay.state.node_state import Commit, NameSetKind
 
 log = logging.getLogger(__name__)
-
-_UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
-_ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
 
 
 class FlowDelivery:
@@ -61,6 +53,11 @@ class FlowDelivery:
         self._judgement: Judgement | None = None
         self._judged: dict[int, int] = {}
         """Number in the chunk -> index in the judgement, of those whose claims are still open."""
+
+    @property
+    def intent(self) -> tuple[Announced, ...]:
+        """What it has announced and not settled."""
+        return self._state.intent
 
     async def run(self) -> None:
         """Returns when the node stops, with everything settled so far committed."""
@@ -96,7 +93,7 @@ class FlowDelivery:
 
     async def _deliver(self, chunk: Chunk) -> bool:
         """Everything in the chunk to its end; False when the node stops before that."""
-        if self._own:
+        if self._own and not chunk.is_repair:
             self._enter(chunk)
             return True
         exchange = await self._exchange(chunk)
@@ -112,6 +109,8 @@ class FlowDelivery:
                     break
                 continue
             chunk.expire(pending, self._context.now_ms())
+            if chunk.is_repair:
+                await prove(chunk, self._context, by_origin=self._builder.is_by_origin)
             ready = self._judge(chunk, chunk.pending())
             if ready is None:
                 continue  # only just became known: a claim ended, or all are duplicates
@@ -173,12 +172,16 @@ class FlowDelivery:
         if not chunk.keys:
             return pending
         whole = len(pending) == len(chunk)
-        judgement = self._context.barrier.judge(
-            self,
+        columns = (
             chunk.keys if whole else [chunk.keys[n] for n in pending],
             chunk.hashes if whole else [chunk.hashes[n] for n in pending],
             chunk.places if whole else [chunk.places[n] for n in pending],
         )
+        if chunk.is_repair:
+            unproven = {key for key, proven in chunk.proven.items() if not proven}
+            judgement = self._context.barrier.judge_repair(self, *columns, unproven)
+        else:
+            judgement = self._context.barrier.judge(self, *columns)
         self._judgement = judgement
         if judgement.whole:
             self._judged = {n: index for index, n in enumerate(pending)}
@@ -284,25 +287,7 @@ class FlowDelivery:
             for number in sent:
                 chunk.outcomes[number] = Outcome.DELIVERED
             return True
-        connected = not self._connection_lost
-        for number, answer in zip(sent, answers, strict=True):
-            outcome = _ANSWERED.get(answer)
-            if outcome is not None:
-                chunk.outcomes[number] = outcome
-                continue
-            if answer is Answer.UNSENDABLE:
-                chunk.attempts.pop(number, None)
-                chunk.reasons[number] = _UNSENDABLE
-                continue
-            chunk.flagged.add(number)
-            if answer is Answer.REFUSED:
-                chunk.reasons[number] = "a queue refused it (full, reject-publish)"
-            elif connected:
-                chunk.reasons[number] = "no confirm: a queue without a leader?"
-            else:
-                continue  # nobody's refusal: sent again, with the others, once connected
-            chunk.attempts[number] = chunk.attempts.get(number, 0) + 1
-            chunk.refused_at[number] = _now()
+        chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
         return True
 
     async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
@@ -329,34 +314,12 @@ class FlowDelivery:
 
     async def _bury(self, chunk: Chunk, number: int) -> bool:
         """It was refused too often: to the dead letters."""
-        part = chunk.part_of(number)
-        letter = dead_letter(
-            chunk.entries[number],
-            part.names[-1],
-            part.first + number - part.start,
-            part.header.path,
-            queue=self._context.settings.dead_letter_queue,
-            reason=chunk.reasons[number],
-            attempts=chunk.attempts[number],
-        )
+        letter = dead_letter_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, letter, Outcome.DEAD)
 
     async def _quarantine(self, chunk: Chunk, number: int) -> bool:
         """It may not be guessed about: to the quarantine."""
-        part = chunk.part_of(number)
-        queue, reason = self._context.settings.quarantine_queue, chunk.reasons[number]
-        if number in chunk.raw:
-            raw = chunk.raw[number]
-            kept = quarantined_bytes(raw, queue=queue, reason=reason, offset=part.place.offset)
-        else:
-            kept = quarantined_message(
-                chunk.entries[number],
-                part.names[-1],
-                part.first + number - part.start,
-                part.header.path,
-                queue=queue,
-                reason=reason,
-            )
+        kept = quarantined_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
 
     async def _put_aside(
@@ -371,19 +334,13 @@ class FlowDelivery:
                 chunk.outcomes[number] = outcome
                 return True
             if answers[0] is Answer.UNSENDABLE:
-                message, outcome = self._smaller(chunk, number, message), Outcome.QUARANTINED
+                message = smaller(chunk, number, message, self._context.settings)
+                outcome = Outcome.QUARANTINED
                 continue
             queue = message.routing_key.decode()
             self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
             if not await self._context.sleep(self._context.settings.parked_poll_s):
                 return False
-
-    def _smaller(self, chunk: Chunk, number: int, message: Outgoing) -> Outgoing:
-        """What is put aside of a message that the broker does not take in this form."""
-        entry, header = chunk.entries[number], chunk.part_of(number).header
-        form = quarantined_record if message.body is entry.body else quarantined_note
-        queue = self._context.settings.quarantine_queue
-        return form(entry, header, queue=queue, reason=chunk.reasons[number])
 
     @property
     def _rule(self) -> RetryRule:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.batches.batch import BatchHeader
+from relay.batches.batch import BatchHeader, BatchKind
+from relay.batches.repaired import message_origin
 from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
 from relay.packing.packer_record import PackedBatch
 
@@ -26,6 +27,7 @@ def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -
         revision=header.revision,
         path=header.path,
         fragment=header.fragment.piece if header.fragment else -1,
+        pieces=header.fragment.pieces if header.fragment else -1,
         first_published_ms=header.first_published_ms,
         last_published_ms=header.last_published_ms,
         **of_stage,
@@ -44,6 +46,7 @@ def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
         header,
         Stage.PACKED,
         now_ms,
+        position=message_origin(header, entries) if header.kind is BatchKind.REPAIR else "",
         count=len(entries),
         identities=b"".join([entry.identity for entry in entries]),
         outcomes=bytes([Outcome.SENT]) * len(entries),

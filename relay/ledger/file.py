@@ -26,25 +26,17 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple, TextIO
 
 from relay.ledger.fingerprint import fingerprints
-from relay.ledger.rows import decode_row, parquet_schema, parquet_values
+from relay.ledger.rows import (
+    ROWS_OF_A_GROUP,
+    decode_row,
+    parquet_options,
+    parquet_schema,
+    parquet_values,
+)
 
 _LENGTH = Struct("<I")
 _ROWS_AT_ONCE = 256
 """Rows decoded at a time: 256 full ones are 8 MB as Python values."""
-_TEXT_COLUMNS = [
-    "site",
-    "state",
-    "stage",
-    "event",
-    "kind",
-    "origin",
-    "incarnation",
-    "exchange",
-    "destinations.list.element",
-    "revision",
-    "path.list.element",
-    "neighbour",
-]
 
 
 class LedgerFile(NamedTuple):
@@ -89,16 +81,9 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
         unless_named.callback(temporary.unlink, missing_ok=True)
         with (
             temporary.open("wb") as target,
-            pq.ParquetWriter(
-                target,
-                schema,
-                compression="zstd",
-                use_dictionary=_TEXT_COLUMNS,
-                # Else what a disk has changed within a page reads as other messages.
-                write_page_checksum=True,
-            ) as writer,
+            pq.ParquetWriter(target, schema, **parquet_options()) as writer,
         ):
-            number = file.first
+            number, group = file.first, []
             while number < file.last:
                 count = min(_ROWS_AT_ONCE, file.last - number)
                 some = [decode_row(data) for data in islice(rows, count)]
@@ -110,8 +95,11 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
                         zip(some, fingerprints(some), strict=True)
                     )
                 ]
-                writer.write_table(pa.Table.from_pylist(values, schema))
+                group.append(pa.Table.from_pylist(values, schema))
                 number += count
+                if number == file.last or sum(map(len, group)) >= ROWS_OF_A_GROUP:
+                    writer.write_table(pa.concat_tables(group))
+                    group.clear()
         _sync(temporary)
         temporary.rename(path)
         unless_named.pop_all()

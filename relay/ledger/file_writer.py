@@ -40,6 +40,7 @@ class FileWriter:
         # A session of its own: Ctrl-C is for the node, which lets it finish the file.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "relay.ledger.file",
             stdin=asyncio.subprocess.PIPE,

@@ -8,7 +8,9 @@ For each row, over the messages that it *counts*:
 
 A packed row counts all its messages; of a big message in pieces, each of which bears its identity,
 the first piece counts it. A delivered row counts those whose own outcome says DELIVERED, from what
-the broker confirmed, and OWN: the origin's word for what it packed. Sums add up: those of rows that
+the broker confirmed. The row of a site's own messages (its `path` has one site, and it is no
+repair) counts OWN instead, the origin's word for what it packed: nowhere else is there any, and
+nothing else there. Sums add up: those of rows that
 split a batch are those of the batch, in whatever order.
 
 All numbers are unsigned of 64 bits and wrap (modulo 2^64); the files have them as signed ones of
@@ -84,16 +86,20 @@ def fingerprints(rows: Sequence[LedgerRow]) -> list[Fingerprint | None]:
 
 def _counted(np: Any, rows: Sequence[LedgerRow]) -> Any:
     """For each message of these rows, whether it counts."""
+    from relay.batches.batch import BatchKind
     from relay.ledger.rows import OUTCOME_MASK, Outcome, Stage
 
     outcomes = np.frombuffer(b"".join([row.outcomes or bytes(row.count) for row in rows]), np.uint8)
     outcomes = outcomes & OUTCOME_MASK
-    settled = (outcomes == Outcome.DELIVERED) | (outcomes == Outcome.OWN)
+    of_own = [len(row.path) == 1 and row.kind != BatchKind.REPAIR for row in rows]
+    from_elsewhere = [len(row.path) > 1 or row.kind == BatchKind.REPAIR for row in rows]
     is_packed = [row.stage is Stage.PACKED for row in rows]
     is_first = [row.fragment <= 0 for row in rows]
     counts = [row.count for row in rows]
+    delivered = (outcomes == Outcome.DELIVERED) & ~np.repeat(np.array(of_own, bool), counts)
+    own = (outcomes == Outcome.OWN) & ~np.repeat(np.array(from_elsewhere, bool), counts)
     packed = np.repeat(np.array(is_packed, bool), counts)
-    return np.where(packed, np.repeat(np.array(is_first, bool), counts), settled)
+    return np.where(packed, np.repeat(np.array(is_first, bool), counts), delivered | own)
 
 
 def _hash(np: Any, seed: int, first: Any, last: Any) -> Any:

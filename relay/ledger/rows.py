@@ -13,6 +13,7 @@ Bytes in the store::
     8 recorded ms   8 first published ms   8 last published ms   8 through ms (-1: not said)
     8 sequence   8 incarnation sequence   8 incarnation
     4 lane   4 first entry   4 count   4 fragment piece (-1: no fragment)
+    4 pieces of its message (-1: no fragment; version 1 of these bytes lacks them)
     4 + n   texts: origin, exchange, revision, neighbour, position, reason; then destinations and
             path, each a varint number of texts before its texts
     4 + n   identities, 16 each
@@ -44,16 +45,21 @@ if TYPE_CHECKING:
 
     from relay.ledger.fingerprint import Fingerprint
 
-ROW_VERSION = 1
-"""Of the bytes in the store. An event that a version does not know is refused like a later version
-of these: its rows stay in the store until a version that knows it exports them."""
-LEDGER_VERSION = 2
-"""Of the files' columns; 2 has the fingerprints and the event `through`."""
+ROW_VERSION = 2
+"""Of the bytes in the store; 1, which a node may still have after an upgrade, is read too. An event
+that a version does not know is refused like a later version of these: its rows stay in the store
+until a version that knows it exports them."""
+LEDGER_VERSION = 3
+"""Of the files' columns; 2 has the fingerprints and the event `through`, 3 has `pieces`."""
+ROWS_OF_A_GROUP = 1024
+"""Of a file's row groups. A reader pays for each of them and each column, whatever is in it; the
+writer holds one in memory, 9 MB if all batches are full."""
 IDENTITY_BYTES = 16
 CONTENT_BYTES = 8
 OFFSET_BYTES = 4
 
-_HEAD = Struct("<4B4q2q8s4i")
+_HEAD = Struct("<4B4q2q8s5i")
+_HEAD_1 = Struct("<4B4q2q8s4i")
 _LENGTH = Struct("<I")
 _MOST = 2**31 - 1
 
@@ -154,6 +160,8 @@ class LedgerRow:
     neighbour: str = ""
     """Links: name of the site at the other end."""
     fragment: int = -1
+    pieces: int = -1
+    """Of how many pieces its message is; -1 for whole ones, and in rows of former versions."""
     first_published_ms: int = 0
     last_published_ms: int = 0
     through_ms: int = -1
@@ -227,6 +235,7 @@ def encode_row(row: LedgerRow) -> bytes:
                 row.first_entry,
                 row.count,
                 row.fragment,
+                row.pieces,
             ),
             length(len(texts)),
             texts,
@@ -246,12 +255,13 @@ def encode_row(row: LedgerRow) -> bytes:
 
 def decode_row(data: bytes) -> LedgerRow:
     """The row in these bytes. Raises BadLedgerRow."""
-    if not data or data[0] != ROW_VERSION:
+    if not data or data[0] not in (1, ROW_VERSION):
         raise BadLedgerRow(f"not a ledger row of version {ROW_VERSION}: {data[:4]!r}")
+    layout = _HEAD if data[0] == ROW_VERSION else _HEAD_1
     try:
-        head = _HEAD.unpack_from(data)
+        head = layout.unpack_from(data)
         columns: list[bytes] = []
-        at = _HEAD.size
+        at = layout.size
         for _ in range(6):
             (size,) = _LENGTH.unpack_from(data, at)
             at += _LENGTH.size
@@ -280,6 +290,7 @@ def decode_row(data: bytes) -> LedgerRow:
         first_entry=head[12],
         count=head[13],
         fragment=head[14],
+        pieces=head[15] if layout is _HEAD else -1,
         origin=origin,
         exchange=exchange,
         revision=revision,
@@ -367,6 +378,7 @@ def parquet_schema() -> pyarrow.Schema:
             pa.field("path", texts, nullable=False),
             pa.field("neighbour", pa.string()),
             pa.field("fragment", pa.int32()),
+            pa.field("pieces", pa.int32()),
             pa.field("recorded", time, nullable=False),
             pa.field("first_published", time),
             pa.field("last_published", time),
@@ -387,6 +399,22 @@ def parquet_schema() -> pyarrow.Schema:
         ],
         metadata={"isthmus.ledger.version": str(LEDGER_VERSION)},
     )
+
+
+def parquet_options() -> dict[str, Any]:
+    """How the files are written, as pyarrow's `ParquetWriter` and `write_table` take it."""
+    packed = ("identities", "contents", "outcomes", "published", "delivered")
+    texts = ("site", "state", "stage", "event", "kind", "origin", "incarnation", "exchange")
+    lists = ("destinations.list.element", "path.list.element")
+    return {
+        "compression": "zstd",
+        "use_dictionary": [*texts, *lists, "revision", "neighbour"],
+        # The least and the greatest of a packed column say nothing, and are as long as it is: a
+        # file's footer would be 300 KB, which every reader takes in first.
+        "write_statistics": [name for name in parquet_schema().names if name not in packed],
+        # Else what a disk has changed within a page reads as other messages.
+        "write_page_checksum": True,
+    }
 
 
 def parquet_values(
@@ -414,6 +442,7 @@ def parquet_values(
         "path": list(row.path),
         "neighbour": row.neighbour or None,
         "fragment": row.fragment if row.fragment >= 0 else None,
+        "pieces": row.pieces if row.pieces >= 0 else None,
         "recorded": row.recorded_ms,
         "first_published": row.first_published_ms if batch else None,
         "last_published": row.last_published_ms if batch else None,

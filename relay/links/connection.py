@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from relay import ticks
 from relay.links.transport import LinkConnector, LinkEnd, LinkTransportError
 from relay.log.writer import LogWriter
 from relay.retry import reconnect_delay_s
@@ -98,9 +99,11 @@ class LinkConnection:
     async def nap(self, due: float | None, most_s: float = MOST_WAIT_S) -> None:
         """Until `wake` is set; it sets itself when it is `due`, or `most_s` are over."""
         now = self._clock.now()
+        loop = asyncio.get_running_loop()
         wait = most_s if due is None else min(most_s, max(0.0, due - now))
+        wait = ticks.no_less_than(wait, loop.time())
         self._nap_ends = now + wait
-        timer = asyncio.get_running_loop().call_later(wait, self.wake.set)
+        timer = loop.call_later(wait, self.wake.set)
         try:
             await self.wake.wait()
         finally:

@@ -8,7 +8,8 @@ any of these has changed, the link looks again from further back for what the re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -35,8 +36,9 @@ class LinkPosition:
     """What a link's sender keeps over restarts. The bytes of `encode` go into the node's state.
 
     `history` is in order of time; its first is where to look again from for a receiver with a
-    new run. `reached` is the furthest place that was ever acknowledged before this session: where
-    a session looks again from further back, what stands before it may be gone, never what follows.
+    new run that does not have all of `recent`. `reached` is the furthest place that was ever
+    acknowledged before this session: where a session looks again from further back, what stands
+    before it may be gone, never what follows.
     """
 
     receiver_log: bytes
@@ -45,6 +47,8 @@ class LinkPosition:
     place: Place | None
     history: tuple[Sample, ...]
     reached: Place | None = None
+    recent: bytes = b""
+    """Names that the receiver's log had got when this was kept: `RecentAcks.encode`."""
 
     def encode(self) -> bytes:
         """JSON, with ages instead of times: clocks of two processes have nothing in common."""
@@ -66,6 +70,7 @@ class LinkPosition:
                 "place": _place_out(self.place),
                 "history": [[last - s.at, _place_out(s.place)] for s in self.history],
                 "reached": _place_out(self.reached),
+                "recent": b64encode(self.recent).decode(),
             },
             separators=(",", ":"),
         ).encode()
@@ -93,6 +98,7 @@ class LinkPosition:
             _place_in(kept["place"]),
             tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
             _place_in(kept["reached"]),
+            b64decode(kept.get("recent", "")),
         )
 
 
@@ -112,10 +118,13 @@ class LinkMemory(Protocol):
 
 
 class Beginning(NamedTuple):
-    """How a session begins: the position to go on from, and why there."""
+    """How a session begins: the position to go on from, and why there. `goes_on`: it is the one
+    that was kept.
+    """
 
     position: LinkPosition
     why: str
+    goes_on: bool = False
 
 
 def begin(
@@ -124,9 +133,11 @@ def begin(
     run: bytes,
     forwarding: Forwarding,
     now: float,
+    has_recent: Callable[[], bool] = lambda: False,
 ) -> Beginning:
     """Where the session with this receiver begins. The place given is where reading starts;
-    what the receiver has is skipped from there on.
+    what the receiver has is skipped from there on. `has_recent`: whether the receiver's log still
+    has all that it had got lately.
     """
     why = _from_the_start(kept, receiver_log, forwarding)
     reached = _later(kept.reached, kept.place) if kept else None
@@ -136,7 +147,10 @@ def begin(
         return Beginning(fresh, why)
     kept = replace(kept, seen=kept.seen.after(forwarding), reached=reached)
     if kept.run == run:
-        return Beginning(kept, "the receiver's run is the same")
+        return Beginning(kept, "the receiver's run is the same", goes_on=True)
+    if has_recent():
+        why = "the receiver has a new run, and what it had got lately"
+        return Beginning(replace(kept, run=run), why, goes_on=True)
     # Its broker may have lost the end of its log: unsynced, and acknowledged shortly before.
     back = kept.history[0].place
     position = replace(kept, run=run, place=back, history=(Sample(now, back),))

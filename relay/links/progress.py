@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from relay.batches.batch import BatchHeader, Place
+from relay.batches.batch import BatchHeader, BatchName, Place
 from relay.links.forwarding import Forwarding
-from relay.links.position import LinkPosition, Sample, sampled
+from relay.links.position import Beginning, LinkPosition, Sample, sampled
+from relay.links.recent_acks import RecentAcks
 from relay.links.settings import LinkSettings
 from relay.links.window import LinkWindow
+from relay.log.name_set import NameSet
 
 
 class ToKeep(NamedTuple):
@@ -42,6 +44,7 @@ class LinkProgress:
         self._linked: list[BatchHeader] = []
         """Acknowledged, and not yet handed out with a position."""
         self._saved_at = -1e9
+        self._recent = RecentAcks(settings.lookback_s, kept.recent if kept else b"")
 
     @property
     def position(self) -> LinkPosition | None:
@@ -66,8 +69,14 @@ class LinkProgress:
         """When to save at the latest; None when there is nothing to."""
         return self._saved_at + self._settings.save_s if self._unsaved else None
 
-    def session_begins(self, position: LinkPosition, window: LinkWindow) -> None:
-        self._position = position
+    def has_recent(self, logged: NameSet) -> bool:
+        """Whether a receiver's log with these names still has all that it had got lately."""
+        return self._recent.are_in(logged)
+
+    def session_begins(self, beginning: Beginning, window: LinkWindow) -> None:
+        if not beginning.goes_on:
+            self._recent.begin_anew()
+        self._position = beginning.position
         self._window = window
         self._unsaved = True
 
@@ -95,9 +104,15 @@ class LinkProgress:
             seen = replace(seen, sites=seen.sites.union(strangers))
             self._position = replace(self._position, seen=seen)
 
-    def acknowledged(self, headers: Sequence[BatchHeader]) -> None:
-        """The receiver's log has these."""
+    def acknowledged(self, headers: Sequence[BatchHeader], now: float) -> None:
+        """The receiver's log has these, from us."""
         self._linked += headers
+        for header in headers:
+            self._recent.note(header.name, now)
+
+    def has(self, name: BatchName, now: float) -> None:
+        """The receiver's log had this one already."""
+        self._recent.note(name, now)
 
     def moved(self, now: float) -> None:
         """The window's place has moved."""
@@ -135,6 +150,7 @@ class LinkProgress:
             return None
         position = self.position
         assert position is not None
+        position = replace(position, recent=self._recent.encode())
         self._saved_at = now
         # Where the log is not certain yet of the place reached, it will be soon: once more then.
         self._unsaved = not _same_name(position.place, self.place)

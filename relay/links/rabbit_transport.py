@@ -96,7 +96,8 @@ class RabbitLinkEnd:
         )
         await channel.bind_queue(queue, address.hears_from, "")
         self._consumer = Consumer(channel, queue, self._on_deliveries, on_ended=self._on_ended)
-        await self._consumer.start(prefetch=0)
+        # What the link needs acknowledged, it acknowledges itself, and its queue goes with it.
+        await self._consumer.start(prefetch=0, no_ack=True)
         self._publisher = Publisher(channel, confirms=False, on_returned=self._on_returned)
         await self._publisher.start()
         self._watch = asyncio.create_task(self._until_closed(), name=f"{address.name}: watch")
@@ -139,8 +140,6 @@ class RabbitLinkEnd:
             Carried((text(properties, USER_ID) or b"").decode(errors="replace"), body)
             for _, _, _, _, properties, body in deliveries
         ]
-        assert self._consumer is not None
-        self._consumer.ack(deliveries[-1][0])
         if self._listener is None:
             self._early += frames
         else:

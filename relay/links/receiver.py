@@ -16,10 +16,10 @@ intact and not the neighbour's to send is refused at once: another copy would be
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from relay.batches.batch import BatchHeader
 from relay.batches.format import (
@@ -31,6 +31,8 @@ from relay.batches.format import (
 )
 from relay.batches.known_formats import KNOWN, Formats
 from relay.links.metrics import LinkState, ReceiverCounters
+from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver_session import ReceiverSession
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
     NO_RUN,
@@ -54,59 +56,7 @@ from relay.links.wire import (
     path_matches,
 )
 
-
-class Append(NamedTuple):
-    """Append this to the log after all earlier ones, and tell `appended` or `log_lost`."""
-
-    header: BatchHeader
-    data: bytes
-    session: int
-    number: int
-
-
-class Quarantine(NamedTuple):
-    """Put these bytes aside for a human, with the reason. They are not in the log."""
-
-    data: bytes
-    reason: str
-
-
-class Learn(NamedTuple):
-    """Keep the sites of a revision, `encode_members`' bytes, before the next batch is appended."""
-
-    revision: str
-    sites: bytes
-
-
-ReceiverAction: TypeAlias = Send | Append | Quarantine | Learn
-
 _MOST_NONCES = 64
-
-
-class LogFacts(NamedTuple):
-    """What the receiver says of its log in a welcome. `logged` encodes the names, at that time."""
-
-    run: bytes
-    log_id: bytes
-    logged: Callable[[], bytes]
-
-
-@dataclass(slots=True)
-class _Session:
-    number: int
-    nonce: bytes
-    version: int
-    """Of the link, in which both ends speak."""
-    arrived: int = 0
-    logged: int = 0
-    acked: int = 0
-    acked_at: float = 0.0
-    unacked_bytes: int = 0
-    waiting: deque[int] = field(default_factory=deque)
-    """Sizes of what has arrived and is not logged, in order of number."""
-    early: set[int] = field(default_factory=set)
-    """Numbers logged before an earlier one."""
-    echo_ms: int = 0
 
 
 class LinkReceiver:
@@ -134,7 +84,7 @@ class LinkReceiver:
         self._settings = settings or LinkSettings()
         self._connected = False
         self._log: LogFacts | None = None
-        self._session: _Session | None = None
+        self._session: ReceiverSession | None = None
         self._session_number = 0
         self._formats = formats
         self._offered: OrderedDict[bytes, None] = OrderedDict()
@@ -317,7 +267,7 @@ class LinkReceiver:
 
     def _begin(
         self, said: BatchFrame | Pulse | Members, version: int, now: float
-    ) -> _Session | None:
+    ) -> ReceiverSession | None:
         if self._log is None or said.run != self._log.run or said.nonce not in self._offered:
             return None
         del self._offered[said.nonce]
@@ -326,7 +276,9 @@ class LinkReceiver:
             # No answer to what comes of it: only a sender that was replaced still uses it.
             _keep(self._ended, self._session.nonce, b"")
         self._session_number += 1
-        self._session = _Session(self._session_number, said.nonce, version, acked_at=now - 1e9)
+        self._session = ReceiverSession(
+            self._session_number, said.nonce, version, acked_at=now - 1e9
+        )
         self._ack_at = now + self._settings.pulse_s
         self.counters.sessions += 1
         self._reason = self._no_common = ""
@@ -344,7 +296,7 @@ class LinkReceiver:
         return [Send(over)] if over and isinstance(said, Pulse) else []
 
     def _on_pulse(
-        self, session: _Session, pulse: Pulse, now: float, wall_ms: int
+        self, session: ReceiverSession, pulse: Pulse, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         if pulse.number > session.arrived:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
@@ -356,7 +308,7 @@ class LinkReceiver:
     # Batches
 
     def _on_batch(
-        self, session: _Session, said: BatchFrame, frame: bytes, now: float, wall_ms: int
+        self, session: ReceiverSession, said: BatchFrame, frame: bytes, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         if self._log is None or said.run != self._log.run:
             return self._drop("of another run")
@@ -409,7 +361,7 @@ class LinkReceiver:
         return ""
 
     def _refuse(
-        self, session: _Session, batch: memoryview, reason: str, now: float, wall_ms: int
+        self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         session.arrived += 1
         session.waiting.append(len(batch))
@@ -426,7 +378,7 @@ class LinkReceiver:
         self._done(session, session.arrived)
         return actions + self._ack_if_due(session, now, wall_ms)
 
-    def _done(self, session: _Session, number: int) -> None:
+    def _done(self, session: ReceiverSession, number: int) -> None:
         early = session.early
         if number != session.logged + 1:
             early.add(number)
@@ -440,7 +392,9 @@ class LinkReceiver:
 
     # Acks
 
-    def _ack_if_due(self, session: _Session, now: float, wall_ms: int) -> list[ReceiverAction]:
+    def _ack_if_due(
+        self, session: ReceiverSession, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
         settings = self._settings
         unacked = session.logged - session.acked
         if not unacked:
@@ -456,7 +410,7 @@ class LinkReceiver:
             self._ack_at = due
         return []
 
-    def _ack(self, session: _Session, now: float, wall_ms: int) -> list[ReceiverAction]:
+    def _ack(self, session: ReceiverSession, now: float, wall_ms: int) -> list[ReceiverAction]:
         assert self._log is not None
         ack = Ack(
             session.nonce,
@@ -477,7 +431,7 @@ class LinkReceiver:
     # Ends
 
     def _end(
-        self, session: _Session, cause: Cause, number: int, reason: str
+        self, session: ReceiverSession, cause: Cause, number: int, reason: str
     ) -> list[ReceiverAction]:
         assert self._log is not None
         over = encode_over(session.version, session.nonce, self._log.run, cause, number, reason)

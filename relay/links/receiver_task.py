@@ -9,14 +9,8 @@ from functools import partial
 
 from relay.batches.batch import BatchHeader
 from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
-from relay.links.receiver import (
-    Append,
-    Learn,
-    LinkReceiver,
-    LogFacts,
-    Quarantine,
-    ReceiverAction,
-)
+from relay.links.receiver import LinkReceiver
+from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.transport import Carried, LinkConnector, LinkEnd
 from relay.links.wire import Send
 from relay.log.run import Appended

@@ -17,27 +17,35 @@ were skipped with nothing under way. Everything that looks over-careful here ans
 a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
 that come late.
 
-How far the link has got is `link_progress`'s, what is under way `link_window`'s, how long to wait
-`link_patience`'s, the clocks `link_echo`'s. What is left is one piece, long as it is: the protocol.
-Every event may end the session, and what ends one decides when and how the next is asked for.
+Which batches go is `choice`'s, how far the link has got `progress`'s, what is under way `window`'s,
+how long to wait `patience`'s, the clocks `echo`'s. What is left is one piece, long as it is: the
+protocol. Every event may end the session, and what ends one decides when and how the next is asked
+for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple, TypeAlias
 
-from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
-from relay.batches.format import BadBatch, verify_digest
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
+from relay.links.choice import BatchChoice
+from relay.links.doubtful_copies import DoubtfulCopies
 from relay.links.echo import LinkEcho
 from relay.links.forwarding import Forwarding, Verdict
 from relay.links.metrics import LinkState, SenderCounters
 from relay.links.patience import Backoff, Patience
 from relay.links.position import LinkPosition, begin
 from relay.links.progress import LinkProgress
+from relay.links.sender_actions import (
+    Disconnect,
+    GaveUpOn,
+    ReadFrom,
+    Save,
+    SenderAction,
+    StopReading,
+)
+from relay.links.sender_session import MOVES, IllegalMove, SenderPhase, SenderSession, Unread
 from relay.links.settings import LinkSettings
 from relay.links.transport import Line
 from relay.links.window import LinkWindow
@@ -64,100 +72,9 @@ from relay.links.wire import (
 )
 from relay.log.name_set import BadNameSet, NameSet
 
-
-class ReadFrom(NamedTuple):
-    """Read the log after `place` (None: from its start) and hand it in with `session`. If the log
-    begins behind `reached`, something is gone that was never acknowledged.
-    """
-
-    place: Place | None
-    session: int
-    reached: Place | None
-
-
-class StopReading(NamedTuple):
-    """The session is over: read no more."""
-
-
-class Save(NamedTuple):
-    """Keep this position, and note which batches the receiver's log has got since the last."""
-
-    position: LinkPosition
-    linked: tuple[BatchHeader, ...]
-
-
-class Disconnect(NamedTuple):
-    """Drop the connection, with what it still holds, and make a new one."""
-
-    reason: str
-
-
-class GaveUpOn(NamedTuple):
-    """The receiver will never take this batch. Say so loudly."""
-
-    name: BatchName
-    reason: str
-
-
-SenderAction: TypeAlias = Send | ReadFrom | StopReading | Save | Disconnect | GaveUpOn
-
-
-class SenderPhase(Enum):
-    DISCONNECTED = "disconnected"
-    ASKING = "asking"
-    RUNNING = "running"
-
-
-_MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
-    SenderPhase.DISCONNECTED: frozenset({SenderPhase.ASKING}),
-    SenderPhase.ASKING: frozenset({SenderPhase.RUNNING, SenderPhase.DISCONNECTED}),
-    SenderPhase.RUNNING: frozenset({SenderPhase.ASKING, SenderPhase.DISCONNECTED}),
-}
-
 _FRUITFUL_AFTER_S = 30.0
 """A session that lived so long is no setback even if there was nothing to send."""
-_MOST_SUSPECTS = 1024
-_MOST_NOT_WANTED = 4096
-
-
-class _Unread(NamedTuple):
-    """A batch that the receiver of this run does not know to read. It is not sent again before
-    another version may run there: over weeks of upgrading, a thin line would carry it for nothing.
-    """
-
-    run: bytes
-    name: BatchName
-    reason: str
-
-
-@dataclass(slots=True)
-class _Session:
-    """What only one session knows."""
-
-    run: bytes
-    began_at: float
-    window: LinkWindow
-    logged: NameSet
-    heard_at: float
-    progress_at: float
-    version: int
-    """Of the link, in which both ends speak."""
-    reads: Formats
-    """What the receiver said of itself."""
-    stands: str = ""
-    """Why nothing more is sent: the receiver cannot read the batch that is next."""
-    arrived: int = 0
-    acked: bool = False
-    acked_at: float = 0.0
-    told: set[str] = field(default_factory=set)
-    """Revisions of which the receiver has been told the sites."""
-
-
-class IllegalMove(Exception):
-    """An event that cannot happen in this phase: the driver is wrong. Nothing was changed."""
-
-    def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
-        super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
+_MOST_INCARNATIONS = 1024
 
 
 def _reason_of(over: Over) -> str:
@@ -191,21 +108,20 @@ class LinkSender:
     ) -> None:
         self.counters = counters or SenderCounters()
         self._settings = settings or LinkSettings()
-        self._forwarding = forwarding
         self._receiver_user = receiver_user
         self._progress = LinkProgress(position, safe_place, self._settings)
         self._random_bytes = random_bytes
-        self._is_void = is_void
+        self._choice = BatchChoice(forwarding, is_void, self._progress)
         self._members = members
         self._formats = formats
-        self._unread: _Unread | None = None
+        self._unread: Unread | None = None
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
         self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
         self._setbacks = 0
         self._asked = 0
         self._window_bytes = self._settings.window_bytes
-        self._session: _Session | None = None
+        self._session: SenderSession | None = None
         self._session_number = 0
         self._nonce = NO_NONCE
         self._ask_at = 0.0
@@ -213,9 +129,7 @@ class LinkSender:
         self._echo = LinkEcho()
         self._taken = 0
         self._blocked = False
-        self._not_wanted: set[Series] = set()
-        """Of those that come straight from their origin: not to be sent, for their destinations."""
-        self._suspects: dict[BatchName, int] = {}
+        self._doubtful = DoubtfulCopies(self._settings.bad_copies)
         self._highest_sent: dict[bytes, int] = {}
         self._reason = ""
 
@@ -277,7 +191,7 @@ class LinkSender:
     @property
     def goes_for(self) -> frozenset[str] | None:
         """Cluster IDs: batches that are for none of these are not sent; None: not told."""
-        return self._forwarding.goes_for()
+        return self._choice.forwarding.goes_for()
 
     @property
     def rests(self) -> bool:
@@ -331,10 +245,9 @@ class LinkSender:
         """The mesh has changed what this link carries. The session goes on if nothing that it has
         passed over may be due now; else the next one looks through the log from its start.
         """
-        if forwarding == self._forwarding:
+        if forwarding == self._choice.forwarding:
             return []
-        self._forwarding = forwarding
-        self._not_wanted.clear()
+        self._choice.change(forwarding)
         stands = self._session is not None and self._session.stands
         if self._progress.goes_on_with(forwarding) and not stands:
             return []
@@ -416,7 +329,7 @@ class LinkSender:
         window, counters, logged = session.window, self.counters, session.logged
         unread = self._unread
         moved = False
-        known, passed_by = self._not_wanted, 0
+        known, passed_by, why_not = self._choice.not_wanted, 0, self._choice.why_not
         passed: Place | None = None
         for place, header, data in batches:
             # Of a hub's messages for its shops, nearly all: no more work for each than must be.
@@ -427,7 +340,7 @@ class LinkSender:
             if passed is not None:
                 moved = window.skip(passed) or moved
                 passed = None
-            why = self._why_not(header, logged)
+            why = why_not(header, logged, now)
             if why is not None:
                 counters.skipped[why] += 1
                 moved = window.skip(place) or moved
@@ -439,7 +352,7 @@ class LinkSender:
                 break
             number = window.send(place, header, len(data), now)
             name = header.name
-            suspect = name in self._suspects and self._is_suspect(name, data)
+            suspect = self._doubtful.is_to_be_marked(name, data)
             told = header.revision in session.told or self._tell_members(
                 session, header.revision, actions
             )
@@ -504,7 +417,7 @@ class LinkSender:
     # Sums of a time and a span, and never differences, are compared with the time: so what is due
     # at `wakeup` is due in the tick that comes then, whatever the rounding.
 
-    def _progress_due(self, session: _Session) -> float:
+    def _progress_due(self, session: SenderSession) -> float:
         return session.progress_at + self._patience.time_out(session.window.outstanding_bytes)
 
     # Asking
@@ -551,13 +464,14 @@ class LinkSender:
             self._progress.position,
             welcome.log_id,
             welcome.run,
-            self._forwarding,
+            self._choice.forwarding,
             now,
+            lambda: self._progress.has_recent(logged),
         )
         window = LinkWindow(beginning.position.place)
-        self._progress.session_begins(beginning.position, window)
-        self._not_wanted.clear()  # whom they are for is noted with this position, too
-        self._session = _Session(
+        self._progress.session_begins(beginning, window)
+        self._choice.begin_session()
+        self._session = SenderSession(
             welcome.run, now, window, logged, now, now, welcome.version, welcome.offer
         )
         self._session_number += 1
@@ -581,23 +495,9 @@ class LinkSender:
 
     # In a session
 
-    def _why_not(self, header: BatchHeader, logged: NameSet) -> str | None:
-        verdict = self._forwarding.decide(header)
-        if verdict is not Verdict.SEND:
-            if verdict is Verdict.NOT_WANTED:
-                self._note_strangers(header)
-                if len(header.path) == 1:
-                    if len(self._not_wanted) >= _MOST_NOT_WANTED:
-                        self._not_wanted.clear()
-                    self._not_wanted.add(header.name.series)
-            return verdict.value
-        if header.name in logged:
-            return "the receiver has it"
-        if self._is_void(header):
-            return "void"
-        return None
-
-    def _tell_members(self, session: _Session, revision: str, actions: list[SenderAction]) -> bool:
+    def _tell_members(
+        self, session: SenderSession, revision: str, actions: list[SenderAction]
+    ) -> bool:
         """Whether the receiver knows now of a revision who is in it."""
         sites = self._members(revision) if session.version >= WITH_MEMBERS else None
         if sites is None:
@@ -607,13 +507,7 @@ class LinkSender:
         actions.append(Send(frame))
         return True
 
-    def _note_strangers(self, header: BatchHeader) -> None:
-        # Its origin may know a newer file than we do, and the batch be due once we know it too.
-        strangers = set(header.name.series.destinations).difference(self._forwarding.sites)
-        if strangers:
-            self._progress.passed_over_for(strangers)
-
-    def _on_ack(self, session: _Session, ack: Ack, now: float) -> list[SenderAction]:
+    def _on_ack(self, session: SenderSession, ack: Ack, now: float) -> list[SenderAction]:
         self._measure(ack.echo_ms, ack.wall_ms, now)
         window = session.window
         if session.arrived < ack.arrived <= window.last_sent:
@@ -629,7 +523,7 @@ class LinkSender:
         counters.acked += done.batches
         counters.acked_messages += done.messages
         counters.acked_bytes += done.bytes
-        self._progress.acknowledged(done.headers)
+        self._progress.acknowledged(done.headers, now)
         for header in done.headers:
             session.logged.add(header.name)
         since = max(done.first_sent_at, session.acked_at)
@@ -646,33 +540,24 @@ class LinkSender:
         self._position_moved(now, actions)
         return actions
 
-    def _on_refused(self, session: _Session, refused: Refused) -> list[SenderAction]:
+    def _on_refused(self, session: SenderSession, refused: Refused) -> list[SenderAction]:
         name = session.window.name_of(refused.number)
         if name is None:
             return self._drop("refuses what is not under way")
         self.counters.refused += 1
-        self._suspects.pop(name, None)
+        self._doubtful.settled(name)
         return [GaveUpOn(name, refused.reason)]
 
-    def _on_over(self, session: _Session, over: Over, now: float) -> list[SenderAction]:
+    def _on_over(self, session: SenderSession, over: Over, now: float) -> list[SenderAction]:
         if over.cause is Cause.BAD_BATCH:
             name = session.window.name_of(over.number)
-            if name is not None and len(self._suspects) < _MOST_SUSPECTS:
-                self._suspects[name] = self._suspects.get(name, 0) + 1
+            if name is not None:
+                self._doubtful.called_bad(name)
         elif over.cause is Cause.NEWER_FORMAT:
             name = session.window.name_of(over.number)
             if name is not None:
-                self._unread = _Unread(session.run, name, _reason_of(over))
+                self._unread = Unread(session.run, name, _reason_of(over))
         return self._give_up(now, _reason_of(over))
-
-    def _is_suspect(self, name: BatchName, data: bytes) -> bool:
-        # The receiver called it damaged. A copy that is bad here too will never get better; an
-        # intact one is tried a few times more before it is given up.
-        try:
-            verify_digest(data)
-        except BadBatch:
-            return True
-        return self._suspects[name] >= self._settings.bad_copies
 
     def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
         seconds = self._echo.came(echo_ms, wall_ms, now)
@@ -736,7 +621,7 @@ class LinkSender:
         highest = self._highest_sent.get(key, -1)
         if sequence > highest:
             self._highest_sent[key] = sequence
-            if len(self._highest_sent) > _MOST_SUSPECTS:
+            if len(self._highest_sent) > _MOST_INCARNATIONS:
                 self._highest_sent.pop(next(iter(self._highest_sent)))
         else:
             self.counters.resent += 1
@@ -746,6 +631,6 @@ class LinkSender:
         return []
 
     def _move(self, new: SenderPhase) -> None:
-        if new not in _MOVES[self._phase]:
+        if new not in MOVES[self._phase]:
             raise IllegalMove(self._phase, new)
         self._phase = new

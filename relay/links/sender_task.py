@@ -21,10 +21,10 @@ from relay.links.forwarding import Forwarding
 from relay.links.lag import AppendTimes
 from relay.links.metrics import Lag
 from relay.links.position import LinkMemory
-from relay.links.sender import (
+from relay.links.sender import LinkSender
+from relay.links.sender_actions import (
     Disconnect,
     GaveUpOn,
-    LinkSender,
     ReadFrom,
     Save,
     SenderAction,

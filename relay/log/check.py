@@ -25,7 +25,8 @@ class Checked(NamedTuple):
 
     `disorder_after`: the log has another order than this node thought, from here on (or None).
     `lost`: names that were logged and are not there, `last` the place before them. `anew`: none of
-    what was known is there.
+    what was known is there. `copies`: there were some of what the log has already, which leave no
+    trace; so the last place known need not be the one that its end follows.
     """
 
     cursor: LogCursor
@@ -33,12 +34,19 @@ class Checked(NamedTuple):
     lost: frozenset[BatchName] = frozenset()
     last: Place | None = None
     anew: bool = False
+    copies: bool = False
 
 
 async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
     """See the module. Changes `knowledge`. Raises what the log raises; then do it again, on a
     new connection. Raises UnknownRecord where only another version of this program can go on.
     """
+    before = knowledge.counts.copies
+    checked = await _check(log, knowledge, data_of)
+    return checked._replace(copies=knowledge.counts.copies > before)
+
+
+async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
     base, oldest = knowledge.recent.checked, knowledge.recent.oldest
     first, end = await log.first(), await log.end()
     knowledge.first = first or 0

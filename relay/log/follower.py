@@ -95,7 +95,8 @@ class LogFollower:
     def restart_readers(self, checked: Checked) -> None:
         """After a check: everybody finds his place again, in what the log has now."""
         end = self._knowledge.recent.checked
-        self._tail.restart(end.name if end else None, anchored=True)
+        # After copies, nobody goes over to memory before he has read up to there.
+        self._tail.restart(end.name if end else None, anchored=not checked.copies)
         for reader in self._readers:
             place = reader.place
             if place is None or checked.anew:

@@ -20,7 +20,7 @@ from collections.abc import Collection
 
 from relay.batches.batch import EVERY_SITE, BatchName, LoggedBatch
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 LOOK_S = 1.0
 """How long batches that a waiting reader did not ask for may stay unread by it."""
 _OVERHEAD_BYTES = 1024

@@ -134,6 +134,18 @@ class NameSet:
             del self._bounds[series]
         return len(dropped)
 
+    def is_within(self, other: NameSet) -> bool:
+        """Whether `other` has all of these names."""
+        for series, bounds in self._bounds.items():
+            theirs = other._bounds.get(series)
+            if theirs is None:
+                return False
+            for start, end in zip(bounds[::2], bounds[1::2], strict=True):
+                at = bisect_right(theirs, start)
+                if at % 2 == 0 or theirs[at] < end:
+                    return False
+        return True
+
     def interval_count(self) -> int:
         """Runs of names over all series: what the set costs in memory and bytes."""
         return sum(len(bounds) for bounds in self._bounds.values()) // 2

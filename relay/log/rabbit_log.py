@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from federation.brokers.addresses import StreamAddress
+from relay import ticks
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, Record, SiteLogError
 from relay.log.stream_appends import StreamAppends
 from relay.log.stream_connection import (
@@ -37,7 +38,10 @@ _SUBSCRIPTIONS = 256
 READERS = 192
 """... of which so many may be readers; the others are for questions, which wait for each other."""
 _EXTRA_CHUNKS = 8
-"""Chunks that all cursors together may have under way beyond one each: 32 MiB at the worst."""
+"""Chunks that all cursors together may have under way beyond one each."""
+_AHEAD_BYTES = 2 * 1024 * 1024
+"""A chunk is some kilobytes in a quiet log, and 4 MiB where big messages are: a cursor asks for
+fewer at once if the last one was big."""
 _MARK_DEADLINE_S = 5.0
 _GOODBYE_S = 1.0
 
@@ -70,7 +74,9 @@ class RabbitLog:
         self._silent_checks = 0
         self._heard_at_check = -1
         self._watch_every_s = connection.heartbeat_s / 2
-        self._watchdog = self._loop.call_later(self._watch_every_s, self._watch)
+        self._watchdog = self._loop.call_later(
+            ticks.about(self._watch_every_s, self._loop.time()), self._watch
+        )
         connection.attach(self)
 
     @property
@@ -311,7 +317,9 @@ class RabbitLog:
         if self._silent_checks >= 4:
             self.fail(LogClosed(f"nothing heard for {4 * self._watch_every_s:g} s"))
         else:
-            self._watchdog = self._loop.call_later(self._watch_every_s, self._watch)
+            self._watchdog = self._loop.call_later(
+                ticks.about(self._watch_every_s, self._loop.time()), self._watch
+            )
 
     async def _ask(self, request: Coroutine[Any, Any, T]) -> T:
         if self._error is not None:
@@ -343,6 +351,7 @@ class _Cursor:
         self.chunks: deque[Chunk] = deque()
         self.skip_below = 0
         self._under_way = 1  # the credit of the subscription itself
+        self._chunk_bytes = 1
         self._waiter: asyncio.Future[None] | None = None
         self._stopped = False
         self._closed = False
@@ -351,11 +360,13 @@ class _Cursor:
         while True:
             while self.chunks:
                 chunk = self.chunks.popleft()
+                self._chunk_bytes = max(1, chunk.size)
                 held = self._under_way + len(self.chunks)
                 if held:
                     self._log.give_back(1)
-                if held <= ahead // 2 - 1:  # in halves, not a frame a chunk
-                    self._under_way += self._log.credit(self, held, ahead)
+                wanted = self._affordable(ahead)
+                if held <= wanted // 2 - 1:  # in halves, not a frame a chunk
+                    self._under_way += self._log.credit(self, held, wanted)
                 records = chunk.records
                 if chunk.first < self.skip_below:
                     records = [r for r in records if r.offset >= self.skip_below]
@@ -365,12 +376,16 @@ class _Cursor:
                 raise error
             if self._stopped:
                 raise LogClosed("this reader was closed")
-            self._under_way += self._log.credit(self, self._under_way, ahead)
+            wanted = self._affordable(ahead)
+            self._under_way += self._log.credit(self, self._under_way, wanted)
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def _affordable(self, ahead: int) -> int:
+        return min(ahead, max(1, _AHEAD_BYTES // self._chunk_bytes))
 
     def stop(self) -> None:
         self._stopped = True

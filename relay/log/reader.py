@@ -1,5 +1,7 @@
 """Reads a site's log on from a place: from memory when caught up, else from the stream.
 
+Readers that are behind share what is read (`shared_scan`).
+
 A reader outlives connections: when one ends, it goes on over the next, after the place that it
 gave last. What it gives is in the log's order, with one exception: when the log turns out to hold
 something that its node did not append, all readers go back to the last place checked, and give
@@ -9,18 +11,17 @@ position only as far as `LogWriter.safe_position` allows.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from relay.batches.batch import LoggedBatch, Place
-from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.log.hot_tail import HotTail
-from relay.log.site_log import LogClosed, LogCursor, LogMissing, Record, SiteLog, SiteLogError
+from relay.log.scan_cursor import ScanCursor
+from relay.log.shared_scan import LogScans
+from relay.log.site_log import LogClosed, LogMissing, SiteLogError
 
 _SEARCH_RECORDS = 20_000
 """A place's offset is a lower bound, and at most some seconds of batches short of its name."""
-_READ_AHEAD = 8
 
 
 class PlaceLost(SiteLogError):
@@ -57,13 +58,10 @@ class LogSource(Protocol):
         """Closed for good: nothing will be appended any more."""
         ...
 
-    @property
-    def newest_format(self) -> int:
-        """Of batches, that the node reads."""
-        ...
-
-    async def connected(self) -> SiteLog:
-        """The log, once it is connected and checked. Raises LogClosed when closed for good."""
+    async def scans(self) -> LogScans:
+        """What reads the log, once it is connected and checked. Raises LogClosed when closed for
+        good.
+        """
         ...
 
     def offset_of(self, place: Place) -> int:
@@ -84,14 +82,12 @@ class LogReader:
         self._reached = reached
         self._place = start
         self._hot: int | None = None
-        self._cursor: LogCursor | None = None
-        self._pending: deque[LoggedBatch] = deque()
+        self._cursor: ScanCursor | None = None
         self._searched: int | None = None
         self._search_first: int | None = None
         self._search_end = -1
         self._epoch = 0
         self._sent_back = 0
-        self._stale: list[LogCursor] = []
         self._closed = False
         self._stands = False
         """What follows cannot be read by this version: the writer, which reads everything, says so
@@ -128,16 +124,14 @@ class LogReader:
         while True:
             if self._closed:
                 raise LogClosed("this reader was closed")
-            if self._pending:
-                return self._give_pending(max_bytes)
             tail = self._source.tail
             if self._stands:
                 if self._source.ended:
                     raise LogClosed("the log was closed")
                 await tail.changed(None)
                 continue
-            if self._hot is None and self._cursor is None:
-                self._hot = tail.number_after(self._place.name if self._place else None)
+            if self._hot is None and self._looks_for_memory:
+                self._go_hot(tail.number_after(self._place.name if self._place else None))
             if self._hot is not None:
                 batches = tail.take(self._hot, max_bytes)
                 if batches is None:
@@ -148,17 +142,15 @@ class LogReader:
                     return batches
                 elif self._source.ended:
                     raise LogClosed("the log was closed")
-                elif self._stale:
-                    await self._drop_stale()  # not before `changed`: it would miss a wake
                 else:
                     await tail.changed(self.only_for)
                 continue
             try:
-                await self._read_stream()
+                if batches := await self._read_stream(max_bytes):
+                    return batches
             except (LogClosed, LogMissing):
                 # Not the end: the writer connects again, and waits for a log that is missing.
-                self._drop_cursor()
-                await self._source.connected()
+                await self._source.scans()
 
     def rewind(self, place: Place | None) -> None:
         """Give next what follows `place` (None: from the log's start)."""
@@ -171,7 +163,6 @@ class LogReader:
         self._place = place
         self._hot = None
         self._stands = False
-        self._pending.clear()
         self._drop_cursor()
         # Whoever waits in next_batches looks again.
         self._source.tail.wake()
@@ -182,96 +173,101 @@ class LogReader:
         self._drop_cursor()
         self._source.forget_reader(self)
         self._source.tail.wake()
-        await self._drop_stale()
 
-    def _give_pending(self, max_bytes: int) -> list[LoggedBatch]:
-        given = [self._pending.popleft()]
-        size = len(given[0].data)
-        while self._pending and (size := size + len(self._pending[0].data)) <= max_bytes:
-            given.append(self._pending.popleft())
-        self._place = given[-1].place
-        return given
+    @property
+    def _looks_for_memory(self) -> bool:
+        """Whether there is nothing to give from the stream without waiting for it."""
+        return self._cursor is None or (self._searched is None and not self._cursor.has_more)
 
-    async def _read_stream(self) -> None:
-        await self._drop_stale()
+    async def _read_stream(self, max_bytes: int) -> list[LoggedBatch]:
         epoch = self._epoch
         if self._cursor is None:
             try:
                 cursor = await self._open_cursor()
             except SiteLogError:
                 if epoch != self._epoch:
-                    return  # said of a place where it is no more
+                    return []  # said of a place where it is no more
                 raise
-            if epoch != self._epoch:
-                self._stale.append(cursor)
-                return
+            if epoch != self._epoch or self._closed:
+                cursor.leave()
+                return []
             self._cursor = cursor
         cursor = self._cursor
         try:
-            records = await cursor.next(_READ_AHEAD)
-        except LogClosed:
-            if epoch == self._epoch and not self._closed:
-                raise
-            return  # rewound or closed meanwhile, which stops the cursor
-        if epoch == self._epoch:
-            self._take_in(records)
+            await cursor.more()
+        except SiteLogError:
+            if epoch != self._epoch or self._closed:
+                return []  # rewound or closed meanwhile, which ends the cursor
+            self._drop_cursor()
+            raise
+        if epoch != self._epoch or self._closed:
+            return []
+        self._pass_eaten(cursor)
+        if self._searched is not None:
+            self._search(cursor)
+            return []
+        batches = cursor.take(max_bytes)
+        if batches:
+            self._place = batches[-1].place
+            self._go_hot(self._source.tail.number_after(self._place.name))
+        if self._hot is None and cursor.stands:
+            self._stand()
+        return batches
 
-    async def _open_cursor(self) -> LogCursor:
-        log = await self._source.connected()
+    async def _open_cursor(self) -> ScanCursor:
+        scans = await self._source.scans()
         place = self._place
         if place is None:
             self._searched = None
             if self._reached is not None:
-                first = await log.first()
+                first = await scans.first()
                 if first is not None and first > self._reached.offset + 1:
                     raise LogGap(self._reached, first)
-            return await log.read(0)
+            return scans.cursor(0)
         offset = self._source.offset_of(place)
-        first, end = await log.first(), await log.end()
+        first, end = await scans.first(), await scans.end()
         self._search_first = first
         self._search_end = -1 if end is None else end
         if end is None or end < offset:
             raise PlaceLost(place)
         self._searched = 0
-        return await log.read(offset)
+        return scans.cursor(offset)
 
-    def _take_in(self, records: list[Record]) -> None:
-        tail, newest_format = self._source.tail, self._source.newest_format
-        for record in records:
-            if record.flaw:
-                continue  # told by the writer's check, which reads everything once
-            try:
-                header = read_header(record.data, newest_format)
-            except UnknownFormat:
-                self._stands = True
+    def _pass_eaten(self, cursor: ScanCursor) -> None:
+        """Retention may have overtaken this reader since its cursor was opened: it passes only
+        what was done with. Raises LogGap.
+        """
+        first, done = cursor.eaten_to, self._reached or self._place
+        if first is None:
+            return
+        if self._searched is not None:
+            self._search_first = first  # if the place is not behind it, this tells why
+        elif done is not None:
+            done_to = cursor.offset if self._place is not None else 0
+            if self._reached is not None:
+                done_to = max(done_to, self._reached.offset + 1)
+            if first > done_to:
                 self._drop_cursor()
-                return
-            except BadBatch:
-                continue
-            name = header.name
-            if self._searched is not None:
-                assert self._place is not None
-                if name == self._place.name:
-                    self._searched = None
-                    if (number := tail.number_after(name)) is not None:
-                        self._go_hot(number)
-                        return
-                else:
-                    self._searched += 1
-                continue
-            self._pending.append(LoggedBatch(Place(record.offset, name), header, record.data))
-            if (number := tail.number_after(name)) is not None:
-                self._go_hot(number)
-                return
-        if self._searched is not None and records:
-            self._give_up_search(records[-1].offset)
+                raise LogGap(self._place or done, first)
+        cursor.pass_eaten()
 
-    def _give_up_search(self, offset: int) -> None:
+    def _search(self, cursor: ScanCursor) -> None:
         assert self._searched is not None
         assert self._place is not None
-        if offset < self._search_end and self._searched < _SEARCH_RECORDS:
+        name = self._place.name
+        found, skipped = cursor.skip_past(name)
+        if found:
+            self._searched = None
+            self._go_hot(self._source.tail.number_after(name))
             return
-        place, first = self._place, self._search_first
+        self._searched += skipped
+        if cursor.stands:
+            self._stand()
+        elif cursor.offset > self._search_end or self._searched >= _SEARCH_RECORDS:
+            self._give_up_search(self._place)
+
+    def _give_up_search(self, place: Place) -> None:
+        first = self._search_first
         self._drop_cursor()
         if first is None or first <= place.offset:
             raise PlaceLost(place)
@@ -280,17 +276,16 @@ class LogReader:
             raise LogGap(needed, first)
         self._place = None  # what is gone was done with
 
-    def _go_hot(self, number: int) -> None:
+    def _stand(self) -> None:
+        self._stands = True
         self._drop_cursor()
-        self._hot = number
+
+    def _go_hot(self, number: int | None) -> None:
+        if number is not None:
+            self._drop_cursor()
+            self._hot = number
 
     def _drop_cursor(self) -> None:
         if self._cursor is not None:
-            self._cursor.stop()
-            self._stale.append(self._cursor)
+            self._cursor.leave()
             self._cursor = None
-
-    async def _drop_stale(self) -> None:
-        while self._stale:
-            await self._stale[-1].close()
-            self._stale.pop()

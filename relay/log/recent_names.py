@@ -11,7 +11,8 @@ which a snapshot has some twenty::
               varint  offset after the one before
               varint  messages in it             varint  bytes in it (before compression)
 
-Full blocks are encoded once: the snapshot is written every second and most of it stays the same.
+A block is encoded again only if it grew: the snapshot is written every second and most of it stays
+the same.
 """
 
 from __future__ import annotations
@@ -169,12 +170,23 @@ class RecentNames:
         elif known:
             return Finding.COPY
         else:
-            self._messages += messages
-            self._bytes += byte_count
-            totals = Totals(offset, self._messages, self._bytes)
+            totals = self._add_alien(offset, messages, byte_count)
             finding = Finding.ALIEN
         self._add(Seen(name, offset, totals.messages, totals.bytes))
         return finding
+
+    def _add_alien(self, offset: int, messages: int, byte_count: int) -> Totals:
+        """Counted in before all that are awaited, which stand behind it."""
+        self._messages += messages
+        self._bytes += byte_count
+        at = Totals(offset, self._messages, self._bytes)
+        last = self._last()
+        if self._awaited and last is not None:
+            at = Totals(offset, last.messages + messages, last.bytes + byte_count)
+        for waiting in self._awaited.values():
+            _, messages_to, bytes_to = waiting.totals
+            waiting.totals = Totals(0, messages_to + messages, bytes_to + byte_count)
+        return at
 
     def find(self, name: BatchName) -> Seen | None:
         """Where a name was read back, if that is remembered."""
@@ -218,7 +230,7 @@ class RecentNames:
         result = []
         for block in self._blocks:
             if block.names:
-                if block.encoded is None or len(block.names) < _BLOCK_NAMES:
+                if block.encoded is None:
                     block.encoded = _encode_block(block.names)
                 result.append(block.encoded)
         return result
@@ -249,6 +261,7 @@ class RecentNames:
             block = _Block([])
             self._blocks.append(block)
         block.names.append(seen)
+        block.encoded = None
         self._by_name[seen.name] = seen
         if len(self._by_name) >= MAX_NAMES + _BLOCK_NAMES:
             for old in self._blocks.popleft().names:

@@ -51,7 +51,7 @@ class LogSettings:
     """Confirmed and not readable for so long: the connection is given up and the log checked."""
     backoff_first_s: float = 0.2
     backoff_most_s: float = 30.0
-    hot_bytes: int = 16 * 1024 * 1024
+    hot_bytes: int = 8 * 1024 * 1024
     """Memory for readers that have nearly caught up."""
 
 

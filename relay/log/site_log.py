@@ -52,8 +52,9 @@ class LogCursor(Protocol):
     async def next(self, ahead: int = 1) -> list[Record]:
         """What comes next, at least one record; waits for new ones at the end of the log.
 
-        `ahead`: how many chunks may be under way at once (each is up to 4 MiB; a shared limit may
-        allow fewer). Cancelling loses nothing: the next call returns what this one would have.
+        `ahead`: how many chunks may be under way at once (each is up to 4 MiB; fewer are if they
+        are big, or others have many). Cancelling loses nothing: the next call returns what this
+        one would have.
         Raises LogClosed, LogMissing.
         """
         ...

@@ -48,11 +48,12 @@ MESSAGE_OVERHEAD_BYTES = _MESSAGE_HEADER.size
 
 
 class Chunk(NamedTuple):
-    """One chunk as it was delivered. `end` is the offset after its last record."""
+    """One chunk as it was delivered: `size` bytes. `end` is the offset after its last record."""
 
     subscription: int
     first: int
     end: int
+    size: int
     records: list[Record]
 
 
@@ -97,8 +98,8 @@ def read_deliver(body: memoryview) -> Chunk:
     end = first + records
     if zlib.crc32(data) != crc:
         flaw = f"chunk of {records} records from {first} is damaged (checksum)"
-        return Chunk(body[0], first, end, [Record(first, bytes(data), flaw)])
-    return Chunk(body[0], first, end, _read_entries(data, entries, first))
+        return Chunk(body[0], first, end, size, [Record(first, bytes(data), flaw)])
+    return Chunk(body[0], first, end, size, _read_entries(data, entries, first))
 
 
 def unwrap(offset: int, raw: bytes | memoryview) -> Record:

@@ -23,16 +23,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.batches.batch import BatchHeader, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
 from relay.log.check import READ_AHEAD, check_log
+from relay.log.flights import Flights
 from relay.log.follower import LogFollower, pause
 from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.name_set import NameSet
 from relay.log.reader import LogReader
 from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
-from relay.log.site_log import LogClosed, LogRefused, SiteLog, SiteLogError
+from relay.log.shared_scan import LogScans
+from relay.log.site_log import LogClosed, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
 
 logger = logging.getLogger(__name__)
@@ -48,23 +50,6 @@ class _EncodedNames(NamedTuple):
     run: LogRun | None
     good_until: float
     data: bytes
-
-
-class _Flight:
-    """A batch that is on its way into the log."""
-
-    __slots__ = ("data", "followers", "future", "header")
-
-    def __init__(self, header: BatchHeader, data: bytes, future: asyncio.Future[Appended]) -> None:
-        self.header = header
-        self.data = data
-        self.future = future
-        self.followers: list[asyncio.Future[Appended]] = []
-
-    def fail(self, error: SiteLogError) -> None:
-        for future in (self.future, *self.followers):
-            if not future.done():
-                future.set_exception(type(error)(str(error)))
 
 
 class LogWriter:
@@ -99,19 +84,23 @@ class LogWriter:
         self._state = LogState.CONNECTING
         self._state_reason = ""
         self._log: SiteLog | None = None
+        self._scans: LogScans | None = None
         self._run: LogRun | None = None
         self._run_waiters: set[asyncio.Future[None]] = set()
         self._check_waiters: set[asyncio.Future[None]] = set()
-        self._queue: list[_Flight] = []
-        self._flying: dict[BatchName, _Flight] = {}
-        self._flush_scheduled = False
         self._readers: set[LogReader] = set()
         self._connection: asyncio.Task[None] | None = None
         self._failed_attempts = 0
         self._encoded_names: _EncodedNames | None = None
         self._hurry = asyncio.Event()
+        self._flights = Flights(self._knowledge, self._tail, self._settings, self._hurry)
         self._follower = LogFollower(
-            self._knowledge, self._tail, self._readers, self._settings, self._data_of, self._hurry
+            self._knowledge,
+            self._tail,
+            self._readers,
+            self._settings,
+            self._flights.data_of,
+            self._hurry,
         )
         self._closing = False
 
@@ -245,7 +234,9 @@ class LogWriter:
                 records = await cursor.next(READ_AHEAD)
                 offset = records[-1].offset
                 try:
-                    decoded = [decode_record(record, self.newest_format) for record in records]
+                    decoded = [
+                        decode_record(record, self._knowledge.newest_format) for record in records
+                    ]
                 except UnknownRecord as error:
                     # The check of what is in the log comes to it too, and ends the node.
                     raise LogClosed(str(error)) from error
@@ -269,62 +260,7 @@ class LogWriter:
         LogClosed when there is no connection or it ended first: whether the batch is logged
         shows in `logged` in the next run. LogRefused: too large.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Appended] = loop.create_future()
-        name = header.name
-        if name in self._knowledge.logged:
-            self.counts.already_logged += 1
-            future.set_result(Appended.ALREADY_LOGGED)
-        elif (flight := self._flying.get(name)) is not None:
-            flight.followers.append(future)
-        elif self._run is None or self._log is None:
-            future.set_exception(LogClosed(f"the log is not connected: {self._state_reason}"))
-        elif len(data) > (most := self._log.max_record_bytes):
-            future.set_exception(LogRefused(f"{name}: {len(data)} bytes, the log takes {most}"))
-        else:
-            flight = _Flight(header, data, future)
-            self._flying[name] = flight
-            self._queue.append(flight)
-            if not self._flush_scheduled:
-                # All that one turn of the loop brings goes in one frame, and so into one chunk.
-                self._flush_scheduled = True
-                loop.call_soon(self._flush)
-        return future
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        flights, self._queue = self._queue, []
-        if not flights:
-            return
-        assert self._log is not None  # else `_end_run` has emptied the queue
-        for flight in flights:
-            self._knowledge.submitted(flight.header)
-        self._log.submit([flight.data for flight in flights], partial(self._landed, flights))
-
-    def _landed(self, flights: list[_Flight], error: SiteLogError | None) -> None:
-        if error is not None:
-            self._knowledge.recent.in_doubt(flight.header.name for flight in flights)
-            for flight in flights:
-                del self._flying[flight.header.name]
-                flight.fail(error)
-            return
-        knowledge, tail, flying = self._knowledge, self._tail, self._flying
-        for flight in flights:
-            header = flight.header
-            place = knowledge.confirmed(header)
-            tail.append(LoggedBatch(place, header, flight.data))
-            del flying[place.name]
-            if not flight.future.done():
-                flight.future.set_result(Appended.LOGGED)
-            for follower in flight.followers:
-                knowledge.counts.already_logged += 1
-                if not follower.done():
-                    follower.set_result(Appended.ALREADY_LOGGED)
-        knowledge.counts.appended_batches += len(flights)
-        knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
-        tail.appended()
-        if knowledge.recent.unchecked_count > self._settings.check_after_names:
-            self._hurry.set()
+        return self._flights.append(header, data)
 
     # What readers ask (LogSource)
 
@@ -333,11 +269,6 @@ class LogWriter:
         """Closed for good."""
         return self._state is LogState.CLOSED
 
-    @property
-    def newest_format(self) -> int:
-        """Of batches, that this node reads."""
-        return self._knowledge.newest_format
-
     async def connected(self) -> SiteLog:
         """The log, connected and checked. Raises LogClosed when closed for good."""
         while True:
@@ -345,6 +276,14 @@ class LogWriter:
             if self._log is not None and not self._log.closed.done():
                 return self._log
             await asyncio.sleep(0)  # the end of the run is about to be told
+
+    async def scans(self) -> LogScans:
+        """What reads the log for all readers, connected and checked. Raises LogClosed when closed
+        for good.
+        """
+        await self.connected()
+        assert self._scans is not None  # as long as there is a log
+        return self._scans
 
     def offset_of(self, place: Place) -> int:
         """The best lower bound for the offset of the place's name."""
@@ -393,27 +332,31 @@ class LogWriter:
 
     async def _one_connection(self) -> None:
         log = await self._connect()
+        scans = LogScans(log, self._knowledge.newest_format)
         self.counts.connections += 1
         try:
             self._set_state(LogState.CHECKING, "")
-            checked = await check_log(log, self._knowledge, self._data_of)
+            checked = await check_log(log, self._knowledge, self._flights.data_of)
             self._follower.restart_readers(checked)
             # First of all: a changed log ID must not be told before it is kept.
             self._knowledge.save()
-            self._begin_run(log)
+            self._begin_run(log, scans)
             await self._follower.follow(checked.cursor)
         except UnknownRecord as error:
             self._events.on_unknown(error)
             await asyncio.Event().wait()  # until closed: to connect again would mend nothing
         finally:
             await log.close()
+            await scans.close()
 
-    def _begin_run(self, log: SiteLog) -> None:
+    def _begin_run(self, log: SiteLog, scans: LogScans) -> None:
         if log.closed.done():
             raise LogClosed(log.closed.result())
         self._log = log
+        self._scans = scans
         self._failed_attempts = 0
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._flights.begin(log)
         self._run = LogRun(self._random_bytes(_RUN_BYTES), self._knowledge.log_id, ended)
         log.closed.add_done_callback(partial(self._on_log_closed, log))
         self._set_state(LogState.RUNNING, "")
@@ -426,14 +369,12 @@ class LogWriter:
 
     def _end_run(self, reason: str) -> None:
         run, self._run, self._log = self._run, None, None
+        self._scans = None
+        self._flights.end(reason)
         # A run that ends because we close is no trouble, and nobody connects again.
         told = self._closing or (self._state, self._state_reason) == (LogState.CONNECTING, reason)
         if not told:
             self._set_state(LogState.CONNECTING, reason)
-        queue, self._queue = self._queue, []
-        for flight in queue:
-            del self._flying[flight.header.name]
-            flight.fail(LogClosed(f"the log's connection ended: {reason}"))
         if run is not None:
             run.ended.set_result(reason)
 
@@ -454,7 +395,3 @@ class LogWriter:
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason
         self._events.on_state(state, reason)
-
-    def _data_of(self, name: BatchName) -> bytes | None:
-        flight = self._flying.get(name)
-        return self._tail.data_of(name) if flight is None else flight.data

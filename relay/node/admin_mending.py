@@ -44,9 +44,7 @@ class MendingRoutes:
 
     def _guarded(self, aside: Aside, answer: Any) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-                raise web.HTTPUnauthorized(text="the token of this process is asked for")
+            check_token(request, self.token)
             try:
                 mending = self._find(request.match_info["site"])
             except KeyError:
@@ -86,6 +84,13 @@ class MendingRoutes:
             await _line(response, {"error": str(error)})
         await response.write_eof()
         return response
+
+
+def check_token(request: web.Request, token: str) -> None:
+    """Raises HTTPUnauthorized unless the request bears it."""
+    given = request.headers.get("Authorization", "")
+    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        raise web.HTTPUnauthorized(text="the token of this process is asked for")
 
 
 def write_token(folder: Path, token: str) -> None:

@@ -1,4 +1,4 @@
-"""Looks every second whether an operator holds something else back at a site than before."""
+"""Looks every two seconds whether an operator holds something else back at a site than before."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from relay import ticks
 from relay.node.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 2.0
 
 
 class HoldWatch:
@@ -49,6 +50,6 @@ class HoldWatch:
     async def run(self, changed: Callable[[], None]) -> None:
         """For ever: call `changed` after each change of `present`."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
             if self.look():
                 changed()

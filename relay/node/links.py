@@ -16,6 +16,7 @@ from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress,
 from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Link, Mesh
 from federation.names import Names
+from relay import ticks
 from relay.batches.batch import BatchHeader, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
@@ -75,7 +76,7 @@ class _Connector:
 
 
 class NodeLinks:
-    """One site's. Senders start later than receivers: see `node`."""
+    """One site's. Senders start later than receivers: see `stage_order`."""
 
     def __init__(
         self,
@@ -139,10 +140,12 @@ class NodeLinks:
             task.change(forwarding_for(self._mesh, link, self._absent))
 
     def stages(self) -> Iterable[tuple[Stage, str]]:
-        """(stage, neighbour) of each link, for the ledger's idle rows."""
-        for link in self._senders.links:
+        """(stage, neighbour) of each link, for the ledger's idle rows; also of those that are held,
+        since what rests is not missing.
+        """
+        for link in self._mesh.links_from(self._site):
             yield Stage.LINKED_OUT, link.receiver
-        for link in self._receivers.links:
+        for link in self._mesh.links_to(self._site):
             yield Stage.LINKED_IN, link.sender
 
     async def run_receivers(self) -> None:
@@ -230,7 +233,7 @@ class NodeLinks:
         """When the log had how much: what the links' lag in seconds is told from."""
         while True:
             self._times.note(self._writer.counts.appended_messages, self._clock.now())
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(ticks.about(1.0, asyncio.get_running_loop().time()))
 
     def _made_of(self, link: Link, other: str) -> Hashable:
         """All that an end cannot take up while it runs."""

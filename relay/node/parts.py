@@ -15,6 +15,8 @@ from federation.mesh import Mesh
 from federation.names import Names
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import Formats
+from relay.bulk_amqp import Connection as BulkConnection
+from relay.bulk_amqp import connect
 from relay.delivery.context import (
     POSITION,
     DeliveryContext,
@@ -27,8 +29,9 @@ from relay.delivery.rabbit_exchange import open_exchange
 from relay.delivery.settlement import Settlement
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.rabbit_log import RabbitLog, open_rabbit_log
+from relay.log.run import LogEvents
 from relay.log.writer import LogWriter
-from relay.node.bindings import StatePackedLedger
+from relay.node.bindings import StateLogMemory, StatePackedLedger
 from relay.node.boot import boot_id
 from relay.node.holds import Holds
 from relay.packing.packer_loop import PackerLoop
@@ -118,6 +121,15 @@ class NodeParts:
         """Why nothing is delivered; empty while it is."""
         return PAUSED if self.holds.paused else ""
 
+    def writer(self, state: NodeState, events: LogEvents) -> LogWriter:
+        return LogWriter(
+            self.open_log,
+            StateLogMemory(state),
+            events,
+            origin=self.cluster_id,
+            formats=self.formats,
+        )
+
     def packer(
         self,
         state: NodeState,
@@ -127,7 +139,7 @@ class NodeParts:
     ) -> PackerLoop:
         address = self.book.node(self.site)
 
-        async def connect() -> RabbitEgress:
+        async def connect_packer() -> RabbitEgress:
             return await connect_egress(
                 address.uri,
                 self.names.packer_lock,
@@ -140,7 +152,7 @@ class NodeParts:
             return True
 
         parts = PackerParts(
-            connect,
+            connect_packer,
             writer,
             StatePackedLedger(state, now_ms),
             voids,
@@ -159,7 +171,7 @@ class NodeParts:
         address, names = self.book.node(self.site), self.names
         stopping = asyncio.Event()
 
-        async def connect() -> LocalExchange:
+        async def connect_deliverer() -> LocalExchange:
             return await open_exchange(
                 address.uri,
                 lock=names.deliverer_lock,
@@ -167,7 +179,7 @@ class NodeParts:
                 ssl_context=address.ssl_context,
             )
 
-        connection = Connection(connect, stopping, self.random.random, SETTLE_S)
+        connection = Connection(connect_deliverer, stopping, self.random.random, SETTLE_S)
         barrier = Barrier(state.store, self.window_ms, meta_table=STATE)
         position = loaded.positions.get(POSITION)
         context = DeliveryContext(
@@ -195,6 +207,13 @@ class NodeParts:
         )
         context.hold(self.held)
         return context, connection
+
+    async def connect(self, purpose: str) -> BulkConnection:
+        """To the site's own broker, for what the node itself wants of it."""
+        address = self.book.node(self.site)
+        return await connect(
+            address.uri, name=f"isthmus {self.site} {purpose}", ssl_context=address.ssl_context
+        )
 
     async def open_log(self) -> RabbitLog:
         address = self.book.stream(self.site)

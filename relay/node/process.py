@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from dedup.store import StoreError, StoreLocked
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
@@ -22,10 +24,12 @@ from relay.aside.mending import Mending
 from relay.ledger.file_writer import FileWriters
 from relay.node.admin import LOOPBACK, Admin
 from relay.node.admin_mending import MendingRoutes, write_token
+from relay.node.admin_repair import RepairRoutes
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
 from relay.node.service_manager import ServiceManager
+from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.state.node_state import StateError
 
@@ -60,7 +64,8 @@ class RelayProcess:
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
-        self._admin = Admin(self.report, admin_host, admin_port, self._mending.add_to)
+        self._repair = RepairRoutes(self._stages_of, self._mending.token)
+        self._admin = Admin(self.report, admin_host, admin_port, self._add_routes)
         self._stopped: dict[str, str] = {}
         self._group: asyncio.TaskGroup | None = None
         self._book: AddressBook | None = None
@@ -122,8 +127,16 @@ class RelayProcess:
             for name, site in sites.items()
         )
 
+    def _add_routes(self, app: web.Application) -> None:
+        self._mending.add_to(app)
+        self._repair.add_to(app)
+
+    def _stages_of(self, site: str) -> Stages | None:
+        return {node.site: node for node in self._nodes}[site].stages
+
     def _mending_of(self, site: str) -> Mending | None:
-        return {node.site: node for node in self._nodes}[site].mending
+        stages = {node.site: node for node in self._nodes}[site].stages
+        return None if stages is None else stages.mending
 
     async def _look_for_changes(self) -> None:
         if self._watch is not None:

@@ -1,7 +1,7 @@
 """How many messages wait in a site's own queues: asked of its broker, which counts them.
 
 Egress queues every two seconds, half as often while they are empty. Dead letters and quarantine
-when this node has put something there or taken it away, and else about twice a minute: somebody
+when this node has put something there or taken it away, and else at each eighth look: somebody
 else may empty them, and with hundreds of sites each question counts.
 """
 
@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from relay import ticks
 from relay.bulk_amqp import BulkAmqpError, Channel, ChannelClosed, Connection
 from relay.retry import reconnect_delay_s
 
 ASK_EVERY_S = 2.0
+"""While messages wait in egress; twice that while none do."""
 LOOKS_BETWEEN = 8
 """At egress, before dead letters and quarantine are asked about unasked."""
 
@@ -91,7 +93,8 @@ class _Asking:
                 looks_left = 1 if was_stirred else LOOKS_BETWEEN
             looks_left -= 1
             tell(Waiting(egress, dead_letters, quarantine))
-            await asyncio.sleep(every_s if egress or was_stirred else 2 * every_s)
+            wait_s = every_s if egress or was_stirred else 2 * every_s
+            await asyncio.sleep(ticks.about(wait_s, asyncio.get_running_loop().time()))
 
     async def _count(self, queue: str) -> int:
         if self._channel is None:

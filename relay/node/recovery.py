@@ -56,7 +56,10 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
                 continue
             flow = batch.header.name.series.flow
             if not settled:
-                if flow.origin != context.settings.cluster_id:
+                if (
+                    flow.origin != context.settings.cluster_id
+                    or batch.header.kind is BatchKind.REPAIR
+                ):
                     doubtful[flow].append(_whole(batch))
                     found.doubtful_messages += _messages(batch)
                 continue

@@ -29,8 +29,9 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "quarantine_waiting": node.waiting.quarantine,
         **asdict(node.counters),
     }
-    if node.packer is not None:
-        metrics = node.packer.metrics
+    stages = node.stages
+    if stages is not None:
+        metrics = stages.packer.metrics
         report |= {
             "packed": metrics.messages,
             "batches": metrics.batches,
@@ -40,24 +41,24 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
             # One that the file has no more may be gone altogether.
             "waiting_exchanges": {
                 name: why
-                for name, why in node.packer.status.exchanges.items()
+                for name, why in stages.packer.status.exchanges.items()
                 if name in node.mesh.exchanges
             },
+            "undelivered_messages": stages.undelivered.messages,
+            "standing_flows": stages.deliverer.standing,
         }
-    if node.deliverer is not None:
-        report["standing_flows"] = node.deliverer.standing
     if node.writer is not None:
         report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}
-    if node.links is not None:
-        report["not_understood"] = node.links.not_understood()
-    if node.housekeeping is not None and node.housekeeping.export_failure:
-        report["ledger_failure"] = node.housekeeping.export_failure
+    if stages is not None:
+        report["not_understood"] = stages.links.not_understood()
+        if stages.housekeeping.export_failure:
+            report["ledger_failure"] = stages.housekeeping.export_failure
     return report
 
 
 def link_reports(node: SiteNode) -> list[dict[str, Any]]:
     """The figures of the links that begin at this site."""
-    return [] if node.links is None else node.links.reports()
+    return [] if node.stages is None else node.stages.links.reports()
 
 
 def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
@@ -72,12 +73,13 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
         state, why = node.writer.state
         if state is not LogState.RUNNING:
             return "down", f"log: {state.value}: {why}"
-    if node.packer is not None and node.packer.status.state is PackerState.DOWN:
-        return "down", f"packer: {node.packer.status.reason}"
+    stages = node.stages
+    if stages is not None and stages.packer.status.state is PackerState.DOWN:
+        return "down", f"packer: {stages.packer.status.reason}"
     if node.stage != "running":
         return "starting", node.reason
-    if node.deliverer is not None and node.deliverer.away:
-        return "down", node.deliverer.away
+    if stages is not None and stages.deliverer.away:
+        return "down", stages.deliverer.away
     return _held(node)
 
 
@@ -101,8 +103,9 @@ def _is_blocked(node: SiteNode) -> bool:
     """RabbitMQ tells of an alarm only those who publish, and only on the connection they do it on:
     whoever still had something to publish knows.
     """
-    return (
-        (node.deliverer is not None and node.deliverer.blocked)
-        or (node.packer is not None and node.packer.status.state is PackerState.BLOCKED)
-        or (node.links is not None and node.links.blocked)
+    stages = node.stages
+    return stages is not None and (
+        stages.deliverer.blocked
+        or stages.packer.status.state is PackerState.BLOCKED
+        or stages.links.blocked
     )

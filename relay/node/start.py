@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from relay.delivery.context import POSITION
+from relay.log.knowledge import UnknownRecord
 from relay.log.site_log import SiteLog, SiteLogError
 from relay.log.writer import LogWriter
 from relay.node.recovery import recovered_past
@@ -26,6 +27,14 @@ class NodeStopped(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def unreadable(error: UnknownRecord) -> str:
+    """Why a node stops whose log another version of this program has written to."""
+    return (
+        f"this site's log has, at offset {error.offset}, {error.reason}: start the version of"
+        " Isthmus that ran here before; nothing was taken from there on, and nothing is lost"
+    )
 
 
 async def begin_with(

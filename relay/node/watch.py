@@ -1,4 +1,4 @@
-"""What a node looks at every second beside its stages: whether its log has room, and whether a site
+"""What a node looks at now and then beside its stages: whether its log has room, and whether a site
 that is to leave has anything left.
 """
 
@@ -7,37 +7,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from federation.mesh import LogLimit
-from relay.delivery.context import DeliveryContext
-from relay.log.knowledge import LogLag
+from relay import ticks
 from relay.log.room import LogRoom
-from relay.log.writer import LogWriter
 from relay.node.holds import mark_drained
 from relay.node.leave import Leave, Leaving
-from relay.node.links import NodeLinks
-from relay.packing.packer_loop import PackerLoop
+from relay.node.stages import Stages
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """Of one run of a node."""
-
-    writer: LogWriter
-    packer: PackerLoop
-    context: DeliveryContext
-    links: NodeLinks
-
-    @property
-    def undelivered(self) -> LogLag:
-        """What of the log is not settled here."""
-        return self.writer.lag(self.context.settlement.position(self.writer.safe_position))
+"""Where a log has a limit, or a site is to leave."""
+IDLE_EVERY_S = 3.0
+"""Elsewhere: only to see that neither has come about."""
 
 
 class NodeWatch:
@@ -67,7 +51,9 @@ class NodeWatch:
         """
         self.leave = Leave()
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            watched = limit().max_bytes is not None or drains()
+            every_s = LOOK_EVERY_S if watched else IDLE_EVERY_S
+            await asyncio.sleep(ticks.about(every_s, asyncio.get_running_loop().time()))
             is_closed = self.leave.is_closed
             self.leave = self.leave.after(_leaving(stages, egress()) if drains() else None)
             self._leave_word()

@@ -41,6 +41,14 @@ class Parcel:
     stretch: Stretch
     big: bool = False
 
+    @property
+    def exchange(self) -> str:
+        return self.flow.exchange.name
+
+    @property
+    def lane(self) -> int:
+        return self.flow.exchange.lane
+
 
 @dataclass(slots=True)
 class _Waiting:

@@ -43,7 +43,7 @@ class TailSearch:
         """The next own batch of the log, void or not."""
         if header.kind is BatchKind.MESSAGES:
             count = header.entry_count
-        elif header.kind is BatchKind.FRAGMENT:
+        elif header.kind in (BatchKind.FRAGMENT, BatchKind.REPAIR):
             count = 0  # which can only make the place an earlier one
         else:
             return

@@ -25,6 +25,7 @@ from relay.batches.fragments import split
 from relay.packing.flow_packer import Parcel
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackerSettings
+from relay.packing.repair_parcel import NotPacking, RepairParcel
 
 
 class Confirmed(NamedTuple):
@@ -34,7 +35,7 @@ class Confirmed(NamedTuple):
     entries: list[Entry]
     size: int
     """Bytes as appended."""
-    parcel: Parcel | None
+    parcel: Parcel | RepairParcel | None
     """Which parcel is logged whole with it; None for a piece that others follow."""
 
 
@@ -70,13 +71,15 @@ class PackerOutbox:
         self._unconfirmed_bytes = 0
         self._next: dict[Series, int] = {}
         """Number of the next batch inside its series, which is what makes up a destination set."""
-        self._parcels: deque[Parcel] = deque()
+        self._parcels: deque[Parcel | RepairParcel] = deque()
+        self._repairs: set[RepairParcel] = set()
+        """Of all that was added, those that the log has not confirmed."""
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
         self._pieces_revision = ""
         """Of the message in pieces: who is to have one of them is to have them all."""
-        self._in_flight: dict[int, int] = {}
-        """Number over the whole incarnation -> first publish time, ms."""
+        self._in_flight: dict[int, int | None] = {}
+        """Number over the whole incarnation -> first publish time, ms; None for a repair's."""
 
     @property
     def is_empty(self) -> bool:
@@ -86,12 +89,24 @@ class PackerOutbox:
     @property
     def oldest_published_ms(self) -> int | None:
         """Of all that was added and is not confirmed; None: there is nothing."""
-        waiting = [parcel.entries[0].published_ms for parcel in self._parcels]
-        return min([*waiting, *self._in_flight.values()], default=None)
+        waiting = [
+            parcel.entries[0].published_ms for parcel in self._parcels if isinstance(parcel, Parcel)
+        ]
+        in_flight = [first_ms for first_ms in self._in_flight.values() if first_ms is not None]
+        return min([*waiting, *in_flight], default=None)
 
-    def add(self, parcel: Parcel) -> None:
+    def add(self, parcel: Parcel | RepairParcel) -> None:
         """To be appended by a `pump` to come."""
         self._parcels.append(parcel)
+        if isinstance(parcel, RepairParcel):
+            self._repairs.add(parcel)
+
+    def give_up_repairs(self) -> None:
+        """The incarnation ends: what a repair had it append may be in the log, or not."""
+        for parcel in self._repairs:
+            if not parcel.logged.done():
+                parcel.logged.set_exception(NotPacking("the packer began anew: ask again"))
+        self._repairs.clear()
 
     async def append_mark(self, now_ms: int) -> int:
         """Append a batch without entries, with the present predecessors; its number, confirmed."""
@@ -127,23 +142,32 @@ class PackerOutbox:
             self._append_parcel(parcel, [entry], fragment, last=last)
 
     def _append_parcel(
-        self, parcel: Parcel, entries: list[Entry], fragment: Fragment | None, *, last: bool
+        self,
+        parcel: Parcel | RepairParcel,
+        entries: list[Entry],
+        fragment: Fragment | None,
+        *,
+        last: bool,
     ) -> None:
-        exchange = parcel.flow.exchange
+        is_repair = isinstance(parcel, RepairParcel)
         series = Series(
             self._settings.cluster_id,
             self._incarnation,
-            exchange.name,
-            exchange.lane,
+            parcel.exchange,
+            parcel.lane,
             parcel.destinations,
         )
         sequence = self._next.get(series, 0)
         self._next[series] = sequence + 1
+        kind = BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT
+        published = [entries[0].published_ms, entries[-1].published_ms]
+        if is_repair:
+            kind, published = BatchKind.REPAIR, sorted(entry.published_ms for entry in entries)
         header = self._header(
-            BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT,
+            kind,
             BatchName(series, sequence),
-            entries[0].published_ms,
-            entries[-1].published_ms,
+            published[0],
+            published[-1],
             fragment,
             # `seal` adds the entries; a message in pieces counts with its last one.
             self._total_messages if last else self._total_messages - 1,
@@ -151,11 +175,12 @@ class PackerOutbox:
         header, data = seal(header, entries)
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
-        if last:
+        if last and isinstance(parcel, Parcel):
             parcel.stretch.whole_sequence = self.next_whole
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
-        self._in_flight[header.incarnation_sequence] = header.first_published_ms
+        # What a repair brings was told of when it was packed first.
+        self._in_flight[header.incarnation_sequence] = None if is_repair else published[0]
         confirmed = self._log.append_nowait(header, data)
         confirmed.add_done_callback(
             lambda done: self._appended(done, header, data, entries, parcel if last else None)
@@ -167,7 +192,7 @@ class PackerOutbox:
         header: BatchHeader,
         data: bytes,
         entries: list[Entry],
-        parcel: Parcel | None,
+        parcel: Parcel | RepairParcel | None,
     ) -> None:
         self._unconfirmed_bytes -= len(data)
         del self._in_flight[header.incarnation_sequence]
@@ -176,6 +201,10 @@ class PackerOutbox:
             self._on_failed(str(error or "the append was cancelled"))
         else:
             self._on_confirmed(Confirmed(header, entries, len(data), parcel))
+            if isinstance(parcel, RepairParcel):
+                self._repairs.discard(parcel)
+                if not parcel.logged.done():
+                    parcel.logged.set_result(header.name)
 
     def _header(
         self,

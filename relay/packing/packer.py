@@ -7,25 +7,24 @@ its connection to the log, or a stop; `packer_loop` makes the next.
 
 Messages are acknowledged when the log has confirmed their batch and the record says so.
 
-What it reads back is `packer_past`'s, what it appends `packer_outbox`'s. The rest is one piece:
-every step and timer asks before it acts whether the incarnation has ended or the lock may be
-another's, and writes the one record.
+What it reads back is `past.py`'s, from where a successor reads `read_from.py`'s, what it appends
+`outbox.py`'s. The rest is one piece: every step and timer asks before it acts whether the
+incarnation has ended or the lock may be another's, and writes the one record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from federation.mesh import AckRule
-from relay.batches.batch import Predecessor
+from relay import ticks
+from relay.batches.batch import BatchKind, Predecessor
 from relay.log.run import LogRun
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
-from relay.packing.flow_packer import FlowPacker
+from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
 from relay.packing.lease import Lease
 from relay.packing.outbox import Confirmed, PackerOutbox
@@ -34,7 +33,9 @@ from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerPar
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 from relay.packing.past import PackerPast, read_past
+from relay.packing.read_from import ReadFromSearch
 from relay.packing.remote_acks import WAITING, RemoteAcks
+from relay.packing.repair_parcel import NotPacking, RepairParcel
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +46,6 @@ PASSED_TAGS = 250
 egress queue as much as a message, and the prefetch leaves room for many more."""
 WAITS_S = 2.0
 """What has waited for a neighbour's log for so long is told of: most lines are faster."""
-SETTLED_S = 30.0
-"""What was acknowledged so long ago on a connection that lives will not come back."""
-
-
-@dataclass(slots=True)
-class _Sample:
-    """At that time the log had `offset`, and up to batch `appended` of this run had been handed
-    to it: every later one stands behind `offset`.
-    """
-
-    at: float
-    offset: int
-    appended: int
 
 
 class Packer:
@@ -103,8 +91,7 @@ class Packer:
         self._packed: list[PackedBatch] = []
         self._acked: dict[str, Acked] = {}
         self._past = PackerPast()
-        self._samples: deque[_Sample] = deque()
-        self._read_from = (0, -1)
+        self._read_from = ReadFromSearch()
         self._linger: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -143,6 +130,7 @@ class Packer:
                 if timer is not None:
                     timer.cancel()
             self._end("over")
+            self._outbox.give_up_repairs()
             if self._egress is not None:
                 await self._egress.close()
 
@@ -163,13 +151,26 @@ class Packer:
         oldest = [
             *(flow.oldest_published_ms for flow in self._flows.values()),
             self._outbox.oldest_published_ms,
-            *(packed.header.first_published_ms for packed in self._packed),
+            *(
+                header.first_published_ms
+                for header, _ in self._packed
+                if header.kind is not BatchKind.REPAIR  # it was told of when it was packed first
+            ),
         ]
         return min([self._parts.now_ms(), *(ms for ms in oldest if ms is not None)])
 
     def at_revision(self, revision: str) -> None:
         """The mesh has a new revision, in which nothing is packed otherwise than before."""
         self._outbox.revision = revision
+
+    def repair(self, parcel: RepairParcel) -> None:
+        """Put this into the log behind what is sealed; its `logged` tells. Raises NotPacking."""
+        if self._status.state is not PackerState.RUNNING or self._ended.done():
+            raise NotPacking(self._status.reason or "the packer is starting")
+        if self._settings.paused:
+            raise NotPacking("the site is paused, or its log is full: see `isthmus status`")
+        self._outbox.add(parcel)
+        self._outbox.pump()
 
     def superseded(self, by: str) -> None:
         """The log shows another packer of this site: end."""
@@ -223,7 +224,7 @@ class Packer:
             self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
         )
         self._past = past
-        self._read_from = past.read_from
+        self._read_from.begin(past.read_from)
         self._acked = dict(past.acked)
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
@@ -394,7 +395,7 @@ class Packer:
         self._metrics.batches += 1
         self._metrics.batch_bytes += done.size
         self._metrics.bytes += header.byte_count
-        if parcel is not None:
+        if isinstance(parcel, Parcel):
             self._metrics.messages += len(parcel.entries)
             unwanted = parcel.flow.is_unwanted(parcel)
             if unwanted:
@@ -493,7 +494,7 @@ class Packer:
             self._confirmed_whole,
             self._parts.boot,
             self._run.log_id if self._run is not None else b"",
-            *self._read_from,
+            *self._read_from.place,
             dict(self._acked),
         )
         self._parts.ledger.record(packed, record.encode())
@@ -514,13 +515,13 @@ class Packer:
             self._lease.tick(now, egress.bytes_heard, listening=not self._paused)
             checked = self._parts.log.checked
             if checked is not None and len(self._answered) == len(self._settings.exchanges):
-                self._samples.append(_Sample(now, checked.offset, self._outbox.next_whole - 1))
+                self._read_from.note(now, checked.offset, self._outbox.next_whole - 1)
             self._tell_of_waiting(now)
             if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
                 blocked = egress.blocked
                 self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
                 self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(ticks.about(TICK_S, now))
 
     def _tell_of_waiting(self, now: float) -> None:
         exchanges = self._status.exchanges
@@ -535,25 +536,17 @@ class Packer:
         """Move the place from which a successor reads the log, if all before it is settled.
         Whether it moved.
         """
-        before = self._read_from
+        if any(flow.undecided for flow in self._flows.values()):
+            return False
+        if any(remote.holds_past for remote in self._remote.values()):
+            return False  # what was recognised would come back to a log that is not read so far
         oldest = [
             whole
             for flow in self._flows.values()
             if (whole := flow.acks.oldest_whole_sequence) is not None
         ]
-        limit = min(oldest, default=self._outbox.next_whole)
-        settled = self._loop.time() - SETTLED_S
-        if any(flow.undecided for flow in self._flows.values()):
-            return False
-        if any(remote.holds_past for remote in self._remote.values()):
-            return False  # what was recognised would come back to a log that is not read so far
-        while self._samples and self._samples[0].at <= settled:
-            sample = self._samples[0]
-            if sample.appended >= limit:
-                break
-            self._read_from = (sample.offset, sample.appended)
-            self._samples.popleft()
-        return self._read_from != before
+        first_unsettled = min(oldest, default=self._outbox.next_whole)
+        return self._read_from.advance(self._loop.time(), first_unsettled)
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatu
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
+from relay.packing.repair_parcel import NotPacking, RepairParcel
 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 30.0
@@ -83,6 +84,12 @@ class PackerLoop:
             self._packer.at_revision(settings.revision)
         else:
             self._packer.stop()
+
+    def repair(self, parcel: RepairParcel) -> None:
+        """Put this into the log; its `logged` tells when, or NotPacking. Raises NotPacking."""
+        if self._packer is None or self._stopping.is_set():
+            raise NotPacking("the packer does not run")
+        self._packer.repair(parcel)
 
     def stop(self) -> None:
         """Finish what is in hand and return from `run`."""

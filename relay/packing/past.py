@@ -16,6 +16,7 @@ from relay.batches.incarnation import OwnHistory, is_mark
 from relay.packing.logged_tail import LoggedTail, TailSearch
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.read_from import ReadFrom
 from relay.packing.returned_prefix import ReturnedPrefix
 
 
@@ -34,8 +35,8 @@ class PackerPast:
     """What `acked` does not mention was certainly never acknowledged."""
     lost_tail: bool = False
     """The log does not have all that it once confirmed."""
-    read_from: tuple[int, int] = (0, -1)
-    """From which offset it was read, and behind which batch of the incarnation."""
+    read_from: ReadFrom = field(default_factory=ReadFrom)
+    """From where it was read; nothing of the new incarnation stands before that."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
     """What the log has and the record did not mention yet, so that the ledger does not know of it.
     Without bodies.
@@ -84,7 +85,7 @@ async def read_past(
     # A log that has lost its tail may end before the place, and use its offsets again.
     read_from = min(read_from, 0 if checked is None else checked.offset)
     history = OwnHistory(cluster_id, last, read_after)
-    past = PackerPast(read_from=(read_from, -1))
+    past = PackerPast(read_from=ReadFrom(read_from))
     search = TailSearch()
     async for batch in _own_batches(parts.log, cluster_id, incarnation, read_from):
         history.take(batch.header)

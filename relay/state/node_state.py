@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from dedup.barrier import GENERATIONS
+from dedup.generations import GENERATIONS
 from dedup.store import Changes, Store
 from relay.batches import varint
 from relay.batches.batch import Flow, Place, Predecessor, Series

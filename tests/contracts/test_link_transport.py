@@ -14,6 +14,8 @@ from relay.links.wire import HEAD_BYTES
 from tests.conftest import Eventually, LocalBrokerFactory
 from tests.contracts.link_roads import QUEUE_BYTES, MemoryRoad, RabbitRoad, Road, frame, listening
 from tests.live_brokers import Vhost, rabbitmqctl
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
 from wan_proxy.proxy import WanProxy
 
 
@@ -289,19 +291,18 @@ async def test_the_line_counts_what_it_has_taken(ends: Ends, eventually: Eventua
     assert not line.blocked
 
 
-async def test_a_blocked_end_in_memory_says_so_and_goes_on_afterwards(
-    eventually: Eventually,
-) -> None:
+@in_virtual_time
+async def test_a_blocked_end_in_memory_says_so_and_goes_on_afterwards() -> None:
     road = MemoryRoad()
     receiver, sender = await road.receiver(), await road.sender()
     at_receiver = listening(receiver)
     sender.blocked = True
     sender.send(frame("waits"))
-    await asyncio.sleep(0.01)
+    await let_pass(10)
     assert sender.line.blocked
     assert not at_receiver.frames
     sender.unblock()
-    await eventually(lambda: at_receiver.frames == [frame("waits")], "it goes on")
+    await until(lambda: at_receiver.frames == [frame("waits")], "it goes on", 10)
     assert not sender.line.blocked
 
 

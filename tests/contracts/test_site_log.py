@@ -11,6 +11,8 @@ import pytest
 from federation.brokers.addresses import StreamAddress
 from relay.log.memory_log import MemoryStream
 from relay.log.rabbit_log import open_rabbit_log
+from relay.log.scan_cursor import ScanCursor
+from relay.log.shared_scan import LogScans
 from relay.log.site_log import (
     LogClosed,
     LogCursor,
@@ -21,6 +23,7 @@ from relay.log.site_log import (
     SiteLogError,
 )
 from tests.live_brokers import Vhost
+from tests.log_batches import batch, sequences
 
 STREAM = "log"
 
@@ -343,3 +346,48 @@ async def test_appends_racing_with_a_deletion_all_end(bench: Bench) -> None:
     assert not pending
     errors = [a.exception() for a in done if a.exception() is not None]
     assert all(isinstance(e, LogMissing) for e in errors)
+
+
+async def take_until(cursor: ScanCursor, last: int) -> list[int]:
+    """The sequences of what comes, up to `last`."""
+    got: list[int] = []
+    while not got or got[-1] < last:
+        await asyncio.wait_for(cursor.more(), 20)
+        got += sequences(cursor.take(100_000))
+    return got
+
+
+async def test_hundreds_of_readers_share_what_is_read(bench: Bench) -> None:
+    log = await bench.open()
+    for first in range(0, 1000, 50):
+        await log.append([batch(number)[1] for number in range(first, first + 50)])
+    offset = await log.first()
+    assert offset is not None
+    scans = LogScans(log, 1)
+    cursors = [scans.cursor(offset + begin) for begin in range(300)]
+    for begin, got in enumerate(await asyncio.gather(*(take_until(c, 999) for c in cursors))):
+        assert got == list(range(begin, 1000))
+    assert scans.scan_count == 1
+    waiting = [asyncio.ensure_future(take_until(cursor, 1000)) for cursor in cursors]
+    await log.append([batch(1000)[1]])
+    assert await asyncio.gather(*waiting) == [[1000]] * 300
+
+
+async def test_a_shared_reading_taken_up_again_at_the_logs_end_gives_nothing_twice(
+    bench: Bench,
+) -> None:
+    log = await bench.open()
+    await log.append([batch(number)[1] for number in range(10)])
+    offset = await log.first()
+    assert offset is not None
+    scans = LogScans(log, 1)
+    for last in (10, 11):
+        cursor = scans.cursor(offset)
+        assert await take_until(cursor, last - 1) == list(range(last))
+        cursor.leave()  # the last one: reading ends, what was read is kept
+        again = scans.cursor(offset + 5)
+        taken = asyncio.ensure_future(take_until(again, last))
+        assert await asyncio.wait_for(log.end(), 10) == offset + last - 1
+        await log.append([batch(last)[1]])
+        assert await taken == list(range(5, last + 1))
+        again.leave()

@@ -6,18 +6,10 @@ import random
 
 import pytest
 
-from dedup.barrier import (
-    GENERATIONS,
-    MAX_AGEING_MS,
-    Barrier,
-    BarrierMisuse,
-    Judgement,
-    Verdict,
-    is_beyond_window,
-    place_prefix,
-    places_of,
-    second_key,
-)
+from dedup.barrier import Barrier
+from dedup.generations import GENERATIONS, MAX_AGEING_MS, is_beyond_window
+from dedup.judgement import BarrierMisuse, Judgement, Verdict
+from dedup.keys import place_prefix, places_of, second_key
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import aio_pika
 
-from federation.brokers.addresses import AddressBook, AmqpAddress, PrivateBroker
+from federation.brokers.addresses import (
+    AddressBook,
+    AmqpAddress,
+    PrivateBroker,
+    write_private_brokers,
+)
 from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import Outcome, SiteReport
 from federation.brokers.credentials import load_or_make
@@ -69,6 +74,23 @@ class Site:
     async def keys_bound(self, queue: str) -> set[tuple[str, str]]:
         found = await self.vhost.api("GET", f"/queues/{{vhost}}/{queue}/bindings")
         return {(one["source"], one["routing_key"]) for one in found if one["source"]}
+
+
+async def mesh_file_on(vhost: Vhost, site: str, text: str, folder: Path) -> tuple[Path, Path]:
+    """A mesh file, and the state folder where `up` has noted that the private broker of `site` is
+    that virtual host, with its users. MESH in the text becomes a name of the test's own.
+    """
+    text = text.replace("MESH", vhost.name.replace(".", "-"))
+    file, state, mesh = folder / "mesh.yaml", folder / "state", mesh_of(text)
+    file.write_text(text)
+    spec = vhost.broker.spec
+    ports = (spec.amqp_port, spec.stream_port, spec.management_port)
+    write_private_brokers(state, {site: PrivateBroker(*ports, vhost=vhost.name)})
+    for user in site_users(mesh, site, load_or_make(state, mesh)):
+        await vhost.add_user(
+            BrokerUser(user.name, user.password, user.tags, user.configure, user.write, user.read)
+        )
+    return file, state
 
 
 def outcomes(report: SiteReport, kind: str) -> dict[str, Outcome]:

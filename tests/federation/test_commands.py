@@ -11,13 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from federation.brokers.addresses import PrivateBroker, write_private_brokers
 from federation.brokers.apply_report import Item, Outcome, SiteReport
-from federation.brokers.credentials import load_or_make
-from federation.brokers.provision import site_users
 from isthmus.commands.apply import apply, lines
 from isthmus.commands.validate import validate
-from isthmus.local_brokers import BrokerUser
+from tests.federation.live_site import mesh_file_on
 from tests.federation.meshes import TRIANGLE, mesh_of
 from tests.live_brokers import Vhost
 
@@ -115,22 +112,14 @@ def test_a_report_shows_what_is_worth_saying_and_how_to_mend_it() -> None:
 async def test_apply_of_one_site_twice_changes_nothing_the_second_time(
     vhost: Vhost, tmp_path: Path
 ) -> None:
-    text = TRIANGLE.replace("acme", vhost.name.replace(".", "-"))
-    file, state, mesh = tmp_path / "mesh.yaml", tmp_path / "state", mesh_of(text)
-    file.write_text(text)
-    spec = vhost.broker.spec
-    ports = (spec.amqp_port, spec.stream_port, spec.management_port)
-    write_private_brokers(state, {"paris": PrivateBroker(*ports, vhost=vhost.name)})
-    for user in site_users(mesh, "paris", load_or_make(state, mesh)):
-        await vhost.add_user(
-            BrokerUser(user.name, user.password, user.tags, user.configure, user.write, user.read)
-        )
+    text = TRIANGLE.replace("acme", "MESH")
+    file, state = await mesh_file_on(vhost, "paris", text, tmp_path)
 
     def applied() -> list[str]:
         result = run(apply, file, "--site", "paris", "--state", state, "--json")
         assert result.exit_code == 0, result.output
         said = json.loads(result.stdout)
-        assert said["revision"] == mesh.revision
+        assert said["revision"] == mesh_of(file.read_text()).revision
         return [item["outcome"] for item in said["sites"]["paris"]]
 
     # In a thread: the command runs an event loop of its own.

@@ -37,6 +37,7 @@ def mesh(text: str = BASE) -> Mesh:
         ("{name: orders}, ", "", ["- exchange orders"]),
         ("low, out", "low", ["~ exchange stock: keys low, out -> low"]),
         ("from: [a]", "from: [a, b]", ["~ exchange stock: from a -> a, b"]),
+        ("from: [a]", "from: [a], deadline: 90s", ["~ exchange stock: deadline none -> 90s"]),
         (", from: [a]", "", ["~ exchange stock: from a -> all"]),
         ("hidden", "other", ["~ site c: broker (password changed)"]),
     ],

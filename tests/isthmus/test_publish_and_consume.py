@@ -9,11 +9,7 @@ from pathlib import Path
 import aio_pika
 import pytest
 
-from federation.brokers.addresses import PrivateBroker, write_private_brokers
-from federation.brokers.credentials import load_or_make
-from federation.brokers.provision import site_users
-from isthmus.broker_config import BrokerUser
-from tests.federation.meshes import mesh_of
+from tests.federation.live_site import mesh_file_on
 from tests.live_brokers import Vhost
 
 FILE = """\
@@ -29,16 +25,7 @@ sites: {paris: {}, tokyo: {}}
 @pytest.fixture
 async def file(vhost: Vhost, tmp_path: Path) -> Path:
     """A mesh whose private broker at paris is that virtual host, with its exchanges."""
-    text = FILE.replace("MESH", vhost.name.replace(".", "-"))
-    file, state, mesh = tmp_path / "mesh.yaml", tmp_path / "state", mesh_of(text)
-    file.write_text(text)
-    spec = vhost.broker.spec
-    ports = (spec.amqp_port, spec.stream_port, spec.management_port)
-    write_private_brokers(state, {"paris": PrivateBroker(*ports, vhost=vhost.name)})
-    for user in site_users(mesh, "paris", load_or_make(state, mesh)):
-        await vhost.add_user(
-            BrokerUser(user.name, user.password, user.tags, user.configure, user.write, user.read)
-        )
+    file, _ = await mesh_file_on(vhost, "paris", FILE, tmp_path)
     async with await aio_pika.connect(vhost.amqp_uri) as connection:
         channel = await connection.channel()
         await channel.declare_exchange("orders", "topic", durable=True)

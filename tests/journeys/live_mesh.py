@@ -27,6 +27,7 @@ from federation.mesh_file import load_mesh
 from federation.names import Names
 from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
+from isthmus.since_applied import changes_since_applied
 from isthmus.status_report import status_of
 from tests.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
@@ -48,6 +49,8 @@ class LiveMesh:
         self.document = {"mesh": f"t{secrets.token_hex(3)}", "outage_window": "72h", **document}
         self.document.setdefault("sites", {name: {} for name in vhosts})
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.program = "isthmus"
+        """The module whose `relay` the nodes are."""
         self.older: set[str] = set()
         """Sites whose nodes are to know no formats but those of the version before."""
         self.sources: dict[str, TrafficSource] = {}
@@ -112,6 +115,22 @@ class LiveMesh:
         faults = [fault for report in reports for fault in report.faults]
         assert not faults, faults
 
+    async def change(self, **document: Any) -> str:
+        """The file says so from now on: applied, and taken up by every node; all links run again.
+        What `apply` says of it.
+        """
+        self.document |= document
+        self.write()
+        since = changes_since_applied(self.mesh, list(self.mesh.sites), self.state)
+        await self.apply()
+        revision = self.mesh.revision
+        await self.until_told(
+            lambda told: all(site.get("revision") == revision for site in told["sites"].values()),
+            f"all nodes have revision {revision}",
+        )
+        await self.running()
+        return "\n".join(since.lines())
+
     @property
     def mesh(self) -> Mesh:
         return load_mesh(self.file)
@@ -131,7 +150,7 @@ class LiveMesh:
     def start(self, *groups: Sequence[str]) -> None:
         """Start a process for each group of sites; without any: one process for all sites."""
         for group in groups or [list(self.mesh.sites)]:
-            command = [sys.executable, "-m", "isthmus", "relay", str(self.file)]
+            command = [sys.executable, "-m", self.program, "relay", str(self.file)]
             for site in group:
                 command += ["--site", site]
             command += ["--state", str(self.state)]

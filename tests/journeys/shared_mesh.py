@@ -34,10 +34,37 @@ async def running_mesh(
         yield mesh
 
 
+async def at_rest(mesh: LiveMesh) -> dict[str, Any]:
+    """Wait until nothing is under way any more of what another test has sent, to no site that runs;
+    what its nodes say then.
+
+    Two looks: a message may leave one node behind the look at it, and reach another before it.
+    """
+    before: dict[str, int] = {}
+
+    def is_at_rest(told: dict[str, Any]) -> dict[str, Any] | None:
+        nonlocal before
+        running = {name: site for name, site in told["sites"].items() if site["state"] == "running"}
+        last, before = (
+            before,
+            {name: site["log"]["appended_messages"] for name, site in running.items()},
+        )
+        under_way = [site["undelivered_messages"] for site in running.values()]
+        under_way += [
+            link["lag_messages"]
+            for link in told["links"]
+            if link["from"] in running and link["to"] in running
+        ]
+        return told if last == before and not any(under_way) else None
+
+    told: dict[str, Any] = await mesh.until_told(is_at_rest, "nothing is under way", within_s=120)
+    return told
+
+
 @contextlib.asynccontextmanager
 async def counted(mesh: LiveMesh, site: str, **expected: int) -> AsyncIterator[None]:
     """In the end the site has counted so many more; counters follow what a queue gets."""
-    before = (await mesh.status())["sites"][site]
+    before = (await at_rest(mesh))["sites"][site]
     yield
     await counters_say(
         mesh, site, **{name: before[name] + count for name, count in expected.items()}

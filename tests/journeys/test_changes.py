@@ -12,7 +12,6 @@ import aiohttp
 from federation.brokers.addresses import read_private_brokers, write_private_brokers
 from federation.brokers.management import ManagementApi
 from federation.names import Names
-from isthmus.since_applied import changes_since_applied
 from relay.node.holds import was_drained
 from tests.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
@@ -33,48 +32,30 @@ def pids(told: dict[str, Any]) -> dict[str, int]:
     return {name: site["node_pid"] for name, site in told["sites"].items()}
 
 
-async def change(mesh: LiveMesh, **document: Any) -> str:
-    """The file says so from now on: applied, and taken up by every node; all links run again. What
-    `apply` says of it.
-    """
-    mesh.document |= document
-    mesh.write()
-    since = changes_since_applied(mesh.mesh, list(mesh.mesh.sites), mesh.state)
-    await mesh.apply()
-    revision = mesh.mesh.revision
-    await mesh.until_told(
-        lambda told: all(site.get("revision") == revision for site in told["sites"].values()),
-        f"all nodes have revision {revision}",
-    )
-    await mesh.running()
-    return "\n".join(since.lines())
-
-
 async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFactory) -> None:
     mesh, load = await loaded_mesh(*SITES, topology={"ring": {"both": True}})
     before = pids(await mesh.status())
     incarnations = {n: s["incarnations"] for n, s in (await mesh.status())["sites"].items()}
     await load.more(300)
 
-    said = await change(
-        mesh,
+    said = await mesh.change(
         topology="custom",
         links=[pair("tokyo", "lima"), pair("lima", "paris")],
     )
     assert "- link paris-tokyo" in said
     assert "- link tokyo-paris" in said
     await load.more(300)
-    said = await change(mesh, links=[*mesh.document["links"], pair("paris", "tokyo")])
+    said = await mesh.change(links=[*mesh.document["links"], pair("paris", "tokyo")])
     assert "+ link paris-tokyo" in said
     await load.more(300)
-    said = await change(mesh, topology="complete", links=[])
+    said = await mesh.change(topology="complete", links=[])
     assert "~ forwarding rule ring -> complete" in said
     await load.more(300)
 
     # None of this was the packers' business, nor is how long things are kept.
-    assert "~ outage_window 3d -> 1d" in await change(mesh, outage_window="24h")
+    assert "~ outage_window 3d -> 1d" in await mesh.change(outage_window="24h")
     assert await max_age(mesh, "tokyo") == f"{round(mesh.mesh.retention_s)}s"
-    said = await change(mesh, exchanges=[{"name": "orders", "keys": ["order.*"]}])
+    said = await mesh.change(exchanges=[{"name": "orders", "keys": ["order.*"]}])
     assert "~ exchange orders: keys # -> order.*" in said
     code, said = await isthmus(mesh, "apply")
     assert code == 0, said
@@ -85,7 +66,7 @@ async def test_a_mesh_changes_part_by_part_under_load(loaded_mesh: LoadedMeshFac
     await unmatched.publish(10)
     await load.more(300)
 
-    said = await change(mesh, exchanges=[*mesh.document["exchanges"], {"name": "stock"}])
+    said = await mesh.change(exchanges=[*mesh.document["exchanges"], {"name": "stock"}])
     assert "+ exchange stock" in said
     await load.take_part(exchange="stock")
     await load.more(300)
@@ -197,7 +178,7 @@ async def test_a_site_joins_is_held_drained_and_removed_under_load(
     there = [one for one in sink.arrived if one.origin.split("/")[0] != "oslo"]
     del load.sinks["oslo", "orders"]
     gone = mesh.processes.pop("oslo")
-    await change(mesh, sites=without)
+    await mesh.change(sites=without)
     assert gone.wait(15) == 3
     await load.more(300)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.test_changes import change, pids
+from tests.journeys.test_changes import pids
 from tests.waiting import until
 
 SITES = ("paris", "tokyo", "sydney", "lima")
@@ -53,15 +53,15 @@ async def test_a_banned_site_holds_nothing_from_then_on_and_others_miss_nothing(
     before = pids(await mesh.status())
     await publish(mesh, *SITES)
 
-    await change(mesh, exchanges=secret(never_via=["tokyo"]))
+    await mesh.change(exchanges=secret(never_via=["tokyo"]))
     held = await logged_at(mesh, "tokyo")
     await publish(mesh, "sydney", "lima", "paris")  # by the other way round
     narrowed = {**EVERYTHING, "sydney": {"wants": {"orders": ["other.#"]}}}
-    await change(mesh, sites=narrowed)
+    await mesh.change(sites=narrowed)
     await publish(mesh, "lima", "paris")
     assert await logged_at(mesh, "tokyo") == held
 
-    await change(mesh, sites=EVERYTHING, exchanges=secret())
+    await mesh.change(sites=EVERYTHING, exchanges=secret())
     await publish(mesh, "lima", "paris")
     assert pids(await mesh.status()) == before
 

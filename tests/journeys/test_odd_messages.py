@@ -16,29 +16,14 @@ import pytest_asyncio
 from isthmus.local_brokers import BrokerUser
 from relay.batches.format import decode_entries
 from relay.bulk_amqp import ChannelClosed
-from relay.bulk_amqp.content_header import (
-    APP_ID,
-    CLUSTER_ID,
-    CONTENT_ENCODING,
-    CONTENT_TYPE,
-    CORRELATION_ID,
-    DELIVERY_MODE,
-    EXPIRATION,
-    MESSAGE_ID,
-    NONE_PRESENT,
-    PRIORITY,
-    REPLY_TO,
-    TIMESTAMP,
-    TYPE,
-    USER_ID,
-    rewrite,
-)
+from relay.bulk_amqp.content_header import CLUSTER_ID, EXPIRATION, USER_ID, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
 from tests.journeys.application import Application, Letter, Received, at, counters_say, letter
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.memory_watch import most_memory_mb
 from tests.journeys.shared_mesh import SHARED, counted, running_mesh
 from tests.live_brokers import BrokerPool
+from tests.message_properties import properties
 from tests.waiting import until
 
 PAIR = ("paris", "tokyo")
@@ -84,17 +69,17 @@ NESTED = entry(
     b"zz-nested",
     sized(b"F", table(z=sized(b"F", EVERY_TYPE), a=sized(b"A", sized(b"F", table(b=b"V"))))),
 )
-EVERY_PROPERTY: dict[int, bytes | int | None] = {
-    CONTENT_TYPE: b"application/x-odd; charset=utf-8",
-    CONTENT_ENCODING: b"gzip",
-    DELIVERY_MODE: 1,
-    PRIORITY: 7,
-    CORRELATION_ID: b"c" * 255,
-    REPLY_TO: b"reply.queue",
-    MESSAGE_ID: b"not a uuid \xff\xfe",
-    TIMESTAMP: 2**63 - 1,
-    TYPE: b"",
-    APP_ID: b"odd app",
+EVERY_PROPERTY: dict[str, bytes | int] = {
+    "content_type": b"application/x-odd; charset=utf-8",
+    "content_encoding": b"gzip",
+    "delivery_mode": 1,
+    "priority": 7,
+    "correlation_id": b"c" * 255,
+    "reply_to": b"reply.queue",
+    "message_id": b"not a uuid \xff\xfe",
+    "timestamp": 2**63 - 1,
+    "type": b"",
+    "app_id": b"odd app",
 }
 
 
@@ -126,15 +111,15 @@ async def last(sender: Application, exchange: str) -> None:
 async def test_properties_and_nested_headers_arrive_byte_for_byte(ring: LiveMesh) -> None:
     async with at(ring, *PAIR) as (paris, tokyo):
         box = await tokyo.listen("properties")
-        whole = rewrite(NONE_PRESENT, EVERY_PROPERTY, EVERY_TYPE + NESTED)
+        whole = properties(EVERY_TYPE + NESTED, **EVERY_PROPERTY)
         # Property by property, too: each combination of neighbours is cut in its own way.
-        singles = [rewrite(NONE_PRESENT, {k: v}) for k, v in EVERY_PROPERTY.items()]
+        singles = [properties(**{name: value}) for name, value in EVERY_PROPERTY.items()]
         sent = [
             Letter(b"whole", properties=whole),
-            Letter(b"without headers", properties=rewrite(NONE_PRESENT, EVERY_PROPERTY)),
-            Letter(b"nothing but headers", properties=rewrite(NONE_PRESENT, {}, EVERY_TYPE)),
+            Letter(b"without headers", properties=properties(**EVERY_PROPERTY)),
+            Letter(b"nothing but headers", properties=properties(EVERY_TYPE)),
             Letter(b"nothing at all"),
-            Letter(b"nested", properties=rewrite(NONE_PRESENT, {TYPE: b"t"}, NESTED)),
+            Letter(b"nested", properties=properties(NESTED, type=b"t")),
             *[Letter(b"single", properties=one) for one in singles],
         ]
         await paris.post("properties", *sent)
@@ -147,7 +132,7 @@ async def test_properties_and_nested_headers_arrive_byte_for_byte(ring: LiveMesh
             assert arrived.text(CLUSTER_ID) == "paris"
             assert not arrived.flagged
         # In any other order, 3.10 sorts them; the values stay.
-        backwards = rewrite(NONE_PRESENT, {}, b"".join(reversed(ENTRIES)))
+        backwards = properties(b"".join(reversed(ENTRIES)))
         await paris.post("properties", Letter(b"backwards", properties=backwards))
         last = (await box.has(len(sent) + 1))[-1]
         assert last.own_headers == Received("", b"", backwards, b"").own_headers
@@ -217,13 +202,9 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
         sent = [letter(b"forged", headers=plain + one) for one in tables]
         app = f"isthmus.{name}.app.paris".encode()
         sent += [
-            Letter(b"of tokyo", properties=rewrite(NONE_PRESENT, {CLUSTER_ID: b"tokyo"}, one))
-            for one in tables
+            Letter(b"of tokyo", properties=properties(one, cluster_id=b"tokyo")) for one in tables
         ]
-        sent += [
-            Letter(b"its own", properties=rewrite(NONE_PRESENT, {USER_ID: app}, one))
-            for one in tables
-        ]
+        sent += [Letter(b"its own", properties=properties(one, user_id=app)) for one in tables]
         async with counted(ring, "sydney", delivered=len(sent), duplicates=0, quarantined=0):
             await paris.post("forged", *sent)
             await boxes[-1].has(len(sent))
@@ -243,7 +224,7 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
                     assert set(m.own_headers) == {b"X-Mesh-Path", b"x-meshed"}
         # Who says that it is the relay does not get past its own broker.
         relay = f"isthmus.{name}.relay.paris".encode()
-        posing = Letter(b"posing", properties=rewrite(NONE_PRESENT, {USER_ID: relay}, tables[-1]))
+        posing = Letter(b"posing", properties=properties(tables[-1], user_id=relay))
         await paris.post("forged", posing)
         assert isinstance(paris.closed_because, ChannelClosed)
 
@@ -259,7 +240,7 @@ async def test_whoever_may_pass_for_the_relay_suppresses_nothing_in_split_mode(
         paris.uri = ring.vhosts["paris"].uri_as(poser)
         relay = f"isthmus.{name}.relay.paris".encode()
         mark = entry(b"x-mesh-exchange", long_string(b"split"))
-        posing = Letter(b"posing", properties=rewrite(NONE_PRESENT, {USER_ID: relay}, mark))
+        posing = Letter(b"posing", properties=properties(mark, user_id=relay))
         await paris.post("split", posing)
         (got,) = await box.has(1)
         assert got.said(b"x-mesh-user-id") == relay.decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -85,6 +86,8 @@ class World:
     sequences: dict[Series, int] = field(default_factory=dict)
     whole: dict[bytes, int] = field(default_factory=dict)
     exchanges: list[MemoryExchange] = field(default_factory=list)
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+    """Of the log's writer: a trial by chance hands in its own."""
 
     def __post_init__(self) -> None:
         for exchange in self.mesh.exchanges.values():
@@ -163,6 +166,8 @@ class Life:
             LogEvents(lambda *_: None, lambda _: None),
             origin="tokyo",
             settings=world.log_settings,
+            random_bytes=world.chance.randbytes,
+            jitter=world.chance.random,
         )
         self._logging = asyncio.create_task(self.writer.run_forever())
         await self.writer.running()

@@ -18,24 +18,18 @@ from relay.batches.known_formats import KNOWN
 from relay.links.forwarding import Forwarding
 from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.position import LinkPosition
-from relay.links.receiver import (
-    Append,
-    Learn,
-    LinkReceiver,
-    LogFacts,
-    Quarantine,
-    ReceiverAction,
-)
-from relay.links.sender import (
+from relay.links.receiver import LinkReceiver
+from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
+from relay.links.sender import LinkSender
+from relay.links.sender_actions import (
     Disconnect,
     GaveUpOn,
-    LinkSender,
     ReadFrom,
     Save,
     SenderAction,
-    SenderPhase,
     StopReading,
 )
+from relay.links.sender_session import SenderPhase
 from relay.links.settings import MIB, LinkSettings
 from relay.links.transport import Carried, LinkTransportError
 from relay.links.wire import Send

@@ -6,25 +6,46 @@ from pathlib import Path
 
 import pytest
 
-from spark_audit.generator import generate_ledgers
-from spark_audit.report import AuditVerdict
+from spark_audit.generate.doubts import DOUBTS
+from spark_audit.generate.generator import generate_ledgers
+from spark_audit.report.report import AuditVerdict
 from tests.spark_audit.conftest import DAY, AuditOf
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    "kind", ["ledger-missing", "file-missing", "truncated", "corrupt", "file-twice", "pending"]
-)
-def test_damage_is_named_and_proves_nothing(tmp_path: Path, audit_of: AuditOf, kind: str) -> None:
-    planted = generate_ledgers(tmp_path / "made", 3, 6_000, 3, DAY, [kind], at_rows=256)
-    report = audit_of(tmp_path / "made")
+OF_DELIVERED = [kind for kind in DOUBTS if not kind.startswith(("packed", "linked"))]
+OF_OTHERS = [
+    f"{stage}-{kind}" for stage in ("packed", "linked_in") for kind in ("file-missing", "corrupt")
+]
+
+
+@pytest.mark.parametrize("kind", [*OF_DELIVERED, *OF_OTHERS])
+def test_what_lacks_is_named_and_proves_nothing(
+    tmp_path: Path, audit_of: AuditOf, kind: str
+) -> None:
+    made = tmp_path / "made in 100% + more"  # whose name Spark encodes
+    planted = generate_ledgers(made, 3, 6_000, 3, DAY, [kind], at_rows=256)
+    report = audit_of(made)
     assert report.findings == {}, report.as_json()["shown"]
     assert report.verdict is AuditVerdict.NOT_PROVEN
     for name in planted.not_proven:
         assert any(name in why for why in report.why_not_proven), report.why_not_proven
-    if kind == "pending":
+    if "ledger" not in kind and "packed" not in kind:
         assert report.totals["pending"] == planted.explained["pending"]
+    if "pending" in kind or kind == "gap":
         assert report.totals["unproven"] == 0
-    if kind == "file-twice":
+    if "file-twice" in kind or kind.startswith("linked_in"):
         assert report.totals == {"delivered": 12_000}
+
+
+def test_what_a_site_had_not_come_to_when_it_left_the_mesh_is_explained(
+    tmp_path: Path, audit_of: AuditOf
+) -> None:
+    planted = generate_ledgers(tmp_path / "made", 4, 6_000, 3, DAY, ["pending"])
+    site = planted.not_proven[-1].split()[-1]
+    mesh = tmp_path / "made" / "mesh.yaml"
+    mesh.write_text(mesh.read_text().replace(f"  {site}: {{}}\n", ""))
+    report = audit_of(tmp_path / "made")
+    assert report.verdict is AuditVerdict.PROVEN, report.why_not_proven
+    assert report.totals["departed"] == planted.explained["pending"]

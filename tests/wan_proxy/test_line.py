@@ -135,7 +135,12 @@ async def test_a_full_line_pushes_back_to_the_sender(
     await target.connection()
     client.write(some_bytes(20_000_000))
     await eventually(lambda: line.statistics().outward.bytes_held >= 8_000, "a full queue")
-    await asyncio.sleep(0.1)  # time in which an unbounded proxy would take megabytes
+    before = line.statistics().outward
+    # A tenth of a second at this rate, in which an unbounded proxy would take megabytes.
+    await eventually(
+        lambda: line.statistics().outward.bytes_delivered >= before.bytes_delivered + 800,
+        "the line goes on at its rate",
+    )
     assert client.is_stuck()
     # The queue is a second of the rate, 8 kB, and what is in the air for 20 ms.
     assert line.statistics().outward.bytes_held < 12_000

@@ -11,8 +11,6 @@ from federation.brokers.provision import (
     Declarations,
     UserDeclaration,
     declarations,
-    definitions,
-    password_hash,
     site_users,
 )
 from federation.mesh import Mesh
@@ -185,20 +183,6 @@ def test_passwords_stay_out_of_what_is_printed() -> None:
     assert credentials.of("paris").relay == users[0].password
     for text in (repr(users), repr(credentials), repr(declarations(mesh, "paris", credentials))):
         assert credentials.of("paris").relay not in text
-
-
-def test_definitions_have_users_rights_and_policies_and_no_password() -> None:
-    mesh = mesh_of(TRIANGLE)
-    credentials = make_credentials(mesh)
-    made = definitions(mesh, "paris", credentials, lambda count: b"salt"[:count], vhost="v")
-    assert made["vhosts"] == [{"name": "v"}]
-    users, permissions = made["users"], made["permissions"]
-    assert isinstance(users, list)
-    assert isinstance(permissions, list)
-    assert [user["name"] for user in users] == [entry["user"] for entry in permissions]
-    assert users[0]["password_hash"] == password_hash(credentials.of("paris").relay, b"salt")
-    assert credentials.of("paris").relay not in str(made)
-    assert made["policies"]
 
 
 def test_a_limit_of_the_log_is_in_its_policy_and_none_otherwise() -> None:

@@ -89,6 +89,7 @@ def test_what_is_left_out_has_the_documented_defaults() -> None:
     assert exchange.scope is IdentityScope.MESH
     assert exchange.order is OrderRule.STRICT
     assert exchange.retry == RetryRule(5, 0.2, 30.0)
+    assert exchange.deadline_s is None
     assert mesh_of(TRIANGLE).outage_window_s == 72 * 3600
 
 
@@ -97,7 +98,7 @@ def test_every_key_of_an_exchange_is_taken() -> None:
         TRIANGLE.replace(
             '{name: orders, keys: ["order.#"]}',
             "{name: o, type: direct, keys: [a, b], identity: 'header:X-Id', scope: origin, "
-            "order: best_effort, retry: {max_attempts: 9, backoff: [500ms, 2m]}}",
+            "order: best_effort, retry: {max_attempts: 9, backoff: [500ms, 2m]}, deadline: 90s}",
         )
     )
     exchange = mesh.exchanges["o"]
@@ -106,6 +107,7 @@ def test_every_key_of_an_exchange_is_taken() -> None:
     assert exchange.scope is IdentityScope.ORIGIN
     assert exchange.order is OrderRule.BEST_EFFORT
     assert exchange.retry == RetryRule(9, 0.5, 120.0)
+    assert exchange.deadline_s == 90
 
 
 @pytest.mark.parametrize("kind", ["fanout", "headers"])

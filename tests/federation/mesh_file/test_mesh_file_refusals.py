@@ -68,6 +68,9 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (with_exchange("{name: o, retry: {max_attempts: ^'5'}}"), "`max_attempts` must be a who"),
         (with_exchange("{name: o, retry: {max_attempts: ^0}}"), "`max_attempts` must be at least"),
         (with_exchange("{name: o, retry: {backoff: ^[1s]}}"), "`backoff` must have 2 or more"),
+        (with_exchange("{name: o, deadline: ^0s}"), "a deadline is above 0; write the longest"),
+        (with_exchange("{name: o, deadline: ^73h}"), "longer than the outage window: what takes"),
+        (with_exchange("{name: o, deadline: ^90}"), "the duration 90 has no unit"),
         (with_exchange("{name: o, from: ^[]}"), "`from` must have 1 or more"),
         (
             TRIANGLE.replace("sites: {paris: {}, tokyo: {}, sydney: {}}", "sites: ^{}"),

@@ -8,6 +8,7 @@ from relay.aside.dead_letter import dead_letter
 from relay.aside.put_aside import put_aside
 from relay.aside.quarantine import quarantined_bytes, quarantined_message
 from relay.batches.batch import EVERY_SITE, BatchName, Series
+from relay.batches.repaired import as_repaired, repaired_of
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.delivery.properties import text_field
 from tests.relay.deliverer_world import entry
@@ -40,6 +41,14 @@ def test_a_dead_letter_is_read_back_as_it_was_sent() -> None:
     assert (read.origin.name, read.origin.number) == (NAMES[1], 17)
     assert (read.origin.identity, read.origin.path) == (one.identity, ("p.1:x", "tokyo"))
     assert read.origin.published_ms == one.published_ms
+
+
+def test_what_a_repair_brought_is_read_back_with_whose_it_is() -> None:
+    one = as_repaired(entry(5), "lima")
+    letter = dead_letter(one, NAMES[1], 17, ("p.1:x", "tokyo"), queue="q", reason="no", attempts=3)
+    read = put_aside((9, True, "", b"q", letter.properties, letter.body))
+    assert read.properties == one.properties
+    assert repaired_of(read.properties) == "lima"
 
 
 def test_each_message_of_a_batch_has_an_id_of_its_own_that_stays() -> None:

@@ -15,8 +15,8 @@ from tests.relay.bulk_amqp.fake_broker import Client, fake_broker
 PLAIN = b"\x10\x00\x02"
 
 
-async def delivering(client: Client, count: int) -> None:
-    """Serve one consumer ``count`` messages as soon as it asks."""
+async def delivering(client: Client, count: int) -> bool:
+    """Serve one consumer ``count`` messages as soon as it asks; whether it asked without acks."""
     await client.log_in()
     await client.open_channel()
     await client.expect(commands.Basic.Qos)
@@ -26,6 +26,7 @@ async def delivering(client: Client, count: int) -> None:
     for tag in range(1, count + 1):
         message = (tag, False, "e", b"k", PLAIN, b"body")
         client.writer.write(wire.delivery(1, asked.consumer_tag, message))
+    return bool(asked.no_ack)
 
 
 async def test_a_callback_that_raises_closes_the_connection_and_is_named() -> None:
@@ -104,4 +105,25 @@ async def test_tags_are_settled_in_order_or_not_at_all(eventually: Eventually) -
             ("Basic.Ack", 5, False),
             ("Basic.Ack", 10, True),
         ]
+        assert connection.close_reason is None
+
+
+async def test_without_acknowledgements_there_is_nothing_to_settle(
+    eventually: Eventually,
+) -> None:
+    got: list[Delivery] = []
+    asked: list[bool] = []
+
+    async def script(client: Client) -> None:
+        asked.append(await delivering(client, 2))
+        await client.reader.read()
+
+    async with fake_broker(script) as uri:
+        connection = await connect(uri)
+        consumer = Consumer(await connection.channel(), "q", got.extend)
+        await consumer.start(prefetch=0, no_ack=True)
+        await eventually(lambda: len(got) == 2, "two deliveries")
+        with pytest.raises(Misuse, match="nothing to settle"):
+            consumer.ack(2)
+        assert asked == [True]
         assert connection.close_reason is None

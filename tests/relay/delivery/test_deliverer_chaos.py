@@ -42,7 +42,10 @@ FAULTS += ["exchange", "full"]
 class Trial:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(f"deliverer {seed}")
-        self.world = World(mesh(*(Exchange(name, retry=PATIENT) for name in EXCHANGES)))
+        self.world = World(
+            mesh(*(Exchange(name, retry=PATIENT) for name in EXCHANGES)),
+            chance=random.Random(f"log {seed}"),
+        )
         self.world.stream.confirm_s = 0.001
         self.world.log_settings = LogSettings(
             hot_bytes=self.random.choice([2_000, 100_000]),
@@ -53,7 +56,7 @@ class Trial:
             exchange: {origin: {} for origin in (*ORIGINS, STRANGER)} for exchange in EXCHANGES
         }
         self.offers = {origin: self.make_batches(origin) for origin in ORIGINS}
-        self.strangers = 0
+        self.of_stranger: list[tuple[BatchHeader, bytes]] = []
         self.doubts = 0
         self.through_rows = 0
         self.rows_looked_at = 0
@@ -108,16 +111,18 @@ class Trial:
             stream.break_after_storing()
         elif kind == "stranger":
             # Again and again, should the log lose it, as a neighbour would offer it: one whose
-            # copy has all of the stranger's in order.
-            exchange, number = self.random.choice(EXCHANGES), self.strangers
-            self.strangers += 1
+            # copy has all of the stranger's in order. So an earlier one that the log has lost and
+            # nobody has offered again yet comes before it, or the log would be out of order.
+            exchange, number = self.random.choice(EXCHANGES), len(self.of_stranger)
             one = entry(f"{STRANGER} {number}")
             self.published[exchange][STRANGER][number] = one.body
             made = self.world.batch(
                 [one], origin=STRANGER, exchange=exchange, incarnation=b"incarn_m"
             )
             self.offers[ORIGINS[0]].insert(number, made)
-            stream.append_alien(made[1])
+            self.of_stranger.append(made)
+            has = {read_header(record.data).name for record in stream.records}
+            stream.append_alien(*(b for h, b in self.of_stranger if h.name not in has))
         elif kind == "exchange":
             self.world.exchanges[-1].break_off("test")
             self.doubts += 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from relay.batches.batch import BatchKind
 from relay.ledger.file import LedgerFile, write_file
 from relay.ledger.fingerprint import CONTENT_SEED, SEEDS, Fingerprint, fingerprints
 from relay.ledger.rows import CONFLICT, Event, LedgerRow, Outcome, Stage, encode_row
@@ -187,3 +188,13 @@ def test_the_files_have_the_sums(tmp_path: Path) -> None:
 def test_a_node_does_not_load_numpy() -> None:
     code = "import sys; import relay.node.process; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_own_counts_at_its_origin_only_and_delivered_everywhere_else() -> None:
+    message = (bytes(16), bytes(8))
+    delivered, own = (row_of([(*message, one)]) for one in (Outcome.DELIVERED, Outcome.OWN))
+    here = [replace(one, path=("paris",)) for one in (delivered, own)]
+    away = [replace(one, path=("paris", "tokyo")) for one in (delivered, own)]
+    repaired = [replace(one, kind=BatchKind.REPAIR) for one in here]
+    counts = [made and made.messages for made in fingerprints([*here, *away, *repaired])]
+    assert counts == [0, 1, 1, 0, 1, 0]

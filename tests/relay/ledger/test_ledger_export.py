@@ -274,6 +274,17 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
 
 
+def test_a_file_has_large_row_groups_and_a_small_footer(tmp_path: Path) -> None:
+    full = replace(row(NOON_MS), count=256, identities=bytes(256 * 16), contents=bytes(256 * 8))
+    file = LedgerFile(str(tmp_path / "a.parquet"), "tokyo", "ab", 0, 2500)
+    write_file(file, (encode_row(full) for _ in range(2500)))
+    told = pq.read_metadata(file.path)
+    groups = [told.row_group(nth) for nth in range(told.num_row_groups)]
+    assert [group.num_rows for group in groups] == [1024, 1024, 452]
+    assert told.serialized_size < 20_000
+    assert pq.read_table(file.path)["number"].to_pylist() == [*range(2500)]
+
+
 def test_a_stage_is_due_by_age_by_size_and_when_its_day_is_over() -> None:
     assert not is_due(0, 0, NOON_MS, NOON_MS + 10**9, RULE)
     assert not is_due(0, 99, NOON_MS, NOON_MS + 299_999, RULE)

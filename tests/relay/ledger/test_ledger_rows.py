@@ -73,7 +73,7 @@ def test_rows_that_an_earlier_version_left_in_the_state_are_read() -> None:
 
 
 def test_a_row_is_the_same_after_the_store() -> None:
-    for row in (ROW, IDLE, replace(ROW, fragment=7, reason="pourquoi ? \x1f\n")):
+    for row in (ROW, IDLE, replace(ROW, fragment=7, pieces=9, reason="pourquoi ? \x1f\n")):
         data = encode_row(row)
         assert decode_row(data) == row
         assert recorded_ms_of(data) == row.recorded_ms
@@ -92,7 +92,8 @@ def test_damaged_bytes_are_refused() -> None:
         data[:-1],
         data + b"x",
         data[:50],
-        b"\x01\x09" + data[2:],
+        b"\x02\x09" + data[2:],
+        b"\x01" + data[1:],
     ):
         with pytest.raises(BadLedgerRow):
             decode_row(damaged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.mesh import ForwardingRule
 from relay.batches.batch import Place
 from relay.links.forwarding import FilterSeen, Forwarding, seen_with
-from relay.links.position import LinkPosition, Sample
+from relay.links.position import Beginning, LinkPosition, Sample
 from relay.links.progress import LinkProgress, ToKeep
 from relay.links.settings import LinkSettings
 from relay.links.window import LinkWindow
@@ -30,7 +30,7 @@ class Link:
         self.certain: Place | None = None
         self.window = LinkWindow(began)
         self.progress = LinkProgress(None, self._safe_place, SETTINGS)
-        self.progress.session_begins(position(began), self.window)
+        self.progress.session_begins(Beginning(position(began), ""), self.window)
 
     def _safe_place(self, reached: Place | None) -> Place | None:
         if self.certain is None or reached is None:
@@ -42,7 +42,7 @@ class Link:
         sent = self.window.send(place(number), header, len(data), now)
         done = self.window.acknowledge(sent)
         assert done is not None
-        self.progress.acknowledged(done.headers)
+        self.progress.acknowledged(done.headers, now)
         self.progress.moved(now)
 
     def kept(self, now: float, *, at_once: bool = False) -> tuple[Place | None, list[int]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.log_batches import batch
 from tests.log_world import (
     LogWorld,
     append,
@@ -30,6 +31,21 @@ async def test_lag_is_counted_in_messages_and_bytes() -> None:
         await append(writer, 10, messages=1)
         for number, place in enumerate(positions):
             assert writer.lag(place).messages == 3 * (9 - number) + 1
+
+
+@in_virtual_time
+async def test_what_a_stranger_wrote_before_ours_is_no_lag_of_who_has_read_ours() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="test")
+        await append(writer, 0)
+        await until_checked(writer, 0)
+        world.stream.append_alien(batch(0, origin="stranger", messages=5)[1])
+        await append(writer, 1, 2, messages=3)
+        assert (await until_checked(writer, 2)).name == batch(2)[0].name
+        reader.rewind(None)
+        places = [one.place for one in await take_batches(reader, 4)]
+        assert [writer.lag(place).messages for place in places] == [11, 6, 3, 0]
 
 
 @in_virtual_time

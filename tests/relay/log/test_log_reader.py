@@ -22,7 +22,7 @@ from tests.log_world import (
     take,
     take_batches,
 )
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 # From the stream and from memory
 
@@ -125,7 +125,7 @@ async def test_a_cancelled_reader_loses_nothing(world: LogWorld, writer: LogWrit
         if not waiting.cancelled():
             got += [b.header.name.sequence for b in waiting.result()]
         else:
-            await asyncio.sleep(0.0001)
+            await let_pass(0.0001)  # else the virtual clock stands, and no append is confirmed
     assert got == list(range(400))
     await appending
 
@@ -164,7 +164,8 @@ async def test_a_rewound_reader_gives_again_what_follows(
     await append(writer, *range(30))
     got = await take_batches(reader, 30)
     waiting = asyncio.ensure_future(reader.next_batches(max_bytes=1))
-    await asyncio.sleep(1)
+    await let_pass(1)
+    assert not waiting.done()
     reader.rewind(got[27].place)
     assert [b.header.name.sequence for b in await waiting] == [28]
     reader.rewind(got[3].place)
@@ -183,7 +184,7 @@ async def test_a_reader_waiting_on_the_stream_can_be_rewound(
     reader = writer.reader(None, name="test")
     got = await take_batches(reader, 5)
     waiting = asyncio.ensure_future(take(reader, 2))
-    await asyncio.sleep(10)
+    await let_pass(10)
     assert not waiting.done()
     reader.rewind(got[2].place)
     assert await waiting == [3, 4]
@@ -253,3 +254,40 @@ async def test_reading_to_the_end_stops_there(world: LogWorld, writer: LogWriter
     assert [b.header.name.sequence for b in got] == list(range(4, 11))
     assert [b.place.offset for b in got] == list(range(4, 11))
     assert [b async for b in writer.read_to_end(50)] == []
+
+
+@in_virtual_time
+async def test_a_reader_that_retention_overtakes_says_so() -> None:
+    world = LogWorld()
+    stored = await positions_of_a_life_before(world, 8000)
+    async with world.writer() as writer:
+        slow, fast = (writer.reader(stored[9], name=name) for name in ("slow", "fast"))
+        assert await take(slow, 10) == list(range(10, 20))
+        await take(fast, 7000)  # the slow one's stretches are forgotten
+        slow_at = slow.place
+        world.stream.truncate_head(3000)
+        with pytest.raises(LogGap) as gap:
+            await take(slow, 1)
+        assert (gap.value.place, gap.value.first) == (slow_at, 3000)
+        with pytest.raises(LogGap):
+            await take(slow, 1)
+        slow.rewind(None)
+        assert await take(slow, 1) == [3000]
+
+
+@in_virtual_time
+async def test_a_reader_passes_what_is_eaten_where_it_was_done_with_it() -> None:
+    world = LogWorld()
+    stored = await positions_of_a_life_before(world, 8000)
+    async with world.writer() as writer:
+        done, undone, fast = (
+            writer.reader(None, name=str(number), reached=stored[number])
+            for number in (3500, 2500, 7999)
+        )
+        for slow in (done, undone):
+            assert await take(slow, 10) == list(range(10))
+        await take(fast, 8000)
+        world.stream.truncate_head(3000)
+        assert await take(done, 1) == [3000]
+        with pytest.raises(LogGap):
+            await take(undone, 1)

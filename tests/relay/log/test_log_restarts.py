@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from relay.log.run import Appended
+from relay.log.snapshot import LogSnapshot
 from relay.log.writer import LogWriter
 from tests.log_batches import batch_name
-from tests.log_world import LogWorld, append, append_and_check, in_one_life, log_in_a_life_before
-from tests.virtual_time import in_virtual_time
+from tests.log_world import (
+    LogWorld,
+    append,
+    append_and_check,
+    in_one_life,
+    log_in_a_life_before,
+    take,
+)
+from tests.virtual_time import in_virtual_time, let_pass
 
 
 @in_virtual_time
@@ -62,11 +71,43 @@ async def test_a_snapshot_is_saved_about_once_a_second_and_only_when_something_c
 ) -> None:
     for number in range(1000):
         await append(writer, number)
-        await asyncio.sleep(0.01)
+        await let_pass(0.01)
     busy = world.memory.saves
     assert 5 <= busy <= 15
-    await asyncio.sleep(1000)
+    await let_pass(1000)
     assert world.memory.saves <= busy + 2
+
+
+@in_virtual_time
+async def test_after_a_restart_everything_is_read_however_many_names_there_were() -> None:
+    world = LogWorld()
+    half, full = 300, 500  # a snapshot of a block that is not full, one of the same block full
+    async with world.writer() as writer:
+        await append_and_check(writer, *range(half))
+        await append_and_check(writer, *range(half, full))
+    async with world.writer() as writer:
+        assert writer.counts.copies == 0
+        await append_and_check(writer, full)
+        reader = writer.reader(None, name="a link")
+        async with asyncio.timeout(60):
+            assert await take(reader, full + 1) == list(range(full + 1))
+
+
+@in_virtual_time
+async def test_what_a_snapshot_knows_without_its_place_is_read_all_the_same() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        await append_and_check(writer, *range(500))
+        await append_and_check(writer, *range(500, 700))
+    assert world.memory.data is not None
+    snapshot = LogSnapshot.decode(world.memory.data)
+    world.memory.data = replace(snapshot, blocks=snapshot.blocks[:1]).encode()
+    async with world.writer() as writer:
+        assert writer.counts.copies == 200
+        await append_and_check(writer, 700)
+        reader = writer.reader(None, name="a link")
+        async with asyncio.timeout(60):
+            assert await take(reader, 701) == list(range(701))
 
 
 @in_virtual_time

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from relay.log.site_log import LogClosed
@@ -20,7 +18,7 @@ from tests.log_world import (
     take,
     until_checked,
 )
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 
 # Batches and garbage
@@ -69,7 +67,8 @@ async def test_what_a_dead_connection_still_carried_lands_beside_its_successors(
     await append(writer, 0)
     world.stream.hold_next_appends()
     stuck = [writer.append_nowait(*batch(n)) for n in (1, 2, 3)]
-    await asyncio.sleep(0.01)
+    await let_pass(0.01)
+    assert not any(one.done() for one in stuck)
     world.stream.break_connections()
     for one in stuck:
         with pytest.raises(LogClosed):

@@ -128,7 +128,8 @@ async def test_an_append_without_a_connection_fails_at_once(
     await until(lambda: writer.run is None, "the connection is lost", 1)
     with pytest.raises(LogClosed, match="not connected"):
         await append(writer, 1)
-    await asyncio.sleep(100)
+    await let_pass(100)
+    assert writer.run is None
     world.stream.reachable = True
     await append_through(writer, 1)
     assert world.stored == [1]
@@ -151,7 +152,8 @@ async def test_a_batch_that_is_too_large_is_refused_and_others_go_on(
 async def test_a_missing_log_is_waited_for(world: LogWorld, writer: LogWriter) -> None:
     await append(writer, *range(3))
     world.stream.delete()
-    await asyncio.sleep(60)
+    await until(lambda: "LogMissing" in writer.state[1], "it is known to be missing", 60)
+    await let_pass(60)
     assert writer.state[0] is LogState.CONNECTING
     assert "LogMissing" in writer.state[1]
     world.stream.create()
@@ -166,7 +168,8 @@ async def test_closing_ends_everything() -> None:
     async with world.writer() as writer:
         reader = writer.reader(None, name="test")
         reading = asyncio.ensure_future(reader.next_batches())
-        await asyncio.sleep(1)
+        await let_pass(1)
+        assert not reading.done()
     with pytest.raises(LogClosed):
         await reading
     with pytest.raises(LogClosed):
@@ -190,7 +193,8 @@ async def test_closing_does_not_wait_for_a_connection() -> None:
     world.stream.reachable = False
     writer = world.make_writer()
     living = asyncio.ensure_future(writer.run_forever())
-    await asyncio.sleep(50)
+    await let_pass(50)
+    assert not living.done()
     start = asyncio.get_running_loop().time()
     await writer.close()
     await living

@@ -92,6 +92,14 @@ def test_a_million_names_in_order_are_one_interval_and_a_few_bytes() -> None:
     assert len(subject.encode()) < 40
 
 
+@given(st.lists(names), st.lists(names))
+def test_being_within_is_being_a_subset(
+    some: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    assert filled(some).is_within(filled(others)) is (set(some) <= set(others))
+    assert filled(some).is_within(filled(some + others))
+
+
 def test_a_copy_does_not_follow() -> None:
     subject = filled([(0, 1)])
     copy = subject.copy()

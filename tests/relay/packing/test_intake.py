@@ -16,16 +16,8 @@ from relay.bulk_amqp import field_table
 from relay.bulk_amqp.content_header import (
     APP_ID,
     CLUSTER_ID,
-    CONTENT_ENCODING,
-    CONTENT_TYPE,
-    CORRELATION_ID,
-    DELIVERY_MODE,
-    EXPIRATION,
     MESSAGE_ID,
     NONE_PRESENT,
-    PRIORITY,
-    REPLY_TO,
-    TIMESTAMP,
     TYPE,
     USER_ID,
     header,
@@ -37,33 +29,13 @@ from relay.bulk_amqp.content_header import (
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.properties import DeliveryStamp
 from relay.packing.intake import Cleaned, Intake, headers_and_user, message_id_of
+from tests.message_properties import NAMES, NUMBERS, properties
 
 NOW = 1_700_000_000_000
 
 
 def intake(rule: IdentityRule | None = None) -> Intake:
     return Intake("orders", rule or IdentityRule(), "relay", random.Random(1).randbytes)
-
-
-def properties(**values: bytes | int) -> bytes:
-    names = {
-        "content_type": CONTENT_TYPE,
-        "content_encoding": CONTENT_ENCODING,
-        "delivery_mode": DELIVERY_MODE,
-        "priority": PRIORITY,
-        "correlation_id": CORRELATION_ID,
-        "reply_to": REPLY_TO,
-        "expiration": EXPIRATION,
-        "message_id": MESSAGE_ID,
-        "timestamp": TIMESTAMP,
-        "type": TYPE,
-        "user_id": USER_ID,
-        "app_id": APP_ID,
-        "cluster_id": CLUSTER_ID,
-    }
-    table = values.pop("headers", b"")
-    assert isinstance(table, bytes)
-    return rewrite(NONE_PRESENT, {names[name]: v for name, v in values.items()}, table)
 
 
 def string_header(name: bytes, value: bytes) -> bytes:
@@ -249,25 +221,15 @@ class TestDeadline:
         assert entry_of(intake(), properties())[0].deadline_ms == 0
 
 
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            name: st.binary(max_size=40)
-            for name in (
-                "content_type",
-                "content_encoding",
-                "correlation_id",
-                "reply_to",
-                "expiration",
-                "message_id",
-                "type",
-                "app_id",
-            )
-        }
-        | {"delivery_mode": st.integers(0, 255), "priority": st.integers(0, 255)},
-    )
+MOST = {"delivery_mode": 255, "priority": 255, "timestamp": 2**63}
+ANY_PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={name: st.binary(max_size=40) for name in NAMES if name not in NUMBERS}
+    | {name: st.integers(0, MOST[name]) for name in NUMBERS},
 )
+
+
+@given(ANY_PROPERTIES)
 def test_the_walk_by_hand_finds_the_message_id_that_the_walk_by_table_finds(
     values: dict[str, bytes | int],
 ) -> None:
@@ -275,32 +237,7 @@ def test_the_walk_by_hand_finds_the_message_id_that_the_walk_by_table_finds(
     assert message_id_of(raw) == text(raw, MESSAGE_ID) == values.get("message_id")
 
 
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            name: st.binary(max_size=40)
-            for name in (
-                "content_type",
-                "content_encoding",
-                "correlation_id",
-                "reply_to",
-                "expiration",
-                "message_id",
-                "type",
-                "app_id",
-                "cluster_id",
-                "user_id",
-            )
-        }
-        | {
-            "delivery_mode": st.integers(0, 255),
-            "priority": st.integers(0, 255),
-            "timestamp": st.integers(0, 2**63),
-        },
-    ),
-    st.integers(0, 400),
-)
+@given(ANY_PROPERTIES, st.integers(0, 400))
 def test_it_finds_the_user_as_the_walk_by_table_does_or_says_that_it_is_cut_short(
     values: dict[str, bytes | int], kept: int
 ) -> None:

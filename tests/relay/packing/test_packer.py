@@ -11,7 +11,7 @@ from relay.delivery.properties import DeliveryStamp
 from relay.packing.packer_metrics import PackerState
 from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 
 
@@ -130,7 +130,7 @@ async def test_a_stop_while_the_log_hangs_ends_in_time_and_loses_nothing() -> No
     process = await world.start().ready()
     world.stream.confirm_s = 1000.0
     world.publish(*numbered(10))
-    await asyncio.sleep(0.1)
+    await until(lambda: process.packer.metrics.in_hand_messages == 10, "they are taken", 60)
     began = asyncio.get_running_loop().time()
     process.packer.stop()
     await process.log_closed_after_packer()
@@ -147,7 +147,7 @@ async def test_while_the_log_is_slow_what_comes_is_gathered_into_fewer_batches()
     world.stream.confirm_s = 0.1
     for n in range(20):
         world.publish(*numbered(5, n * 5))
-        await asyncio.sleep(0.01)
+        await let_pass(0.01)
     await process.has_packed(100)
     headers = [h for h in world.logged().headers if h.kind is BatchKind.MESSAGES]
     assert [h.entry_count for h in headers] == [5, 50, 45]
@@ -161,7 +161,7 @@ async def test_a_flow_does_not_linger_for_another_flow_s_batches() -> None:
     world.stream.confirm_s = 0.1
     began = asyncio.get_running_loop().time()
     world.publish(b"slow", exchange="orders")
-    await asyncio.sleep(0.05)
+    await let_pass(0.05)
     world.publish(b"beside it", exchange="prices")
     await process.has_packed(2)
     assert asyncio.get_running_loop().time() - began < 0.17
@@ -179,7 +179,7 @@ async def test_what_only_comes_round_is_acknowledged_without_a_record_each_time(
         world.broker.publish("egress.orders", b"key", b"ours %d" % n, round_)
         await world.drained()
     assert world.ledger.written is written
-    await asyncio.sleep(60)
+    await let_pass(60)
     world.broker.publish("egress.orders", b"key", b"ours again", round_)
     await world.drained()
     assert PackerRecord.decode(world.ledger.written or b"").read_from > 0

@@ -10,7 +10,7 @@ from relay.batches.format import read_header
 from relay.packing.egress_acks import HOLD_S
 from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
-from tests.virtual_time import VirtualTimeLoop, in_virtual_time
+from tests.virtual_time import VirtualTimeLoop, in_virtual_time, let_pass
 from tests.waiting import until
 
 
@@ -51,14 +51,14 @@ async def test_a_process_that_stood_still_acknowledges_nothing_on_what_it_takes_
     world = PackerWorld()
     world.broker.ack_s = 5.0  # what is on its way will be lost
     process = await world.start().ready()
-    await asyncio.sleep(phase)
+    await let_pass(phase)
     world.publish(*numbered(50))
     await process.has_packed(50)
-    await asyncio.sleep(HOLD_S - 0.1)
+    await let_pass(HOLD_S - 0.1)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.stand_still(25.0)
-    await asyncio.sleep(0.1)
+    await let_pass(0.1)
     world.broker.break_connections()
     world.broker.ack_s = 0.001
     await process.finish()
@@ -83,7 +83,7 @@ async def test_an_append_in_doubt_that_was_not_stored_is_packed_again() -> None:
     world = PackerWorld()
     process = await world.start().ready()
     world.publish(*numbered(10))
-    await asyncio.sleep(0.004)
+    await let_pass(0.004)
     world.stream.break_connections()
     await process.finish()
     world.assert_exactly_once_in_order()
@@ -98,7 +98,7 @@ async def test_a_dead_packer_s_last_bytes_do_no_harm_whenever_they_land(lands: s
     await world.drained()
     world.stream.hold_next_appends()
     world.publish(*numbered(5, 5))
-    await asyncio.sleep(0.02)
+    await let_pass(0.02)
     await first.kill()
     if lands == "before the mark":
         world.stream.release_held()
@@ -130,7 +130,7 @@ async def test_a_packer_that_dies_in_the_middle_of_a_big_message_leaves_no_half(
     bodies = [world.chance.randbytes(3_000_000) if n % 2 else b"small %d" % n for n in range(6)]
     process = await world.start().ready()
     world.publish(*bodies)
-    await asyncio.sleep(world.chance.uniform(0, 0.02))
+    await let_pass(world.chance.uniform(0, 0.02))
     await process.kill()
     await world.pack_all()
     world.assert_exactly_once_in_order()
@@ -157,7 +157,7 @@ async def test_a_successor_reads_back_a_minute_not_a_day() -> None:
     process = await world.start().ready()
     for n in range(600):
         world.publish(*numbered(2, 2 * n))
-        await asyncio.sleep(1.0)
+        await let_pass(1.0)
     await process.kill()
     assert world.ledger.written is not None
     record = PackerRecord.decode(world.ledger.written)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp.content_header import MESSAGE_ID, NONE_PRESENT, rewrite
 from tests.relay.packer_world import PackerWorld, numbered
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 
 @in_virtual_time
@@ -21,7 +20,7 @@ async def test_a_repeated_message_is_never_taken_for_one_that_was_acknowledged()
     await world.drained()
     world.stream.hold_next_appends()
     world.publish(b"hello")
-    await asyncio.sleep(0.02)
+    await let_pass(0.02)
     await first.kill()  # the second hello was taken, and its batch never landed
     await world.pack_all()
     seen = world.assert_nothing_lost_nor_repeated()
@@ -80,8 +79,8 @@ async def test_what_the_log_lost_and_egress_still_has_is_packed_again_flagged(ki
     process = await world.start().ready()
     for n in range(5):
         world.publish(*numbered(10, 10 * n))
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(2.0)
+        await let_pass(0.05)
+    await let_pass(2.0)
     if killed:
         await process.kill()
     else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from relay.packing.packer_metrics import PackerState
 from tests.relay.packer_world import PackerWorld, numbered, with_settings
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 
 
@@ -68,7 +66,7 @@ async def test_nothing_is_asked_for_before_the_former_holder_s_channels_are_gone
     world.former_gone = former_gone  # type: ignore[method-assign]
     world.publish(*numbered(10))
     process = world.start()
-    await asyncio.sleep(20)
+    await let_pass(20)
     assert world.stream.records == []
     gone = True
     await process.ready()
@@ -81,7 +79,8 @@ async def test_a_broker_that_is_away_is_tried_again_and_said() -> None:
     world = PackerWorld()
     world.broker.reachable = False
     process = world.start()
-    await asyncio.sleep(100)
+    await until(lambda: process.packer.status.state is PackerState.DOWN, "it is said", 60)
+    await let_pass(100)
     assert process.packer.status.state is PackerState.DOWN
     assert "unreachable" in process.packer.status.reason
     assert process.packer.metrics.incarnations < 20
@@ -118,7 +117,7 @@ async def test_a_log_that_takes_nothing_stops_the_reading_not_the_memory() -> No
     world.publish(*numbered(200, size=50_000))
     most = 0
     for _ in range(200):
-        await asyncio.sleep(0.01)
+        await let_pass(0.01)
         most = max(most, process.packer.metrics.in_hand_bytes)
     # One read more than the limit: here 256 messages a read.
     assert most <= 1_000_000 + 256 * 51_000

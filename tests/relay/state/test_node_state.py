@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from dedup.barrier import Barrier, Verdict, place_prefix, places_of
+from dedup.barrier import Barrier
+from dedup.judgement import Verdict
+from dedup.keys import place_prefix, places_of
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
 from relay.batches.batch import BatchName, Flow, Place, Predecessor, Series

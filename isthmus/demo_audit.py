@@ -1,0 +1,155 @@
+"""The demo's last act: the audit of what was relayed, three losses on purpose, and the repair."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+from rich.console import Console
+
+from federation.mesh import Mesh
+from isthmus.demo_losses import HEADER, Loss
+from isthmus.demo_traffic import Consumer
+from isthmus.repair.work import RepairWork
+
+LOST_AND_FOUND = "lost and found"
+"""What these messages call their origin: counted apart from the demo's others."""
+LOSSES = (Loss.BEFORE, Loss.AFTER, Loss.LINK)
+IN_WORDS = {
+    Loss.BEFORE: "before the barrier's commit",
+    Loss.AFTER: "after it",
+    Loss.LINK: "a batch at a link",
+}
+ARRIVES_WITHIN_S = 30.0
+
+
+class ActFailed(Exception):
+    """The last act did not go as promised; the text says how."""
+
+
+@dataclass(slots=True)
+class DemoAudit:
+    """`publisher` publishes, `victim` loses: the last site on the way, so that all others have it.
+    `out`: for the reports.
+    """
+
+    mesh: Mesh
+    file: Path
+    state: Path
+    out: Path
+    began_ms: float
+    console: Console
+    tell: Callable[[str], None]
+
+    async def tell_ledgers(self) -> None:
+        """All nodes write down what they did so far. Raises ActFailed."""
+        failures = await RepairWork(self.mesh, self.state, []).tell_ledgers()
+        if failures:
+            raise ActFailed("; ".join(failures.values()))
+
+    async def proven(self) -> None:
+        """What was relayed so far is proven. Raises ActFailed."""
+        report = await self._audit("relayed")
+        if report["verdict"] != "proven":
+            raise ActFailed(f"the audit is not green: {report['sentence']}")
+
+    async def lose_and_repair(self, uri: str, victim: Consumer, other: Consumer) -> None:
+        """Three messages are lost at the victim, named by the audit, and repaired. `uri` is where
+        they are published; `other` gets all of them. Raises ActFailed.
+        """
+        lost = await self._lose(uri, victim, other)
+        report = await self._audit("lost")
+        named = {finding["identity"] for finding in report["shown"]}
+        if report["findings"] != {"lost": len(lost)} or named != lost:
+            raise ActFailed(f"the audit does not name just what was lost: {report['sentence']}")
+        self.tell(f"isthmus repair --audit {self.out / 'lost'}")
+        with self.console.status("repairing, and auditing again ..."):
+            status, told = await self._command("repair", "--audit", str(self.out / "lost"))
+        after = told.get("after") or {}
+        if status or after.get("verdict") != "proven":
+            raise ActFailed(f"the repair ended with status {status}: {told}")
+        await _until(victim, len(lost) + 1)
+        self.tell(f"{len(lost)} of {len(lost)} messages repaired; {after['sentence']}")
+        self.tell(f"report: {self.out / 'lost' / 'after-repair' / 'report.html'}")
+
+    async def _lose(self, uri: str, victim: Consumer, other: Consumer) -> set[str]:
+        """Their identities, as the audit names them."""
+        words = ", ".join(IN_WORDS[loss] for loss in LOSSES)
+        self.tell(f"three messages are lost on purpose at {victim.site}: {words}")
+        identities = set()
+        connection = await aio_pika.connect(uri)
+        async with connection:
+            channel = await connection.channel(publisher_confirms=True)
+            orders = await channel.get_exchange("orders", ensure=False)
+            # One after the other, each in a batch of its own; the last one shows that the site is
+            # done with those before it.
+            for number, loss in enumerate((*LOSSES, None)):
+                identity = uuid.uuid4()
+                headers: dict[str, Any] = {"number": number, "origin": LOST_AND_FOUND}
+                if loss is not None:
+                    headers[HEADER] = loss.at(victim.site)
+                    identities.add(identity.hex)
+                message = aio_pika.Message(b"{}", message_id=str(identity), headers=headers)
+                await orders.publish(message, "order.lost")
+                await _until(other, number + 1)
+        await _until(victim, 1)
+        return identities
+
+    async def _audit(self, name: str) -> dict[str, Any]:
+        """The report of everything from the beginning until now."""
+        end_ms = time.time() * 1000 + 1
+        self.tell(f"isthmus audit --out {self.out / name}")
+        with self.console.status("auditing ..."):
+            await self.tell_ledgers()
+            _, report = await self._command(
+                *("audit", "--out", str(self.out / name)),
+                *("--from", _moment(self.began_ms), "--to", _moment(end_ms)),
+            )
+        self.tell(str(report["sentence"]))
+        for why in report["why_not_proven"]:
+            self.tell(f"not proven: {why}")
+        return report
+
+    async def _command(self, name: str, *words: str) -> tuple[int, dict[str, Any]]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "isthmus", name, str(self.file), *words),
+            *("--state", str(self.state), "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,  # Spark greets there
+        )
+        try:
+            out, error = await process.communicate()
+        finally:
+            if process.returncode is None:  # cancelled
+                process.kill()
+        assert process.returncode is not None
+        if not out:
+            said = error.decode(errors="replace").strip() or "nothing"
+            raise ActFailed(f"isthmus {name} ended with status {process.returncode}: {said}")
+        return process.returncode, json.loads(out)
+
+
+async def _until(consumer: Consumer, count: int) -> None:
+    """Until it has so many of them."""
+    try:
+        async with asyncio.timeout(ARRIVES_WITHIN_S):
+            while consumer.arrived(LOST_AND_FOUND) < count:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise ActFailed(
+            f"{consumer.site} has {consumer.arrived(LOST_AND_FOUND)} messages of {count} after"
+            f" {ARRIVES_WITHIN_S:.0f} s"
+        ) from None
+
+
+def _moment(ms: float) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

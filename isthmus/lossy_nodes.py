@@ -1,0 +1,129 @@
+"""A mesh whose nodes lose messages when these ask for it: for the demo's last act, and for tests.
+
+    python -m isthmus.lossy_nodes relay mesh.yaml --site tokyo
+    python -m isthmus.lossy_nodes up mesh.yaml
+
+is `isthmus`, but for this: a message that was published alone with the header
+`x-demo-lose: HOW@SITE` is lost at that site, as by a mistake of ours in that place. No other
+program ever looks for it.
+
+    link     the link's receiver says that the site's log has it, and it has not
+    before   the deliverer passes over it, before the barrier hears of it
+    after    the barrier's commit remembers it, and it was not delivered
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from typing import Any
+
+from dedup.identity import scope_prefix
+from dedup.keys import place_prefix, places_of
+from federation.mesh import IdentityScope
+from isthmus import cli, mesh_children
+from isthmus.demo_losses import HEADER, PROGRAM, Loss
+from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
+from relay.batches.format import decode_entries
+from relay.batches.incarnation import VoidTable
+from relay.bulk_amqp import content_header, field_table
+from relay.delivery.chunk_builder import content_of
+from relay.delivery.context import DeliveryContext
+from relay.delivery.deliverer import Connection
+from relay.log.run import Appended, LogEvents
+from relay.log.writer import LogWriter
+from relay.node.bindings import StateLogMemory
+from relay.node.node import SiteNode
+from relay.node.parts import NodeParts
+from relay.state.codec import encode_name
+from relay.state.node_state import Commit, Loaded, NodeState
+
+
+class LossyWriter(LogWriter):
+    """Does not append what is to be lost at the link."""
+
+    def losing(self, site: str) -> LossyWriter:
+        self._lossy_site = site
+        return self
+
+    def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
+        if len(header.path) > 1 and _loss(header, data, self._lossy_site)[0] is Loss.LINK:
+            self.logged.add(header.name)
+            done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+            done.set_result(Appended.LOGGED)
+            return done
+        return super().append_nowait(header, data)
+
+
+class LossyContext(DeliveryContext):
+    """Passes over what is to be lost at the deliverer."""
+
+    def wants(self, batch: LoggedBatch) -> bool:
+        if not super().wants(batch):
+            return False
+        series = batch.header.name.series
+        if series.origin == self.settings.cluster_id:
+            return True
+        loss, entry = _loss(batch.header, batch.data, self.settings.site)
+        if loss is None or entry is None:
+            return True
+        if loss is Loss.AFTER:
+            self._remember(batch.header, entry)
+        return False
+
+    def _remember(self, header: BatchHeader, entry: Entry) -> None:
+        """As the deliverer's commit does, less the delivery and its row."""
+        series = header.name.series
+        exchange = self.mesh.exchanges[series.exchange]
+        by_origin = exchange.scope is IdentityScope.ORIGIN
+        judgement = self.barrier.judge(
+            self,
+            [scope_prefix(series.exchange, series.origin if by_origin else None) + entry.identity],
+            [content_of(entry)],
+            places_of(place_prefix(encode_name(header.name)), 0, 1),
+        )
+        commit = Commit()
+        self.barrier.commit(judgement, commit.changes)
+        self.state.write(commit)
+
+
+class LossyParts(NodeParts):
+    """Makes the stages so that they lose what asks for it."""
+
+    def writer(self, state: NodeState, events: LogEvents) -> LogWriter:
+        return LossyWriter(
+            self.open_log,
+            StateLogMemory(state),
+            events,
+            origin=self.cluster_id,
+            formats=self.formats,
+        ).losing(self.site)
+
+    def context(
+        self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
+    ) -> tuple[DeliveryContext, Connection]:
+        made, connection = super().context(state, loaded, writer, voids)
+        values: dict[str, Any] = {one.name: getattr(made, one.name) for one in fields(made)}
+        return LossyContext(**values), connection
+
+
+def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Entry | None]:
+    """How the only message of this batch asks to be lost at the site."""
+    if header.kind is not BatchKind.MESSAGES or header.entry_count != 1:
+        return None, None
+    (entry,) = decode_entries(data)
+    told = content_header.header(entry.properties, HEADER.encode())
+    for loss in Loss:
+        if told == field_table.long_string(loss.at(site).encode()):
+            return loss, entry
+    return None, None
+
+
+def main() -> None:
+    SiteNode.parts_type = LossyParts
+    mesh_children.PROGRAM = PROGRAM
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

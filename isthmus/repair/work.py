@@ -1,0 +1,210 @@
+"""Has the sites send what others lack: asks one after the other, and waits for what was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from federation.mesh import Mesh
+from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
+from isthmus.repair.lost import Lost
+from isthmus.repair.sources import Sources
+
+NAMES_AT_ONCE = 200
+POLL_S = 0.25
+
+
+@dataclass
+class RepairWork:
+    """One repair, and what has come of it so far. Sites by name."""
+
+    mesh: Mesh
+    state: Path
+    lost: list[Lost]
+    sent: dict[str, list[Lost]] = field(default_factory=dict)
+    """By the site that has, or (looked for only) could have, sent them."""
+    irrecoverable: list[Lost] = field(default_factory=list)
+    """No log has them any more."""
+    departed: list[Lost] = field(default_factory=list)
+    """Their destination is not in the mesh any more: nobody is asked."""
+    not_asked: list[Lost] = field(default_factory=list)
+    """Nobody who was asked has them, and not everybody could be asked."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """By site, why it could not be asked, or did not finish."""
+    batches: dict[str, set[str]] = field(default_factory=dict)
+    """By destination: repair batches that are under way."""
+    settled: dict[str, int] = field(default_factory=dict)
+    """By destination: repair batches that it is done with."""
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Cluster ID -> name."""
+        return Sources(self.mesh).names
+
+    async def run(self, rate: float, say: Callable[[str], None], *, dry_run: bool) -> None:
+        """Ask for everything that was lost."""
+        sources = Sources(self.mesh)
+        self.departed = [one for one in self.lost if one.destination not in sources.names]
+        left = [one for one in self.lost if one.destination in sources.names]
+        candidates = {one.place: sources.of(one) for one in left}
+        while left:
+            by_site: dict[str, list[Lost]] = {}
+            for one in left:
+                if site := next((s for s in candidates[one.place] if s not in self.problems), None):
+                    by_site.setdefault(site, []).append(one)
+                elif candidates[one.place]:
+                    self.not_asked.append(one)
+                else:
+                    self.irrecoverable.append(one)
+            left = []
+            for site, wanted in by_site.items():
+                say(f"asking {site} for {len(wanted):,} messages")
+                sent, missing = await self._ask(site, wanted, rate, say, dry_run=dry_run)
+                self.sent.setdefault(site, []).extend(sent)
+                for one in missing:
+                    candidates[one.place].remove(site)
+                done = {one.place for one in [*sent, *missing]}
+                left += missing + [one for one in wanted if one.place not in done]
+        self.sent = {site: sent for site, sent in self.sent.items() if sent}
+
+    async def _ask(
+        self,
+        site: str,
+        wanted: list[Lost],
+        rate: float,
+        say: Callable[[str], None],
+        *,
+        dry_run: bool,
+    ) -> tuple[list[Lost], list[Lost]]:
+        """What it sent, or has; and what it does not have. The rest, it did not come to."""
+        by_place: dict[tuple[str, int], list[Lost]] = {}
+        for one in wanted:
+            by_place.setdefault((str(one.batch), one.entry), []).append(one)
+        sent: list[Lost] = []
+        missing: list[Lost] = []
+        asked = {
+            "messages": [one.wanted().as_json() for one in wanted],
+            "rate": rate,
+            "dry_run": dry_run,
+        }
+        try:
+            async for told in NodeClient.of(self.state, site).post("repair", asked):
+                for batch, entry in told.get("missing", ()):
+                    missing += by_place.pop((batch, entry), [])
+                if "batch" in told:
+                    some = [
+                        one
+                        for batch, entry in told["sent"]
+                        for one in by_place.pop((batch, entry), [])
+                    ]
+                    sent += some
+                    for destination in {one.destination for one in some}:
+                        self._under_way(destination).add(told["batch"])
+                    say(f"{site} has sent {len(sent):,} of {len(wanted):,} messages")
+                elif "looked_at" in told:
+                    say(f"{site} has looked at {told['looked_at']:,} batches of its log")
+        except (NodeAway, NodeSaysNo) as error:
+            self.problems[site] = str(error)
+            return sent, missing
+        if dry_run:
+            sent = [one for some in by_place.values() for one in some]
+        return sent, missing
+
+    def _under_way(self, destination: str) -> set[str]:
+        return self.batches.setdefault(self.names[destination], set())
+
+    async def wait(self, within_s: float, say: Callable[[str], None]) -> None:
+        """Until the destinations are done with what was sent, or nothing more has come for that
+        time; then `problems` says of whom.
+        """
+        moved_at = time.monotonic()
+        while waiting := {
+            site: names
+            for site, names in self.batches.items()
+            if names and site not in self.problems
+        }:
+            for site, names in waiting.items():
+                before = len(names)
+                try:
+                    names &= await self._not_settled(site, names)
+                except (NodeAway, NodeSaysNo) as error:
+                    self.problems[site] = str(error)
+                if len(names) < before:
+                    self.settled[site] = self.settled.get(site, 0) + before - len(names)
+                    moved_at = time.monotonic()
+            count = sum(map(len, waiting.values()))
+            say(f"{count:,} repair batches are on their way")
+            if time.monotonic() - moved_at > within_s:
+                for site, names in waiting.items():
+                    if names:
+                        self.problems.setdefault(
+                            site,
+                            f"{site}: {len(names)} repair batches have not arrived: they come when "
+                            "its links and its node run, see `isthmus status`",
+                        )
+            elif count:
+                await asyncio.sleep(POLL_S)
+
+    async def _not_settled(self, site: str, names: set[str]) -> set[str]:
+        client = NodeClient.of(self.state, site)
+        found: set[str] = set()
+        for some in _parts(sorted(names), NAMES_AT_ONCE):
+            async for told in client.post("repair/settled", {"batches": some}):
+                found |= set(told["waiting"])
+        return found
+
+    async def tell_ledgers(self) -> Mapping[str, str]:
+        """All nodes of this machine write down what they did so far. Why not, of those that
+        cannot.
+        """
+        failures: dict[str, str] = {}
+        for site in self.mesh.sites:
+            try:
+                async for told in NodeClient.of(self.state, site).post("ledger", {}):
+                    if told["failure"]:
+                        failures[site] = f"{site}: {told['failure']}"
+            except (NodeAway, NodeSaysNo) as error:
+                failures[site] = str(error)
+        return failures
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "lost": len(self.lost),
+            "sent": {site: len(sent) for site, sent in self.sent.items()},
+            "irrecoverable": [_told(one) for one in self.irrecoverable],
+            "departed": [_told(one) for one in self.departed],
+            "not_asked": [_told(one) for one in self.not_asked],
+            "under_way": {site: sorted(names) for site, names in self.batches.items() if names},
+            "problems": self.problems,
+        }
+
+
+def _told(one: Lost) -> dict[str, Any]:
+    return {
+        "identity": one.identity.hex(),
+        "origin": one.origin,
+        "destination": one.destination,
+        "exchange": one.exchange,
+        "published": one.published,
+        "batch": str(one.batch),
+        "entry": one.entry,
+    }
+
+
+def _parts(names: list[str], size: int) -> Iterator[list[str]]:
+    for first in range(0, len(names), size):
+        yield names[first : first + size]
+
+
+def by_destination(lost: Iterable[Lost], names: Mapping[str, str]) -> dict[str, int]:
+    """How many, by the name of the site that lacks them."""
+    found: dict[str, int] = {}
+    for one in lost:
+        site = names.get(one.destination, one.destination)
+        found[site] = found.get(site, 0) + 1
+    return found

@@ -1,0 +1,175 @@
+"""One reading of the log, and what it keeps for the readers that come through it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from relay.log.site_log import Record
+from relay.log.stretch import Stretch
+
+_WAKING_S = 0.0001
+"""What it costs to have one link go on for a moment."""
+
+_SHOW_BYTES = 512 * 1024
+"""Readers need not wait for more than this to come together."""
+
+
+class Member(Protocol):
+    """A reader that comes through; `offset`: where what it wants next begins."""
+
+    offset: int
+
+
+class Scan:
+    """One way through the log. `LogScans` reads for it; `front` is the offset it has come to."""
+
+    def __init__(self, start: int) -> None:
+        self.front = start
+        self.shown = start
+        """Up to here it is worth a reader's while to look."""
+        self.stretches: dict[int, Stretch] = {}
+        """By numbers without gaps, from `first` on and before `end`."""
+        self.first = 0
+        self.end = 0
+        self.members: set[Member] = set()
+        self.waiters: set[asyncio.Future[None]] = set()
+        self.room = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.linger: asyncio.TimerHandle | None = None
+        self.error: BaseException | None = None
+        self.is_open = False
+        """Whether reading has begun."""
+        self.read_bytes = 0
+        """In all, as `kept_bytes` counts."""
+        self._waking: asyncio.TimerHandle | None = None
+        self._shown_bytes = 0
+        self._reached = 0
+        self._reached_number = 0
+        self._awaited = start
+
+    @property
+    def kept_from(self) -> int:
+        """What follows this offset is kept, up to the front."""
+        return self.stretches[self.first].start if self.stretches else self.front
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.read_bytes - self.stretches[self.first].before if self.stretches else 0
+
+    @property
+    def ahead_bytes(self) -> int:
+        """What was read and the foremost reader has not taken."""
+        return self.read_bytes - self._reached
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what comes next."""
+        return self.front <= self._awaited
+
+    @property
+    def has_forgettable(self) -> bool:
+        """Whether its first stretch may go: its foremost reader has passed it."""
+        if not self.stretches:
+            return False
+        passed = self.first < self._reached_number
+        return passed or not self.members or self.stretches[self.first].end <= self._awaited
+
+    @property
+    def worth(self) -> tuple[bool, int]:
+        """Of its first stretch: whether a reader is still to come through, and its age."""
+        first = self.stretches[self.first]
+        return any(member.offset < first.end for member in self.members), first.age
+
+    def begin_at(self, offset: int) -> None:
+        """Begin before where it was to begin."""
+        self.front = self.shown = offset
+
+    def take_in(
+        self,
+        records: Sequence[Record],
+        newest_format: int,
+        ages: Iterator[int],
+        eaten_to: int | None = None,
+    ) -> None:
+        """What comes next in the log. `ages` numbers the stretches of all scans. `eaten_to`:
+        before this offset retention may have eaten what stood from the front on.
+        """
+        if records[0].offset < self.front:
+            # The log ends before the place that was asked for, and what comes is its last chunk.
+            if self.end:
+                records = [record for record in records if record.offset >= self.front]
+            else:
+                self.front = self.shown = records[0].offset  # everybody sees what is there
+                for member in self.members:
+                    member.offset = min(member.offset, self.front)
+        stretch = self.stretches.get(self.end - 1)
+        for record in records:
+            if stretch is None or stretch.is_full or eaten_to is not None:
+                self._come_to_end_of(stretch)
+                stretch = Stretch(self.front, self.read_bytes, next(ages))
+                if eaten_to is not None:
+                    stretch.eaten_to, eaten_to = eaten_to, None
+                self.stretches[self.end] = stretch
+                self.end += 1
+            stretch.add(record, newest_format)
+        self._come_to_end_of(stretch)
+        if self.read_bytes - self._shown_bytes >= _SHOW_BYTES:
+            self.wake()
+        elif self._waking is None:
+            self._wake_soon()
+
+    def _come_to_end_of(self, stretch: Stretch | None) -> None:
+        if stretch is not None:
+            self.front = stretch.end
+            self.read_bytes = stretch.before + stretch.cost
+
+    def _wake_soon(self) -> None:
+        """Not at once for every chunk, or hundreds of readers went on for each of them."""
+        delay = _WAKING_S * (len(self.members) - 1)
+        if delay <= 0:
+            self.wake()
+        else:
+            self._waking = asyncio.get_running_loop().call_later(delay, self.wake)
+
+    def wait_for(self, offset: int) -> None:
+        """Somebody can go on once this offset was read."""
+        self._awaited = max(self._awaited, offset)
+        self.room.set()
+
+    def reached(self, number: int, index: int) -> None:
+        """A reader has taken all before this batch of this stretch."""
+        stretch = self.stretches.get(number)
+        cost = self.read_bytes if stretch is None else stretch.before + stretch.cost_to(index)
+        if cost > self._reached:
+            self._reached = cost
+            self._reached_number = number
+            self.room.set()
+
+    def forget_first(self) -> None:
+        del self.stretches[self.first]
+        self.first += 1
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Number of the stretch and of the batch in it where reading on from `offset` begins."""
+        low, high = self.first, self.end - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.stretches[middle].start <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low, self.stretches[low].first_from(offset)
+
+    def wake(self) -> None:
+        """Let everybody who waits look again, at what was read until now."""
+        self.shown = self.front
+        self._shown_bytes = self.read_bytes
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()

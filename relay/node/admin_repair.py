@@ -1,0 +1,136 @@
+"""A process's part in a repair over HTTP, for who knows its token (as `admin_mending`).
+
+POST /sites/SITE/repair           {"messages": [{"batch", "entry", "identity", "destinations"},
+                                   ...], "rate": messages a second, "dry_run": true: only look}
+POST /sites/SITE/repair/settled   {"batches": ["...", ...]}
+POST /sites/SITE/ledger           {}
+
+The first answers JSON lines as it goes: {"looked_at"}, and with what was put into the log just now
+{"batch", "sent": [[batch, entry], ...]}; the last ones are {"missing": [[batch, entry], ...]}: what
+this site's log does not have. The second: {"waiting": [...]}, those that the site has not settled.
+The third: what the stages did so far is in the ledger's files, {"failure": ""} or why not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+
+from relay.batches.batch import BatchName
+from relay.node.admin_mending import check_token
+from relay.node.stages import Stages
+from relay.repair.repairing import Progress, RepairFailed
+from relay.repair.wanted import BadRequest, Wanted, read_wanted
+
+MOST_BYTES = 64 << 20
+"""Of one request: some 200,000 messages."""
+DEFAULT_RATE = 1000.0
+IN_A_LINE = 256
+
+Find = Callable[[str], "Stages | None"]
+"""Of a site; None while it starts. Raises KeyError for a site that is not served here."""
+Answer = Callable[[web.Request, Stages, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+
+class RepairRoutes:
+    """Adds the routes above to a process's admin port."""
+
+    def __init__(self, find: Find, token: str) -> None:
+        self._find = find
+        self._token = token
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_post("/sites/{site}/repair", self._guarded(_repair))
+        app.router.add_post("/sites/{site}/repair/settled", self._guarded(_settled))
+        app.router.add_post("/sites/{site}/ledger", self._guarded(_ledger))
+
+    def _guarded(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            check_token(request, self._token)
+            try:
+                stages = self._find(request.match_info["site"])
+            except KeyError:
+                raise web.HTTPNotFound(text="that site is not served here") from None
+            if stages is None:
+                raise web.HTTPServiceUnavailable(text="the node is starting: try again")
+            return await answer(request, stages, await _asked(request))
+
+        return guarded
+
+
+async def _asked(request: web.Request) -> dict[str, Any]:
+    data = bytearray()
+    async for part in request.content.iter_any():  # `json()` takes no more than 1 MiB
+        data += part
+        if len(data) > MOST_BYTES:
+            raise web.HTTPRequestEntityTooLarge(MOST_BYTES, len(data))
+    try:
+        asked = json.loads(data)
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise web.HTTPBadRequest(text="a JSON object is asked for")
+    return asked
+
+
+async def _repair(
+    request: web.Request, stages: Stages, asked: dict[str, Any]
+) -> web.StreamResponse:
+    rate = asked.get("rate", DEFAULT_RATE)
+    if not isinstance(rate, int | float) or not rate > 0:
+        raise web.HTTPBadRequest(text="rate: messages a second, above 0")
+    try:
+        wanted = read_wanted(asked.get("messages"))
+    except BadRequest as error:
+        raise web.HTTPBadRequest(text=str(error)) from None
+    repairing = stages.repairing
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    steps = repairing.look(wanted) if asked.get("dry_run") else repairing.send(wanted, rate)
+    try:
+        async with aclosing(steps):
+            async for step in steps:
+                for told in _told(step):
+                    await response.write(json.dumps(told).encode() + b"\n")
+    except RepairFailed as error:
+        await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+    await response.write_eof()
+    return response
+
+
+def _told(step: Progress | list[Wanted]) -> Iterator[dict[str, Any]]:
+    """A line each: who reads them takes no endless ones."""
+    if isinstance(step, list):
+        for first in range(0, max(1, len(step)), IN_A_LINE):
+            yield {"missing": [one.place for one in step[first : first + IN_A_LINE]]}
+        return
+    told: dict[str, Any] = {"looked_at": step.looked_at}
+    if step.batch is not None:
+        told |= {"batch": str(step.batch), "sent": [one.place for one in step.sent]}
+    yield told
+
+
+async def _settled(
+    request: web.Request, stages: Stages, asked: dict[str, Any]
+) -> web.StreamResponse:
+    batches = asked.get("batches")
+    try:
+        if not isinstance(batches, list):
+            raise TypeError(batches)
+        names = [BatchName.parse(one) for one in batches]
+    except (TypeError, ValueError, AttributeError):
+        raise web.HTTPBadRequest(text='say {"batches": ["..."]}') from None
+    settled = stages.context.settled
+    waiting = [text for text, name in zip(batches, names, strict=True) if name not in settled]
+    return web.json_response({"waiting": waiting})
+
+
+async def _ledger(
+    request: web.Request, stages: Stages, asked: dict[str, Any]
+) -> web.StreamResponse:
+    await stages.housekeeping.tell_all()
+    return web.json_response({"failure": stages.housekeeping.export_failure})

@@ -1,0 +1,15 @@
+"""What a site's node keeps, by name, in the site's folder.
+
+state/              all that the stages remember (`relay/state/node_state.py`)
+ledger/             rows that were exported (`relay/ledger/export.py`)
+ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
+members.json        who was in which revision (`relay/ledger/members.py`)
+holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`admin_mending.py`)
+"""
+
+from __future__ import annotations
+
+STATE = "state"
+LEDGER = "ledger"
+REVISIONS = "ledger/revisions"
+MEMBERS = "members.json"

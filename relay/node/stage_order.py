@@ -1,0 +1,123 @@
+"""In which order the stages of a node start and end, and how long the end may take.
+
+Start: the packer, and what comes in over links; once the packer has said where its predecessors
+ended, whoever reads the log: deliverer, links out, and what runs beside them. End: packer (what is
+in hand is logged and acknowledged) and deliverer (what is in flight is answered and committed),
+links, the broker's mark, the ledger. The log ends after all of them, the state last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from relay.node.housekeeping import Housekeeping
+from relay.node.stages import Stages
+
+log = logging.getLogger(__name__)
+
+STAGES_WITHIN_S = 6.0
+"""What is in flight is answered within this time of a stop, or stays in doubt."""
+LINKS_WITHIN_S = 1.0
+"""What keeps a link's connection from closing does not keep the node."""
+MARK_WITHIN_S = 1.0
+THROUGH_WITHIN_S = 1.0
+STOP_WITHIN_S = 7.5
+"""... and the ledger exported; closing connections takes up to two seconds more."""
+
+Work = Coroutine[Any, Any, None]
+
+
+class StageTasks:
+    """The tasks of one run of a site's node. None may end before the node is to."""
+
+    def __init__(self, site: str, ending: asyncio.Event) -> None:
+        """`ending` is set when the node is to end."""
+        self._site = site
+        self._ending = ending
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, name: str, work: Work) -> None:
+        """Run this beside the others."""
+        self._tasks[name] = asyncio.create_task(work, name=f"{self._site}: {name}")
+
+    async def until(self, step: Awaitable[object]) -> bool:
+        """Wait for the step; False when the node is to end first. Raises what a task raises."""
+        waiting = asyncio.ensure_future(step)
+        ending = asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait(
+                {waiting, ending, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in self._tasks.values():
+                if task.done():
+                    task.result()
+                    raise RuntimeError(f"{task.get_name()} ended by itself")
+            if waiting.done():
+                waiting.result()
+            return not self._ending.is_set()
+        finally:
+            waiting.cancel()
+            ending.cancel()
+
+    async def run(
+        self,
+        stages: Stages,
+        beside: Callable[[], Mapping[str, Work]],
+        reached: Callable[[str], None],
+    ) -> None:
+        """Start in order, go on until the node is to end, and end in order. Raises what a task
+        raises. `beside` gives what else runs while the log is read, by name; `reached` is told
+        "running" and "stopping".
+        """
+        before = set(self._tasks)  # the log's, which ends last
+        try:
+            self.begin("packer", stages.packer.run())
+            self.begin("in", stages.links.run_receivers())
+            if await self.until(stages.packer.decided()):
+                self.begin("deliverer", stages.deliver())
+                self.begin("out", stages.links.run_senders())
+                self.begin("housekeeping", stages.housekeeping.run())
+                for name, work in beside().items():
+                    self.begin(name, work)
+                reached("running")
+                await self.until(self._ending.wait())
+            reached("stopping")
+            stages.packer.stop()
+            stages.context.stopping.set()
+            await self._wind_up(stages.housekeeping)
+        finally:
+            begun = [task for name, task in self._tasks.items() if name not in before]
+            for task in begun:
+                task.cancel()
+            ends = await asyncio.gather(*begun, return_exceptions=True)
+            for task, end in zip(begun, ends, strict=True):
+                if isinstance(end, Exception):
+                    log.error("%s ended with an error", task.get_name(), exc_info=end)
+
+    async def over(self) -> None:
+        """Wait for all of them, whatever they end with."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _wind_up(self, housekeeping: Housekeeping) -> None:
+        """The end in order, as far as there is time for it; nothing is lost by what is left."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.wait(self._begun("packer", "deliverer"), timeout=STAGES_WITHIN_S)
+        log.info("%s: stages ended after %.1f s", self._site, loop.time() - began)
+        # What the links have heard last becomes rows when they end: before the export.
+        links = self._begun("in", "out")
+        for task in links:
+            task.cancel()
+        await asyncio.wait(links, timeout=LINKS_WITHIN_S)
+        await housekeeping.store_mark(MARK_WITHIN_S)
+        try:
+            async with asyncio.timeout_at(began + STOP_WITHIN_S):
+                await housekeeping.close_books(THROUGH_WITHIN_S)
+        except TimeoutError:
+            log.info("%s: no time left to export the ledger: the next start does it", self._site)
+
+    def _begun(self, *names: str) -> list[asyncio.Task[None]]:
+        return [self._tasks[name] for name in names if name in self._tasks]

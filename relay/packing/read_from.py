@@ -1,0 +1,56 @@
+"""From where on a successor has to read the log: as late as all that egress may still hand out
+stands behind it. Pure.
+
+Every half second the packer notes where the log was, and what of this run had been handed to it by
+then: each later batch stands behind that place. A note holds as the place once all those batches
+are settled and have been for a while, since an acknowledgement may be lost with its connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SETTLED_S = 30.0
+"""What was acknowledged so long ago on a connection that lives will not come back."""
+
+
+class ReadFrom(NamedTuple):
+    """Batches of the run up to `after` may stand before `offset`."""
+
+    offset: int = 0
+    after: int = -1
+
+
+@dataclass(slots=True)
+class _Note:
+    at: float
+    offset: int
+    appended: int
+
+
+class ReadFromSearch:
+    """One incarnation's. Times in seconds."""
+
+    def __init__(self) -> None:
+        self.place = ReadFrom()
+        self._notes: deque[_Note] = deque()
+
+    def begin(self, place: ReadFrom) -> None:
+        """What predecessors left is read from there on."""
+        self.place = place
+
+    def note(self, now: float, offset: int, appended: int) -> None:
+        """The log has `offset`, and batches up to `appended` of this run were handed to it."""
+        self._notes.append(_Note(now, offset, appended))
+
+    def advance(self, now: float, first_unsettled: int) -> bool:
+        """Batches before `first_unsettled` are acknowledged; whether the place moved."""
+        before = self.place
+        while self._notes and self._notes[0].at <= now - SETTLED_S:
+            if self._notes[0].appended >= first_unsettled:
+                break
+            note = self._notes.popleft()
+            self.place = ReadFrom(note.offset, note.appended)
+        return self.place != before

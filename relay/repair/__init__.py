@@ -1,0 +1,1 @@
+"""Sending lost messages again, out of a site's own log."""

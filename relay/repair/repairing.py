@@ -1,0 +1,197 @@
+"""A site sends messages again that others lack: out of its log, and into it as repair batches.
+
+From there they go the way of all batches. Nothing of a repair is kept: whoever asks again, after a
+crash, say, has the same messages sent again, and the barriers there suppress what they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, LoggedBatch
+from relay.batches.format import total_bytes
+from relay.log.site_log import LogClosed, SiteLogError
+from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.repair.search import Found, Search
+from relay.repair.wanted import Wanted
+
+BATCH_BYTES = 256 * 1024
+HELD_BYTES = 4 * 1024 * 1024
+"""Of messages that wait for more of their kind."""
+TOLD_EVERY_S = 2.0
+ATTEMPTS = 5
+"""So often the log is read again from its start because its connection ended."""
+
+
+class RepairFailed(Exception):
+    """Not all could be looked for, or sent; the text says why. Asking again does no harm."""
+
+
+class Progress(NamedTuple):
+    """Of one request, so far."""
+
+    looked_at: int
+    """Batches of the log."""
+    batch: BatchName | None = None
+    """The repair batch that the log has confirmed just now."""
+    sent: tuple[Wanted, ...] = ()
+    """What is in it."""
+
+
+class ReadableLog(Protocol):
+    """What this needs of the site's log: `LogWriter` is it."""
+
+    def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]: ...
+
+
+class Repairing:
+    """One site's. `repair` puts a parcel into the log (`PackerLoop.repair`)."""
+
+    def __init__(
+        self,
+        log: ReadableLog,
+        is_void: Callable[[BatchHeader], bool],
+        repair: Callable[[RepairParcel], None],
+    ) -> None:
+        self._log = log
+        self._is_void = is_void
+        self._repair = repair
+        self._one_at_a_time = asyncio.Lock()
+
+    async def look(self, wanted: Iterable[Wanted]) -> AsyncGenerator[Progress | list[Wanted], None]:
+        """Only look, and send nothing: progress now and then, in the end what the log lacks."""
+        search = Search(wanted)
+        async with self._one_at_a_time:
+            async for step in self._search(search):
+                if isinstance(step, Progress):
+                    yield step
+        yield search.missing
+
+    async def send(
+        self, wanted: Iterable[Wanted], rate: float
+    ) -> AsyncGenerator[Progress | list[Wanted], None]:
+        """Send these, at most `rate` messages a second: progress as it comes, in the end what the
+        log does not have (any more). Raises RepairFailed.
+        """
+        search = Search(wanted)
+        pace = _Pace(rate)
+        async with self._one_at_a_time:
+            open_parcels = _Parcels()
+            looked_at = 0
+            async for step in self._search(search):
+                if isinstance(step, Progress):
+                    looked_at = step.looked_at
+                    yield step
+                    continue
+                for parcel, sent in open_parcels.add(step):
+                    async for told in self._append(parcel, sent, pace, looked_at):
+                        yield told
+            for parcel, sent in open_parcels.take_all():
+                async for told in self._append(parcel, sent, pace, looked_at):
+                    yield told
+        yield search.missing
+
+    async def _search(self, search: Search) -> AsyncIterator[Progress | Found]:
+        attempts = looked_at = 0
+        told_at = _now()
+        while not search.is_over:
+            search.begin_again()
+            try:
+                async for batches in self._log.read_to_end(0):
+                    for batch in batches:
+                        looked_at += 1
+                        if not self._is_void(batch.header):
+                            for found in search.take(batch):
+                                yield found
+                    if search.is_over:
+                        break
+                    if _now() - told_at >= TOLD_EVERY_S:
+                        told_at = _now()
+                        yield Progress(looked_at)
+                    await asyncio.sleep(0)
+                return
+            except LogClosed as error:
+                attempts += 1
+                if attempts >= ATTEMPTS:
+                    raise RepairFailed(f"the site's log cannot be read: {error}") from error
+            except SiteLogError as error:
+                raise RepairFailed(f"the site's log cannot be read: {error}") from error
+
+    async def _append(
+        self, parcel: RepairParcel, sent: Sequence[Wanted], pace: _Pace, looked_at: int
+    ) -> AsyncIterator[Progress]:
+        """Whoever asked hears of it while it waits: he takes a long silence for a node's end."""
+        while (left_s := pace.left_s) > 0:
+            await asyncio.sleep(min(left_s, TOLD_EVERY_S))
+            if pace.left_s > 0:
+                yield Progress(looked_at)
+        pace.spend(len(sent))
+        try:
+            self._repair(parcel)
+            while not (await asyncio.wait({parcel.logged}, timeout=TOLD_EVERY_S))[0]:
+                yield Progress(looked_at)
+            name = parcel.logged.result()
+        except NotPacking as error:
+            raise RepairFailed(f"nothing can be put into the site's log: {error}") from error
+        yield Progress(looked_at, name, tuple(sent))
+
+
+class _Pace:
+    """So many a second."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._due = _now()
+
+    @property
+    def left_s(self) -> float:
+        """Until the next may go."""
+        return self._due - _now()
+
+    def spend(self, count: int) -> None:
+        self._due = max(self._due, _now()) + count / self._rate
+
+
+class _Parcels:
+    """What was found, put together: whose it is, flow and destinations make a batch."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str, int, tuple[str, ...]], list[Found]] = {}
+        self._bytes = 0
+
+    def add(self, found: Found) -> list[tuple[RepairParcel, list[Wanted]]]:
+        """Those that are full with this."""
+        series = found.wanted.batch.series
+        key = (series.origin, series.exchange, series.lane, found.wanted.destinations)
+        size = total_bytes([found.entry])
+        full = []
+        waiting = self._open.get(key, [])
+        if waiting and total_bytes([one.entry for one in waiting]) + size > BATCH_BYTES:
+            full.append(self._take(key))
+        waiting = self._open.setdefault(key, [])
+        waiting.append(found)
+        self._bytes += size
+        if len(waiting) >= MAX_ENTRIES or size > BATCH_BYTES:
+            full.append(self._take(key))
+        if self._bytes > HELD_BYTES:
+            full += self.take_all()
+        return full
+
+    def take_all(self) -> list[tuple[RepairParcel, list[Wanted]]]:
+        return [self._take(key) for key in list(self._open)]
+
+    def _take(
+        self, key: tuple[str, str, int, tuple[str, ...]]
+    ) -> tuple[RepairParcel, list[Wanted]]:
+        found = self._open.pop(key)
+        entries = [one.entry for one in found]
+        self._bytes -= total_bytes(entries)
+        _, exchange, lane, destinations = key
+        return RepairParcel(exchange, lane, destinations, entries), [one.wanted for one in found]
+
+
+def _now() -> float:
+    """The clock that sleeps are measured by."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""What was packed against what was settled: by sums, by batch, message for message."""

@@ -1,0 +1,247 @@
+"""The ledgers' rows as batches: what was packed, and what each site did with it, a row a batch.
+
+Of the packed columns only hashes go on from here: two of 64 bits over all identities of a row, two
+over its contents. A batch that every site settled whole and alike is proven by them, identity for
+identity, without one being opened; only the others are (`entries`).
+
+A message that travels in pieces counts as one batch, named as its first piece.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_audit.judge.positions import SEQUENCE_BITS
+from spark_audit.level import Level
+
+MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
+ADDRESSED = "array_join(destinations, ',')"
+SERIES = f"xxhash64(origin, incarnation, exchange, lane, {ADDRESSED})"
+NAME = (
+    f"{SERIES} AS series",
+    "sequence - coalesce(fragment, 0) AS sequence",
+    f"{ADDRESSED} AS addressed",
+)
+"""(series, sequence) names a batch here."""
+SAID = (
+    *("origin", "incarnation", "exchange", "lane", "destinations", "revision", "path"),
+    "coalesce(kind = 'repair', false) AS is_repair",
+    "CASE WHEN kind = 'repair' THEN coalesce(position, origin) ELSE origin END AS whose",
+    "unix_millis(recorded) AS recorded_ms",
+    "unix_millis(first_published) AS first_ms",
+    "unix_millis(last_published) AS last_ms",
+)
+
+
+def _all(outcome: int) -> str:
+    """Whether all outcomes of a row are this one, without a flag."""
+    return (
+        f"outcomes IS NOT NULL AND outcomes ="
+        f" substring(CAST(unhex('{outcome:02x}' || repeat('{outcome:02x}', 8191)) AS BINARY),"
+        f" 1, count)"
+    )
+
+
+_HASHES = {
+    Level.EXACT: (
+        "xxhash64(identities) AS identities_1",
+        "xxhash64(7, identities) AS identities_2",
+        "xxhash64(contents) AS contents_1",
+        "xxhash64(7, contents) AS contents_2",
+    ),
+    Level.FINGERPRINT: (
+        "identity_sum_1 AS identities_1",
+        "identity_sum_2 AS identities_2",
+        "content_sum AS contents_1",
+        "content_sum AS contents_2",
+    ),
+}
+
+
+def packed_rows(rows: Any, level: Level) -> Any:
+    """One row a batch: its name, what its header says, hashes, and its packed columns. Of pieces,
+    the first stands for all; `piece` tells them apart.
+    """
+    return rows.where(f"stage = 'packed' AND event = 'batch' AND {MESSAGES}").selectExpr(
+        *NAME,
+        *SAID,
+        "incarnation_sequence",
+        "coalesce(fragment, 0) AS piece",
+        "fragment IS NOT NULL AS in_pieces",
+        "pieces",
+        "count",
+        "identities",
+        "published",
+        *_HASHES[level][:2],
+    )
+
+
+def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
+    """What deliverers wrote: rows of messages, and of batches that do not count. `cluster_of`: site
+    name -> cluster ID, as an expression over the column `site`.
+    """
+    plain = "event = 'batch' AND first_entry = 0"
+    is_clean, is_own = f"{plain} AND {_all(1)}", f"{plain} AND {_all(7)}"
+    if level is Level.FINGERPRINT:
+        # The sums count nothing else; a site's own rows are those that came from nowhere.
+        counted = "event = 'batch' AND coalesce(delivered_count = count, false)"
+        own = "at = origin AND size(path) <= 1"
+        is_clean, is_own = f"{counted} AND NOT ({own})", f"{counted} AND {own}"
+    return (
+        rows.where(
+            "stage = 'delivered' AND "
+            "event IN ('batch', 'void', 'quarantined', 'retried', 'dropped') AND origin IS NOT NULL"
+            f" AND (kind IS NULL OR {MESSAGES})"
+        )
+        .withColumn("at", cluster_of)
+        .selectExpr(
+            *NAME,
+            *SAID,
+            "incarnation_sequence",
+            "at",
+            "site",
+            "state",
+            "number",
+            "event",
+            "first_entry",
+            "count",
+            "identities",
+            "contents",
+            "outcomes",
+            "published",
+            "delivered",
+            f"{is_clean} AS is_clean",
+            f"{is_own} AS is_own",
+            *_HASHES[level],
+        )
+    )
+
+
+def blocks_of(batches: Any) -> Any:
+    """The blocks (`digest`) that these batches are in."""
+    return batches.selectExpr(
+        "series", "first_ms DIV 60000 AS first_minute", "last_ms DIV 60000 AS last_minute"
+    ).distinct()
+
+
+def of_blocks(rows: Any, blocks: Any) -> Any:
+    """Packed or settled rows of batches that are in these blocks."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        rows.withColumn("first_minute", F.expr("first_ms DIV 60000"))
+        .withColumn("last_minute", F.expr("last_ms DIV 60000"))
+        .join(F.broadcast(blocks), ["series", "first_minute", "last_minute"], "left_semi")
+        .drop("first_minute", "last_minute")
+    )
+
+
+def ranked(packed: Any, ranks: Any) -> Any:
+    """With `place`: where the batch stands among all of its origin. `ranks`: origin, incarnation,
+    rank.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        packed.join(F.broadcast(ranks), ["origin", "incarnation"], "left")
+        .withColumn("place", F.expr(f"shiftleft(rank, {SEQUENCE_BITS}) | incarnation_sequence"))
+        .drop("rank")
+    )
+
+
+def together(packed: Any, settled: Any) -> Any:
+    """One row a batch with what every site did: `packs` (how often it was packed, pieces aside),
+    the header of the packed row, `places` (an array, of each row of a deliverer).
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    header = (
+        "series",
+        "sequence",
+        "origin",
+        "exchange",
+        "lane",
+        "addressed",
+        "first_ms",
+        "last_ms",
+    )
+    thin = packed.selectExpr(
+        *header,
+        "struct(piece, place, first_ms, last_ms, count, in_pieces, pieces, is_repair,"
+        " identities_1, identities_2, revision) AS sent",
+        "CAST(NULL AS STRUCT<at: STRING, is_clean: BOOLEAN, is_own: BOOLEAN, count: INT,"
+        " identities_1: BIGINT, identities_2: BIGINT, contents_1: BIGINT, contents_2: BIGINT,"
+        " recorded_ms: BIGINT, last_ms: BIGINT>) AS done",
+    ).unionByName(
+        settled.selectExpr(
+            *header,
+            "struct(at, is_clean, is_own, count, identities_1, identities_2, contents_1,"
+            " contents_2, recorded_ms, last_ms) AS done",
+        ),
+        allowMissingColumns=True,
+    )
+    return (
+        thin.groupBy("series", "sequence")
+        .agg(
+            F.first("origin").alias("origin"),
+            F.first("exchange").alias("exchange"),
+            F.first("lane").alias("lane"),
+            F.first("addressed").alias("addressed"),
+            F.min("first_ms").alias("first_ms"),
+            F.max("last_ms").alias("last_ms"),
+            F.min("sent").alias("sent"),  # the first piece
+            F.max("sent.place").alias("place"),
+            F.max("sent.piece").alias("last_piece"),
+            F.count("sent").alias("rows_sent"),
+            F.collect_list("done").alias("places"),
+        )
+        .withColumn(
+            "packs", F.expr("CASE WHEN sent.in_pieces THEN least(rows_sent, 1) ELSE rows_sent END")
+        )
+        .withColumn("revision", F.col("sent.revision"))
+        .withColumn("is_partial", F.expr("coalesce(last_piece + 1 < sent.pieces, false)"))
+    )
+
+
+def parts_together(settled: Any) -> Any:
+    """Of sums: one row a batch and site, whatever number of commits settled it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sums = ("count", "identities_1", "identities_2", "contents_1", "contents_2")
+    return settled.groupBy("series", "sequence", "at").agg(
+        *(F.first(one).alias(one) for one in ("origin", "exchange", "lane", "addressed")),
+        F.min("first_ms").alias("first_ms"),
+        F.max("last_ms").alias("last_ms"),
+        F.max("recorded_ms").alias("recorded_ms"),
+        F.min("is_clean").alias("is_clean"),
+        F.min("is_own").alias("is_own"),
+        *(F.sum(one).cast("int" if one == "count" else "long").alias(one) for one in sums),
+    )
+
+
+def judged_whole(batches: Any, from_ms: int, to_ms: int, level: Level) -> Any:
+    """With `is_whole`: packed once, no repair, published within the period, settled at just the
+    sites that were to get it, every message delivered once, the same identities and contents
+    everywhere, none late. Exactly: by each in one row, without a flag, of whole messages, and
+    within one minute, so that whoever counts by minute need not open it. Needs `expected` and
+    `deadline_ms`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    closely = """
+        AND NOT sent.in_pieces AND sent.first_ms DIV 60000 = sent.last_ms DIV 60000
+    """
+    same = f"""
+        packs = 1 AND sent.piece = 0 AND NOT is_partial AND NOT sent.is_repair
+        AND expected IS NOT NULL
+        {closely if level is Level.EXACT else ""}
+        AND sent.first_ms >= {from_ms} AND sent.last_ms < {to_ms}
+        AND array_sort(transform(filter(places, p -> NOT p.is_own), p -> p.at)) = expected
+        AND forall(places, p -> (p.is_clean OR (p.is_own AND p.at = origin))
+            AND p.count = sent.count
+            AND p.identities_1 = sent.identities_1 AND p.identities_2 = sent.identities_2
+            AND p.contents_1 <=> places[0].contents_1 AND p.contents_2 <=> places[0].contents_2
+            AND (deadline_ms IS NULL OR p.recorded_ms - sent.first_ms <= deadline_ms))
+        AND size(filter(places, p -> p.is_own)) <= 1
+    """
+    return batches.withColumn("is_whole", F.coalesce(F.expr(same), F.lit(False)))

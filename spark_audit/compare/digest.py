@@ -1,0 +1,111 @@
+"""One look at all ledger files: of each file, what its rows come to, summed up by flow and minute.
+
+Of thin columns, none of which says anything about a single message. What files there are rows of,
+how far sites have come, and which *blocks* add up is all told from this small table; rows are read
+again only where it does not suffice.
+
+A block is all batches of one series whose first messages were published in one minute and whose
+last ones in one: batches that reach into the next minute are a block of their own. Every row of a
+batch, whoever wrote it, bears its header's times, so that all of them fall into the same block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_audit.compare.batches import ADDRESSED, MESSAGES, SERIES
+from spark_audit.compare.order import IS_LOOPED
+from spark_audit.ledgers.source import FILE_URI
+
+BLOCK = ("series", "first_minute", "last_minute")
+"""Names a block."""
+_WHOSE = ("uri", "site", "state", "stage", "event")
+_FLOW = (*("origin", "incarnation", "exchange", "lane", "destinations"), "revision", "is_message")
+
+
+def digest(rows: Any) -> Any:
+    """One row a file, stage, event and block. `rows`: lenient, of all stages."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = rows.selectExpr(
+        f"{FILE_URI} AS uri",
+        *_WHOSE[1:],
+        "origin",
+        "incarnation",
+        "exchange",
+        "lane",
+        "destinations",
+        "revision",
+        f"coalesce({MESSAGES}, false) AS is_message",
+        _minute("first_published", "first_minute"),
+        _minute("last_published", "last_minute"),
+        "number",
+        "incarnation_sequence",
+        "unix_millis(recorded) AS recorded_ms",
+        "CASE WHEN stage = 'packed' THEN unix_millis(through) END AS through_ms",
+        "unix_millis(first_published) AS first_ms",
+        "unix_millis(last_published) AS last_ms",
+        "count",
+        "delivered_count",
+        "identity_sum_1",
+        "identity_sum_2",
+        "content_sum",
+        "kind = 'repair' AS is_repair",
+        "size(path) > 1 AS is_from_elsewhere",
+        f"{IS_LOOPED} AS is_looped",
+    )
+    return (
+        told.groupBy(*_WHOSE, *_FLOW, *BLOCK[1:])
+        .agg(
+            F.count("number").alias("rows"),
+            F.min("number").alias("first_number"),
+            F.max("number").alias("last_number"),
+            F.min("recorded_ms").alias("from_ms"),
+            F.max("recorded_ms").alias("to_ms"),
+            F.min("first_ms").alias("first_ms"),
+            F.max("last_ms").alias("last_ms"),
+            F.max("incarnation_sequence").alias("last_sequence"),
+            F.max("through_ms").alias("through_ms"),
+            F.sum("count").alias("messages"),
+            F.sum("delivered_count").alias("counted"),
+            F.count("delivered_count").alias("rows_with_sums"),
+            F.sum("identity_sum_1").alias("identity_sum_1"),
+            F.sum("identity_sum_2").alias("identity_sum_2"),
+            F.sum("content_sum").alias("content_sum"),
+            F.max(F.expr("recorded_ms - first_ms")).alias("longest_ms"),
+            F.max("is_repair").alias("has_repair"),
+            F.max("is_from_elsewhere").alias("has_from_elsewhere"),
+            F.max("is_looped").alias("has_loop"),
+        )
+        .withColumn("series", F.expr(SERIES))
+        .withColumn("addressed", F.expr(ADDRESSED))
+    )
+
+
+def _minute(column: str, name: str) -> str:
+    """Only where sums are compared: elsewhere it would make many rows of few."""
+    return (
+        f"CASE WHEN stage IN ('packed', 'delivered')"
+        f" THEN unix_millis({column}) DIV 60000 END AS {name}"
+    )
+
+
+def without_files(table: Any, uris: list[str]) -> Any:
+    """What the others come to."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return table.where(~F.col("uri").isin(*uris)) if uris else table
+
+
+def uris_of(table: Any, blocks: Any) -> set[str]:
+    """The files that have rows of batches in these blocks. Of what overlaps as well: an operator's
+    row about one message of a batch bears that message's time.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wanted = blocks.selectExpr(
+        *("series AS of_series", "first_minute AS from_minute", "last_minute AS to_minute")
+    ).distinct()
+    is_wanted = "series = of_series AND first_minute <= to_minute AND last_minute >= from_minute"
+    here = table.join(F.broadcast(wanted), F.expr(is_wanted), "left_semi")
+    return {row[0] for row in here.select("uri").distinct().collect()}

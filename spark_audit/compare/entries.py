@@ -1,0 +1,255 @@
+"""Opens batches: message for message what was packed, and what became of it at each site.
+
+Only what does not add up as a whole is opened, so that these are few rows on a good day. The packed
+columns are read with Spark's own functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.ledger.rows import (
+    CONFLICT,
+    CONTENT_BYTES,
+    IDENTITY_BYTES,
+    OFFSET_BYTES,
+    OUTCOME_MASK,
+    REDELIVERED,
+    REPAIRED,
+    Outcome,
+)
+from spark_audit.judge.exchanges_where import ExchangesWhere
+
+_OF_ITS_BATCH = (
+    *("series", "sequence", "whose AS origin", "is_repair", "incarnation"),
+    *("exchange", "lane", "destinations"),
+)
+"""What a message has from the batch that it is in."""
+_MESSAGE = ("exchange", "scope", "identity")
+_IS_OWN = f"outcome = {int(Outcome.OWN)}"
+
+
+def scope_column(by_origin: ExchangesWhere) -> str:
+    """Within what an identity is unique, besides its exchange: its origin, or nothing, by the
+    batch's revision. `whose`: a repair's batch is of the site that sent it again, its messages are
+    not.
+    """
+    return f"CASE WHEN {by_origin.holds()} THEN whose ELSE '' END"
+
+
+def _widest_scope(by_origin: ExchangesWhere, whose: str) -> str:
+    """The same in whatever revision: what may be the same message is looked at together."""
+    return f"CASE WHEN {by_origin.always_holds()} THEN {whose} ELSE '' END"
+
+
+def repeated_identities(packed: Any, settled: Any, by_origin: ExchangesWhere) -> Any:
+    """Hashes (`known_as`) of identities that stand in more than one place of what was packed, or
+    was delivered otherwise than packed. `settled` are the rows of batches that differ.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    places = _hashed(packed, by_origin, "0").unionByName(
+        _hashed(settled, by_origin, "coalesce(first_entry, 0)")
+    )
+    return (
+        places.groupBy("known_as")
+        .agg(F.min("stands_at").alias("a"), F.max("stands_at").alias("b"))
+        .where("a <> b")
+        .select("known_as")
+    )
+
+
+def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
+    """The hash of each message, as `repeated_identities` makes it."""
+    scope = _widest_scope(by_origin, "origin")
+    return messages.selectExpr(f"xxhash64(exchange, {scope}, identity) AS known_as")
+
+
+def batches_with(
+    rows: Any, by_origin: ExchangesWhere, known_as: Any, *, are_few: bool = True
+) -> Any:
+    """Names of the batches in whose rows one of these identities stands. `are_few`: every task
+    may be given all of them.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        _hashed(rows, by_origin, "0", "series", "sequence")
+        .join(F.broadcast(known_as) if are_few else known_as, "known_as", "left_semi")
+        .select("series", "sequence")
+        .distinct()
+    )
+
+
+def _hashed(rows: Any, by_origin: ExchangesWhere, first: str, *columns: str) -> Any:
+    return (
+        rows.where("identities IS NOT NULL")
+        .selectExpr(
+            *columns,
+            "exchange",
+            f"{_widest_scope(by_origin, 'whose')} AS scope",
+            "identities",
+            "xxhash64(series, sequence) AS batch",
+            f"{first} AS first",
+            "explode(sequence(0, count - 1)) AS i",
+        )
+        .selectExpr(
+            *columns,
+            f"xxhash64(exchange, scope, {_slice('identities', IDENTITY_BYTES)}) AS known_as",
+            "batch + first + i AS stands_at",
+        )
+    )
+
+
+def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:
+    """One row a message and batch: of a message in pieces, one in all."""
+    return (
+        packed.where("piece = 0")
+        .withColumn("i", _numbers())
+        .selectExpr(
+            *_OF_ITS_BATCH,
+            f"{scope_column(by_origin)} AS scope",
+            "i AS entry",
+            f"{_slice('identities', IDENTITY_BYTES)} AS identity",
+            f"first_ms + coalesce({offset_at('published')}, 0) AS published_ms",
+        )
+    )
+
+
+def settled_entries(settled: Any, by_origin: ExchangesWhere) -> Any:
+    """One row for each thing that a deliverer did with a message."""
+    byte = f"CAST(conv(hex({_slice('outcomes', 1)}), 16, 10) AS INT)"
+    return (
+        settled.where("identities IS NOT NULL AND count > 0")
+        .withColumn("i", _numbers())
+        .selectExpr(
+            *_OF_ITS_BATCH,
+            f"{scope_column(by_origin)} AS scope",
+            "at",
+            "state",
+            "number",
+            "event",
+            "revision",
+            "first_entry + i AS entry",
+            f"{_slice('identities', IDENTITY_BYTES)} AS identity",
+            f"first_ms + coalesce({offset_at('published')}, 0) AS published_ms",
+            f"recorded_ms + coalesce({offset_at('delivered')}, 0) AS delivered_ms",
+            f"{_slice('contents', CONTENT_BYTES)} AS content",
+            f"{byte} & {OUTCOME_MASK} AS outcome",
+            f"({byte} & {REDELIVERED}) <> 0 AS is_flagged",
+            f"({byte} & {CONFLICT}) <> 0 AS is_conflict",
+            f"({byte} & {REPAIRED}) <> 0 AS is_repaired",
+        )
+    )
+
+
+def with_scope_of(settled: Any, sent: Any) -> Any:
+    """Where an exchange's scope has changed: a repair bears the revision in which it was made, and
+    an operator's row none. They have the scope of what was packed.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    packed = (
+        sent.where("NOT is_repair")
+        .groupBy("exchange", "origin", "identity")
+        .agg(F.min("scope").alias("packed_scope"))
+    )
+    borrowed = "CASE WHEN is_repair OR revision IS NULL THEN packed_scope END"
+    return (
+        settled.join(packed, ["exchange", "origin", "identity"], "left")
+        .withColumn("scope", F.expr(f"coalesce({borrowed}, scope)"))
+        .drop("packed_scope")
+    )
+
+
+def with_altered(settled: Any) -> Any:
+    """With `is_altered`: delivered with other content than any origin's own barrier saw of this
+    message, in whatever batch (a repair's has no such row), or, where none says anything, than most
+    sites.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    known = (
+        settled.where("content IS NOT NULL")
+        .groupBy(*_MESSAGE)
+        .agg(
+            F.collect_set(F.expr(f"CASE WHEN {_IS_OWN} THEN content END")).alias("own_contents"),
+            F.expr("mode(content)").alias("usual_content"),
+        )
+        .selectExpr(
+            *_MESSAGE,
+            "CASE WHEN size(own_contents) > 0 THEN own_contents"
+            " ELSE array(usual_content) END AS right_contents",
+        )
+    )
+    return (
+        settled.join(known, [*_MESSAGE], "left")
+        .withColumn(
+            "is_altered",
+            F.expr(
+                f"coalesce(outcome = {int(Outcome.DELIVERED)} AND NOT is_conflict"
+                " AND NOT array_contains(right_contents, content), false)"
+            ),
+        )
+        .drop("right_contents")
+    )
+
+
+def conflicting(settled: Any) -> Any:
+    """The identities (`exchange`, `scope`, `identity`) that were published with several contents,
+    by the word of their origins' own barriers.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        settled.where(_IS_OWN)
+        .groupBy(*_MESSAGE)
+        .agg(F.min("content").alias("least"), F.max("content").alias("greatest"))
+        .where("least <> greatest")
+        .select(*_MESSAGE)
+    )
+
+
+def with_variants(sent: Any, settled: Any, conflicts: Any) -> tuple[Any, Any]:
+    """Both with `variant`: of an identity that stands for several messages (`conflicts`), the
+    content which says which of them this is; of all others null. What was packed has it from its
+    origin's row, else from most sites'; what arrived altered is what stood there.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    here = ("series", "sequence", "entry", "identity")
+    told = settled.where("content IS NOT NULL").join(conflicts, [*_MESSAGE], "left_semi")
+    own = F.expr(f"CASE WHEN {_IS_OWN} THEN content END")
+    known = told.groupBy(*_MESSAGE).agg(F.collect_set(own).alias("own_contents"))
+    placed = told.groupBy(*here).agg(
+        F.coalesce(F.max(own), F.expr("mode(content)")).alias("variant")
+    )
+    return (
+        sent.join(placed, [*here], "left"),
+        settled.join(known, [*_MESSAGE], "left")
+        .join(placed, [*here], "left")
+        .withColumn(
+            "variant",
+            F.expr("CASE WHEN array_contains(own_contents, content) THEN content ELSE variant END"),
+        )
+        .drop("own_contents"),
+    )
+
+
+def _numbers() -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.explode(F.expr("sequence(0, count - 1)"))
+
+
+def _slice(column: str, size: int) -> str:
+    return f"substring({column}, {size} * i + 1, {size})"
+
+
+def offset_at(column: str, i: str = "i") -> str:
+    """Four bytes, the lowest first, as a number with a sign; null beyond the column's end."""
+    backwards = ", ".join(
+        f"substring({column}, {OFFSET_BYTES} * {i} + {byte}, 1)" for byte in (4, 3, 2, 1)
+    )
+    number = f"CAST(conv(nullif(hex(concat({backwards})), ''), 16, 10) AS BIGINT)"
+    return f"(({number} + 2147483648) % 4294967296 - 2147483648)"

@@ -1,0 +1,176 @@
+"""How long messages took: from being published to being delivered, and on each hop between.
+
+What happens within a site is told by its clock. A link is told by two, from the batch's coming into
+one site's log to its coming into the next one's, and so is a delivery, from the origin's taking a
+message off its exchange: as right as the clocks are. (The sender's own clock is no better witness:
+it is told what its neighbour has only now and then.)
+
+Of each row the first, the middle and the last message are taken for all of it, and times are kept
+to three digits, so that a day costs as many values as it has rows, and a night as little memory.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from spark_audit.compare import batches
+from spark_audit.compare.entries import offset_at
+
+_MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
+
+
+_IN_SAMPLE = "{} DIV 60000 % 60 = 30"
+SAMPLED = _IN_SAMPLE.format("first_ms")
+"""Whether a row is of one minute of each hour: what stands for a large day where all of it would
+cost more than the audit. SAMPLED_ROWS: the same of the ledger's own columns."""
+SAMPLED_ROWS = _IN_SAMPLE.format("unix_millis(first_published)")
+SAMPLED_FILES = """
+    first_minute % 60 = 30 OR (stage IN ('linked_in', 'linked_out')
+        AND (to_ms - 1800000) DIV 3600000 * 3600000 + 2160000 >= from_ms)
+"""
+"""Whether a row of the digest may have such rows. Those of links do not tell when their batches
+were published, but come soon after."""
+
+
+class Way(StrEnum):
+    """What was measured, in travelling order."""
+
+    PACKING = "packing"
+    """At the origin, from a batch's first message to its being in the log."""
+    LINK = "link"
+    """From one site's log to the next one's."""
+    SETTLING = "settling"
+    """From a site's log to its broker."""
+    DELIVERY = "delivery"
+    """From being published to being confirmed at a destination."""
+
+
+class Latency(NamedTuple):
+    """Of what went from one site to another, or was done at one (both are the same then). Sites by
+    name. `p50_ms`: half of the messages took no longer. Less than nothing where two clocks differ.
+    """
+
+    way: Way
+    source: str
+    target: str
+    messages: int
+    p50_ms: int
+    p90_ms: int
+    p99_ms: int
+    most_ms: int
+
+
+def deliveries(settled: Any, from_ms: int, to_ms: int) -> Any:
+    """(way, source, target, ms, thirds) of `batches.settled_rows`; sites are cluster IDs. Only what
+    was delivered and published in that time. `thirds`: for how many thirds of a message it stands.
+    """
+    return (
+        settled.where(
+            "event = 'batch' AND NOT is_own AND NOT is_repair AND count > 0"
+            f" AND {_within(from_ms, to_ms)}"
+        )
+        .selectExpr(
+            *("origin", "at", "count"),
+            f"array({_sample('0')}, {_sample('(count DIV 2)')}, {_sample('(count - 1)')}) AS some",
+        )
+        .selectExpr("origin", "at", "count", "explode(some) AS one")
+        .where("one.outcome = 1")
+        .selectExpr(
+            f"'{Way.DELIVERY}' AS way",
+            "origin AS source",
+            "at AS target",
+            "one.ms AS ms",
+            "CAST(count AS BIGINT) AS thirds",
+        )
+    )
+
+
+def hops(rows: Any, from_ms: int, to_ms: int) -> Any:
+    """The same of packing, links and settling, of all stages' rows; sites are names."""
+    series, _, _ = batches.NAME
+    told = (
+        rows.where(f"event = 'batch' AND {_MESSAGES}")
+        .selectExpr(series, "sequence", *batches.SAID, "site", "stage", "neighbour", "count")
+        .where(_within(from_ms, to_ms))
+    )
+    came = (
+        told.where("stage IN ('packed', 'linked_in')")
+        .groupBy("series", "sequence", "site")
+        .agg(
+            *_aggregates("min(recorded_ms) AS came_ms", "bool_or(stage = 'packed') AS is_origin"),
+        )
+        .withColumnRenamed("site", "source")
+    )
+    return (
+        told.where("stage <> 'linked_out'")
+        .selectExpr(
+            *("series", "sequence", "count", "recorded_ms", "first_ms", "site AS target"),
+            f"""CASE stage WHEN 'packed' THEN '{Way.PACKING}' WHEN 'linked_in' THEN '{Way.LINK}'
+                    ELSE '{Way.SETTLING}' END AS way""",
+            "CASE WHEN stage = 'linked_in' THEN neighbour ELSE site END AS source",
+        )
+        .join(came, ["series", "sequence", "source"])
+        # What an origin settles is its own, which it does not deliver.
+        .where(f"NOT (is_origin AND way = '{Way.SETTLING}')")
+        .selectExpr(
+            *("way", "source", "target"),
+            f"recorded_ms - CASE WHEN way = '{Way.PACKING}' THEN first_ms ELSE came_ms END AS ms",
+            "3 * CAST(count AS BIGINT) AS thirds",
+        )
+    )
+
+
+def percentiles(samples: Any) -> list[Latency]:
+    """Of each (way, source, target), the busiest first."""
+    step = "pow(10, greatest(floor(log10(greatest(abs(ms), 1))) - 2, 0))"
+    found = (
+        samples.selectExpr(
+            *("way", "source", "target", "thirds"),
+            f"CAST(round(ms / {step}) * {step} AS BIGINT) AS ms",
+        )
+        .groupBy("way", "source", "target", "ms")
+        .agg(*_aggregates("sum(thirds) AS thirds"))
+        .groupBy("way", "source", "target")
+        .agg(
+            *_aggregates(
+                "CAST(round(sum(thirds) / 3) AS BIGINT) AS messages",
+                "percentile(ms, array(0.5, 0.9, 0.99), thirds) AS at",
+                "max(ms) AS most",
+            )
+        )
+    )
+    told = [
+        Latency(
+            Way(row["way"]),
+            row["source"],
+            row["target"],
+            row["messages"],
+            round(row["at"][0]),
+            round(row["at"][1]),
+            round(row["at"][2]),
+            row["most"],
+        )
+        for row in found.collect()
+    ]
+    ways = list(Way)
+    return sorted(
+        told, key=lambda one: (ways.index(one.way), -one.messages, one.source, one.target)
+    )
+
+
+def _within(from_ms: int, to_ms: int) -> str:
+    return f"first_ms >= {from_ms} AND last_ms < {to_ms}"
+
+
+def _sample(entry: str) -> str:
+    outcome = f"CAST(conv(hex(substring(outcomes, {entry} + 1, 1)), 16, 10) AS INT) & 15"
+    came = f"recorded_ms + coalesce({offset_at('delivered', entry)}, 0)"
+    published = f"first_ms + coalesce({offset_at('published', entry)}, 0)"
+    return f"named_struct('outcome', {outcome}, 'ms', {came} - ({published}))"
+
+
+def _aggregates(*said: str) -> list[Any]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [F.expr(one) for one in said]

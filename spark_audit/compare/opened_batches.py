@@ -1,0 +1,170 @@
+"""Opens batches that do not add up: what was to come of each message beside what came, judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_audit.compare import entries
+from spark_audit.compare.premises import Premises
+from spark_audit.judge import verdicts
+from spark_audit.judge.positions import SEQUENCE_BITS, Positions
+from spark_audit.judge.told_positions import passed_frame, ranks_frame, site_gaps_frame
+
+NAME = ("series", "sequence")
+"""Of a batch."""
+_SET_ASIDE = ("is_void", "is_refused", "is_disputed", "is_aside")
+
+
+def opened_messages(
+    premises: Premises,
+    packed: Any,
+    settled: Any,
+    whole: Any,
+    odd: Any,
+    overtaken: Any,
+    positions: Positions,
+) -> Any:
+    """One row a message, site and origin, of the batches named in `odd`, published in the period.
+    `whole`: all batches, with what each was to come to. `overtaken`: rows that came out of order.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    keep = premises.keep
+    opened = keep(packed.join(odd, [*NAME], "left_semi"))
+    done = keep(settled.join(odd, [*NAME], "left_semi"))
+    sent = entries.sent_entries(opened, premises.by_origin)
+    came = keep(entries.settled_entries(done, premises.by_origin))
+    if premises.by_origin.at_times:
+        came = keep(entries.with_scope_of(came, sent))
+    conflicts = keep(entries.conflicting(came))
+    if conflicts.head(1):
+        sent, came = entries.with_variants(sent, came, conflicts)
+    else:
+        none = F.lit(None).cast("binary")
+        sent, came = sent.withColumn("variant", none), came.withColumn("variant", none)
+    came = _with_packed(entries.with_altered(came), opened, sent, overtaken)
+    pairs = _pairs(
+        premises,
+        whole.join(odd, [*NAME], "left_semi"),
+        positions,
+        _set_aside(done, came),
+    )
+    messages = verdicts.by_message(
+        # A repair is expected nowhere: what it brings counts for what was published.
+        sent.where("NOT is_repair").join(pairs, [*NAME]),
+        came.drop("revision", "batch_known", "late_row", "packed_as", "packed_times"),
+    )
+    lacking, renewed = premises.books.incomplete, premises.books.renewed
+    judged = verdicts.judged(
+        messages,
+        incomplete_at=premises.is_one_of("at", [s for s, stage in lacking if stage == "delivered"]),
+        renewed_at=premises.is_one_of("at", [s for s, stage in renewed if stage == "delivered"]),
+        departed_at=premises.is_one_of("at", premises.former),
+        incomplete_from=premises.is_one_of("origin", _lacking(premises, "packed")),
+    )
+    period = premises.period
+    return judged.where(f"published_ms >= {period.from_ms} AND published_ms < {period.to_ms}")
+
+
+def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:
+    """What came, with where its batch has it: `is_known`, `is_reordered`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sorts = sent.groupBy(*NAME, "identity").agg(
+        F.min("entry").alias("packed_as"), F.count("entry").alias("packed_times")
+    )
+    batch_known = opened.select(*NAME).distinct().withColumn("batch_known", F.lit(True))
+    late_rows = overtaken.select("at", "state", "number").withColumn("late_row", F.lit(True))
+    return (
+        came.join(sorts, [*NAME, "identity"], "left")
+        .join(batch_known, [*NAME], "left")
+        .join(F.broadcast(late_rows), ["at", "state", "number"], "left")
+        .withColumn("is_known", F.expr("packed_as IS NOT NULL OR event = 'retried'"))
+        .withColumn(
+            "is_reordered",
+            F.expr(
+                "outcome = 1 AND NOT is_flagged AND event = 'batch'"
+                " AND (coalesce(late_row, false) OR (packed_times = 1 AND packed_as < entry))"
+            ),
+        )
+    )
+
+
+def _set_aside(done: Any, came: Any) -> Any:
+    """Batches that do not count at a site, or that it could not decode: of those no message can be
+    missed. Whether a batch is void every site tells by the same marks: where more sites took it
+    than not, it was not (it is lost where they did not), where fewer did, nobody can say.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    took = (
+        done.where("event = 'batch' AND count > 0 AND NOT is_repair")
+        .groupBy(*NAME)
+        .agg(F.count_distinct("at").alias("took"))
+    )
+    void = done.where("event = 'void'").select(*NAME, "at").distinct()
+    void = (
+        void.join(void.groupBy(*NAME).agg(F.count("at").alias("did_not")), [*NAME])
+        .join(took, [*NAME], "left")
+        .selectExpr(
+            *NAME,
+            "at",
+            "took IS NULL AS is_void",
+            "coalesce(took > did_not, false) AS is_refused",
+            "coalesce(took <= did_not, false) AS is_disputed",
+        )
+    )
+    odd_entries = came.where("outcome = 6 AND batch_known AND packed_as IS NULL")
+    aside = done.where("event = 'quarantined'").select(*NAME, "at")
+    aside = aside.unionByName(odd_entries.select(*NAME, "at"))
+    return (
+        void.withColumn("is_aside", F.lit(False))
+        .unionByName(aside.withColumn("is_aside", F.lit(True)), allowMissingColumns=True)
+        .groupBy(*NAME, "at")
+        .agg(*(F.max(one).alias(one) for one in _SET_ASIDE))
+    )
+
+
+def _pairs(premises: Premises, whole: Any, positions: Positions, aside: Any) -> Any:
+    """One row a batch and site that was to get it: `is_passed`, `is_void`, `is_refused`,
+    `is_disputed`, `is_aside`, `is_partial`. What a packer began and did not end is void once
+    another one has followed, which packed the message anew; only where no row of its own is
+    missing, which might be of the rest.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    begun = ranks_frame(premises, positions).groupBy("origin").agg(F.max("rank").alias("last_rank"))
+    return (
+        whole.where("packs > 0 AND expected IS NOT NULL")
+        .select(
+            *NAME,
+            *("origin", "exchange", "lane", "place", "deadline_ms", "is_partial"),
+            F.explode("expected").alias("at"),
+        )
+        .join(
+            F.broadcast(passed_frame(premises, positions)),
+            ["at", "origin", "exchange", "lane"],
+            "left",
+        )
+        .join(F.broadcast(site_gaps_frame(premises, positions)), ["at"], "left")
+        .join(F.broadcast(begun), ["origin"], "left")
+        .join(aside, [*NAME, "at"], "left")
+        .withColumn("lacks_packed", premises.is_one_of("origin", _lacking(premises, "packed")))
+        .selectExpr(
+            *NAME,
+            "at",
+            "deadline_ms",
+            "is_partial",
+            "greatest(gap_ms, site_gap_ms) AS gap_ms",
+            "coalesce(place <= passed_to, false) AND NOT is_partial AS is_passed",
+            "coalesce(is_void, false) OR (is_partial AND NOT lacks_packed"
+            f" AND shiftright(place, {SEQUENCE_BITS}) < last_rank) AS is_void",
+            *(f"coalesce({one}, false) AS {one}" for one in _SET_ASIDE[1:]),
+        )
+    )
+
+
+def _lacking(premises: Premises, stage: str) -> list[str]:
+    """Sites of which rows of this stage lack, or went with a former state folder."""
+    books = premises.books
+    return [site for site, of in [*books.incomplete, *books.renewed] if of == stage]

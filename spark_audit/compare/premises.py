@@ -1,0 +1,71 @@
+"""What is known before any two rows are compared, handed to every step of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from federation.mesh import Mesh
+from spark_audit.engine.keep import Keep
+from spark_audit.engine.small_table import small_table
+from spark_audit.judge.exchanges_where import ExchangesWhere
+from spark_audit.judge.expectation import Revisions
+from spark_audit.ledgers.books import Books
+from spark_audit.level import Level
+from spark_audit.period import Period
+
+
+@dataclass(slots=True)
+class Premises:
+    """`mesh` as it is now; `names`: cluster ID -> site name, `clusters` the other way round;
+    `by_origin`: exchanges within which an identity is one origin's.
+    """
+
+    spark: Any
+    mesh: Mesh
+    period: Period
+    level: Level
+    revisions: Revisions
+    books: Books
+    keep: Keep
+    incarnations: Sequence[tuple[str, str, int]] = ()
+    """(origin, incarnation, when) of what earlier audits saw: their files are not opened again."""
+    names: dict[str, str] = field(init=False)
+    clusters: dict[str, str] = field(init=False)
+    by_origin: ExchangesWhere = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = self.revisions.site_names()
+        self.clusters = {name: cluster for cluster, name in self.names.items()}
+        self.by_origin = self.revisions.scoped_by_origin()
+
+    @property
+    def former(self) -> set[str]:
+        """Sites that were in the mesh once, by name."""
+        return set(self.clusters) - set(self.mesh.sites)
+
+    def frame(self, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> Any:
+        """A small table from the driver; see `small_table`."""
+        return small_table(self.spark, rows, columns)
+
+    def cluster_of(self, column: str = "site") -> Any:
+        """A column of site names as cluster IDs; a site that no revision knows stays itself."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        pairs = [F.lit(part) for pair in self.clusters.items() for part in pair]
+        if not pairs:
+            return F.col(column)
+        return F.coalesce(F.create_map(*pairs)[F.col(column)], F.col(column))
+
+    def is_one_of(self, column: str, sites: Iterable[str]) -> Any:
+        """Whether a column of cluster IDs has one of these sites, given by name."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        named = list(sites)
+        known = [cluster for cluster, name in self.names.items() if name in named] + named
+        return F.col(column).isin(*known) if known else F.lit(False)
+
+    def touches_period(self, first: str = "first_ms", last: str = "last_ms") -> str:
+        """Whether a row has messages that may have been published in the period."""
+        return f"{last} >= {self.period.from_ms} AND {first} < {self.period.to_ms}"

@@ -1,0 +1,106 @@
+"""The rows that a step needs, of the files that have them, ready to be compared or opened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_audit.compare import batches, entries, order
+from spark_audit.compare.digest import uris_of
+from spark_audit.compare.opened_batches import NAME, opened_messages
+from spark_audit.compare.premises import Premises
+from spark_audit.judge.positions import Positions
+from spark_audit.judge.told_positions import ranks_frame
+from spark_audit.ledgers.source import LedgerSource
+
+_MOST_SENT_TO_ALL = 1_000_000
+"""Identities of 8 bytes, or names of batches, that every task may be given as a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What comparing comes to. `messages`: judged, of what was opened. `whole`: of what adds up and
+    was not opened, `origin`, `expected`, `exchange`, `first_ms`, `count`.
+    """
+
+    messages: Any
+    whole: Any
+    batches: Any = None
+    """All batches of the files, with what each was to come to, where all were compared."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads by the digest (`table`), of the files that count."""
+
+    premises: Premises
+    source: LedgerSource
+    table: Any
+    positions: Positions
+    ranks: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranks = ranks_frame(self.premises, self.positions)
+
+    def files_of(self, blocks: Any) -> set[str]:
+        """Those that have rows of these blocks."""
+        return uris_of(self.table, blocks)
+
+    def files_where(self, condition: str) -> set[str]:
+        """Those of which the digest says so."""
+        found = self.table.where(condition).select("uri").distinct().collect()
+        return {row["uri"] for row in found}
+
+    def count(self) -> int:
+        """Of all rows."""
+        return int(self.table.agg({"rows": "sum"}).head()[0] or 0)
+
+    def packed(self, only: Collection[str] | None = None) -> Any:
+        """Of all files that count, or `only` of these."""
+        rows = self.source.rows(("packed",), only=only)
+        return batches.ranked(batches.packed_rows(rows, self.premises.level), self.ranks)
+
+    def settled(self, only: Collection[str] | None = None) -> Any:
+        """The same of what deliverers did."""
+        rows = self.source.rows(("delivered",), only=only)
+        return batches.settled_rows(rows, self.premises.cluster_of(), self.premises.level)
+
+    def overtaken(self, settled: Any) -> Any:
+        """Rows out of order, where there is to be one. A repair comes late by nature."""
+        is_loose = self.premises.revisions.loosely_ordered().holds()
+        return order.overtaken_rows(
+            settled.where(f"NOT is_repair AND NOT {is_loose} AND {self.premises.touches_period()}"),
+            self.ranks,
+        )
+
+    def opened(self, whole: Any, odd: Any, overtaken: Any) -> Any:
+        """The messages of the batches `odd`, of the files that have them. `whole`: all batches that
+        were compared.
+        """
+        files = self.files_of(batches.blocks_of(whole.join(odd, [*NAME], "left_semi")))
+        return self.premises.keep(
+            opened_messages(
+                self.premises,
+                self.packed(files),
+                self.settled(files),
+                whole,
+                odd,
+                overtaken,
+                self.positions,
+            )
+        )
+
+    def few(self, names: Any) -> Any:
+        """Names of batches, kept already, so that what is joined with them is not moved about for
+        it: its rows have all that is packed in them.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        are_few = names.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
+        return F.broadcast(names) if are_few else names
+
+    def with_identities(self, packed: Any, known_as: Any) -> Any:
+        """The packed batches in which one of these identities stands."""
+        few = known_as.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
+        return entries.batches_with(packed, self.premises.by_origin, known_as, are_few=few)

@@ -1,0 +1,105 @@
+"""Batches as a whole: what each was to come to, by its mesh, against what all sites did with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_audit.compare import batches
+from spark_audit.compare.premises import Premises
+from spark_audit.judge.expectation import Addressed
+from spark_audit.ledgers.source import LedgerSource
+from spark_audit.level import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """`table`: `expected` and `deadline_ms` by revision, exchange, origin and addressed.
+    `unknown`: revisions that have no document.
+    """
+
+    table: Any
+    unknown: list[str]
+
+    def problems(self) -> list[str]:
+        return [
+            f"nobody's ledger/revisions has {one or 'the revision of some batches'}"
+            for one in self.unknown
+        ]
+
+
+def expectations(premises: Premises, table: Any) -> Expectations:
+    """Of what was packed, as the digest has it."""
+    revisions = premises.revisions
+    kinds = [
+        (*row[:3], tuple(row[3]))
+        for row in table.where("stage = 'packed' AND event = 'batch' AND is_message")
+        .select("revision", "exchange", "origin", "destinations")
+        .distinct()
+        .collect()
+    ]
+    known = [(k, revisions.expected(Addressed(*k))) for k in kinds]
+    return Expectations(
+        premises.frame(
+            [
+                (*k[:3], ",".join(k[3]), sites, revisions.deadline_ms(Addressed(*k)))
+                for k, sites in known
+                if sites is not None
+            ],
+            {
+                "revision": "string",
+                "exchange": "string",
+                "origin": "string",
+                "addressed": "string",
+                "expected": "strings",
+                "deadline_ms": "long",
+            },
+        ),
+        sorted({k[0] for k, sites in known if sites is None}),
+    )
+
+
+def compared_whole(
+    premises: Premises, source: LedgerSource, packed: Any, settled: Any, expected: Any
+) -> Any:
+    """Of `batches.packed_rows` and `batches.settled_rows`: one row a batch, with `is_whole`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if premises.level is Level.FINGERPRINT:
+        settled = batches.parts_together(settled)
+    together = batches.together(packed, settled).join(
+        F.broadcast(expected), ["revision", "exchange", "origin", "addressed"], "left"
+    )
+    if premises.revisions.begins_at_start:
+        together = _with_early(premises, source, together)
+    period = premises.period
+    return batches.judged_whole(together, period.from_ms, period.to_ms, premises.level)
+
+
+def _with_early(premises: Premises, source: LedgerSource, together: Any) -> Any:
+    """A site that begins at the start is to have, besides, what was for every site and was sent
+    to its log, although the revision of it lacks the site.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    early = (
+        source.rows(("linked_in",))
+        .where("event = 'batch' AND size(destinations) = 0")
+        .withColumn("at", premises.cluster_of())
+        .where(F.col("at").isin(*sorted(premises.revisions.begins_at_start)))
+        .selectExpr(*batches.NAME, "at", "origin")
+        .where("at <> origin")
+        .groupBy("series", "sequence")
+        .agg(F.collect_set("at").alias("early"))
+    )
+    return (
+        together.join(early, ["series", "sequence"], "left")
+        .withColumn(
+            "expected",
+            F.expr(
+                "CASE WHEN early IS NULL OR expected IS NULL THEN expected"
+                " ELSE array_sort(array_union(expected, early)) END"
+            ),
+        )
+        .drop("early")
+    )

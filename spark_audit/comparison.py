@@ -1,0 +1,115 @@
+"""What was packed against what was settled, of one set of files: from the digest to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spark_audit.compare import latency, order
+from spark_audit.compare.exactly import by_batches
+from spark_audit.compare.fingerprints import by_blocks
+from spark_audit.compare.latency import Latency
+from spark_audit.compare.premises import Premises
+from spark_audit.compare.reading import Reading
+from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
+from spark_audit.judge import verdicts
+from spark_audit.judge.told_positions import told_positions
+from spark_audit.judge.waiting import told_waiting
+from spark_audit.ledgers.books import Problem
+from spark_audit.ledgers.files import LedgerListing
+from spark_audit.ledgers.source import LedgerSource
+from spark_audit.level import Level
+from spark_audit.nights.open_messages import left_open
+from spark_audit.receipts.witnesses import witness
+from spark_audit.report import counts
+from spark_audit.report.report import AuditReport
+from spark_audit.report.shown import shown
+
+MOST_TIMED = 500_000
+"""Rows of which all times are looked at by fingerprints."""
+
+
+def compare(
+    premises: Premises,
+    source: LedgerSource,
+    listing: LedgerListing,
+    table: Any,
+    ledger: str,
+    say: Callable[[str], None],
+    *,
+    open_all: bool = False,
+    receipts: Any = None,
+) -> AuditReport:
+    """The report. `table`: the digest of the files that count. `open_all`: open every batch, also
+    those that add up. `receipts`: what publishers and consumers say (`receipts.read_receipts`).
+    """
+    # What several steps need is worked out once and cut off from where it came from: plans that
+    # hang together cost Spark more than the work itself.
+    keep = premises.keep
+    expected = expectations(premises, table)
+    reading = Reading(premises, source, table, told_positions(premises, table))
+    say("comparing batches")
+    if premises.level is Level.FINGERPRINT:
+        compared = by_blocks(reading, expected.table, say, open_all=open_all)
+    else:
+        compared = by_batches(reading, expected.table, say, open_all=open_all)
+    say("working out how long they took")
+    latencies = _latencies(reading)
+    loops = _loops(reading)
+    found = keep(verdicts.findings_of(compared.messages).unionByName(loops))
+    heard = None
+    if receipts is not None:
+        say("hearing the receipts")
+        packed, whole = reading.packed(), compared.batches
+        if whole is None:
+            whole = compared_whole(premises, source, packed, reading.settled(), expected.table)
+        heard = witness(premises, receipts, packed, whole, compared.messages)
+        found = keep(found.unionByName(heard.findings, allowMissingColumns=True))
+    return AuditReport(
+        mesh=premises.mesh.name,
+        revision=premises.mesh.revision,
+        period=premises.period,
+        ledger=ledger,
+        level=premises.level,
+        names=premises.names,
+        counts=counts.counted(compared.messages, compared.whole),
+        findings={row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()},
+        shown=shown(found),
+        waiting=told_waiting(premises, source, compared.messages),
+        problems=[
+            *_problems(premises, listing, expected),
+            *(heard.problems if heard else ()),
+        ],
+        table=found,
+        latencies=latencies,
+        receipts=heard.as_json() if heard else None,
+        left=left_open(compared.messages),
+        revisions_unknown=expected.unknown,
+    )
+
+
+def _latencies(reading: Reading) -> list[Latency]:
+    """By fingerprints, of a large day: of one minute of each hour, and of the files of that."""
+    premises = reading.premises
+    from_ms, to_ms = premises.period.from_ms, premises.period.to_ms
+    settled, rows = reading.settled(), reading.source.rows()
+    if premises.level is Level.FINGERPRINT and reading.count() > MOST_TIMED:
+        files = reading.files_where(latency.SAMPLED_FILES)
+        settled = reading.settled(files).where(latency.SAMPLED)
+        rows = reading.source.rows(only=files).where(latency.SAMPLED_ROWS)
+    hops = latency.hops(rows, from_ms, to_ms)
+    return latency.percentiles(latency.deliveries(settled, from_ms, to_ms).unionByName(hops))
+
+
+def _loops(reading: Reading) -> Any:
+    """Only files that have any are read for them."""
+    premises = reading.premises
+    first, last = "unix_millis(first_published)", "unix_millis(last_published)"
+    rows = reading.source.rows(("delivered", "linked_in"), only=reading.files_where("has_loop"))
+    looped = order.looped_rows(rows.where(premises.touches_period(first, last)))
+    return verdicts.loops_of(looped.withColumn("at", premises.cluster_of()))
+
+
+def _problems(premises: Premises, listing: LedgerListing, expected: Expectations) -> list[Problem]:
+    said = [*listing.unreadable, *premises.revisions.unreadable, *expected.problems()]
+    return [*premises.books.problems, *(Problem("", what) for what in said)]

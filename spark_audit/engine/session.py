@@ -1,0 +1,167 @@
+"""A Spark session for one audit: local unless told otherwise, quiet, and off the network.
+
+What has to be said before the JVM starts is said here; under `spark-submit` the session is there
+already, and only what can be changed later is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DRIVER_MEMORY = "2g"
+_QUIET = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+"""
+"""A task that fails is told by the audit itself, in its own words."""
+LOCAL = "local[*]"
+_SETTINGS = {
+    "spark.app.name": "isthmus audit",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Sums wrap, and a place beyond a column's end is no error of the whole night.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.shuffle.partitions": "64",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+}
+_SHORT_LIVED = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class SparkMissing(Exception):
+    """pyspark, Java, or what the report is made with is not installed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is missing: `make setup-audit` installs what audits need")
+
+
+class SparkEnded(Exception):
+    """Java did not start, or ended in the middle."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"Spark's Java process ended; the last it said: {said}")
+
+
+class SparkFailed(Exception):
+    """A job of Spark's failed: a folder that it may not read, a worker without memory."""
+
+    def __init__(self, told: str) -> None:
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        causes = [line for line in lines if line.startswith("Caused by:")]
+        super().__init__("\n".join(["Spark could not do it:", *lines[:2], *causes[-1:]]))
+
+
+def require_spark() -> None:
+    """Raises SparkMissing."""
+    for module in ("pyspark", "jinja2"):
+        if importlib.util.find_spec(module) is None:
+            raise SparkMissing(module)
+    home = os.environ.get("JAVA_HOME")
+    if not (home and Path(home, "bin", "java").exists()) and shutil.which("java") is None:
+        raise SparkMissing("a Java runtime")
+
+
+@contextlib.contextmanager
+def spark_session(
+    master: str = "", *, is_small: bool = False, memory: str = DRIVER_MEMORY
+) -> Iterator[Any]:
+    """The session; it and its temporary folder end with the block. Without a `master`, what
+    `spark-submit` was told, else this machine. `is_small`: the JVM will not live long enough for
+    its second compiler to be worth it. Raises SparkMissing, SparkEnded.
+    """
+    require_spark()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    folder = Path(tempfile.mkdtemp(prefix="isthmus-audit-"))
+    said = folder / "spark.log"
+    try:
+        conf = SparkConf()
+        for name, value in _SETTINGS.items():
+            conf.set(name, value)
+        if master or not is_submitted:
+            master = master or LOCAL
+            conf.setMaster(master)
+        if not is_submitted:
+            for name, value in _before_java(folder, memory, is_small=is_small).items():
+                conf.set(name, value)
+        if master.startswith("local"):
+            conf.set("spark.local.dir", str(folder))
+            conf.set("spark.driver.bindAddress", "127.0.0.1")
+            conf.set("spark.driver.host", "127.0.0.1")
+        with _failures_told(said):
+            context = SparkContext(conf=conf, gateway=_gateway(conf, said))
+            context.setLogLevel("ERROR")
+            session = SparkSession(context)
+        try:
+            with _failures_told(said):
+                yield session
+        finally:
+            with contextlib.suppress(ConnectionError):  # Java is gone already
+                session.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_on_one_machine(spark: Any) -> bool:
+    """Whether driver and executors are one process, so that none of these is lost by itself."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def _before_java(folder: Path, memory: str, *, is_small: bool) -> dict[str, str]:
+    """What has to be said before Java starts."""
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(_QUIET)
+    return {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+        f" -Djava.io.tmpdir={folder}{_SHORT_LIVED if is_small else ''}",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+
+
+def _gateway(conf: Any, said: Path) -> Any:
+    """Java's process, what it says going into a file; None if it is there already."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    with said.open("wb") as file:
+        return launch_gateway(conf, {"stdout": file, "stderr": file})
+
+
+@contextlib.contextmanager
+def _failures_told(said: Path) -> Iterator[None]:
+    """Tells what Java said last if it is gone. Raises SparkEnded, SparkFailed."""
+    from py4j.protocol import Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException, PySparkRuntimeError
+
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError, PySparkRuntimeError) as error:
+        last = said.read_text(errors="replace")[-2000:].strip() if said.exists() else ""
+        raise SparkEnded(last or str(error)) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise SparkFailed(str(error)) from error

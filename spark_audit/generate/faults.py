@@ -1,0 +1,277 @@
+"""Faults to plant into a made world: one function a kind, each tells what the audit has to find.
+
+A fault takes a batch that no other fault has touched.
+"""
+
+from __future__ import annotations
+
+from relay.ledger.rows import REDELIVERED, Event, LedgerRow, Outcome, Stage
+from spark_audit.generate.deceptions import DECEPTIONS
+from spark_audit.generate.planted import PlantedFinding
+from spark_audit.generate.planting import Plant, Planting, cut, repeat, set_outcome, two_of, without
+from spark_audit.generate.repairs import repaired_altered, repaired_wrongly
+from spark_audit.generate.world import MadeRow
+
+LATE_MS = 7 * 3_600_000
+
+
+def lost(planting: Planting) -> None:
+    """One message that a site never had."""
+    batch, entry, site = planting.pick()
+    without(planting, batch, entry, site)
+    planting.found("lost", batch, entry, site)
+
+
+def lost_batch(planting: Planting) -> None:
+    """A whole batch that a link left out."""
+    batch, _, site = planting.pick()
+    planting.take_out(site, batch.delivered[site])
+    for entry in range(batch.packed.row.count):
+        planting.found("lost", batch, entry, site)
+
+
+def lost_in_gap(planting: Planting) -> None:
+    """A batch that the site's log dropped before it was delivered; the site went on behind it."""
+    batch, _, site = planting.pick()
+    row = batch.delivered[site].row
+    gap = LedgerRow(
+        Stage.DELIVERED,
+        row.recorded_ms,
+        event=Event.GAP,
+        origin=row.origin,
+        exchange=row.exchange,
+        reason="the log begins behind it",
+    )
+    planting.add(site, MadeRow(gap), batch.delivered[site])
+    planting.take_out(site, batch.delivered[site])
+    for entry in range(batch.packed.row.count):
+        planting.found("lost", batch, entry, site)
+
+
+def lost_as_duplicate(planting: Planting) -> None:
+    """A barrier that suppressed what it had not seen."""
+    batch, entry, site = planting.pick()
+    set_outcome(batch.delivered[site], entry, Outcome.DUPLICATE)
+    planting.suppressed_at.add(site)
+    planting.found("lost", batch, entry, site)
+
+
+def leaked_within_batch(planting: Planting) -> None:
+    """A message delivered twice from one batch."""
+    batch, entry, site = planting.pick()
+    whole = batch.delivered[site]
+    planting.add(site, cut(whole, entry, entry + 1), whole)
+    planting.found("leaked duplicate", batch, entry, site)
+
+
+def leaked_across_batches(planting: Planting) -> None:
+    """A message packed twice by its origin, and delivered twice at one site."""
+    first, second = two_of(planting, one_origin=True)
+    entry = planting.chance.randrange(first.packed.row.count)
+    place = repeat(planting, first, second, entry)
+    leak = planting.destination(second)
+    for site, made in second.delivered.items():
+        if site == leak:
+            planting.found("leaked duplicate", first, entry, site)
+        else:
+            set_outcome(made, place, Outcome.DUPLICATE)
+            planting.planted.explained["suppressed"] += 1
+
+
+def leaked_across_origins(planting: Planting) -> None:
+    """A message that was published at two sites, and delivered twice at a third."""
+    first, second = two_of(planting, one_origin=False)
+    entry = planting.chance.randrange(first.packed.row.count)
+    place = repeat(planting, first, second, entry)
+    origins = {planting.origin(first), planting.origin(second)}
+    # Each origin has its own; what comes to it from the other is stopped.
+    first_at = planting.origin(second)
+    set_outcome(first.delivered[first_at], entry, Outcome.DUPLICATE)
+    leak = planting.chance.choice(sorted(set(second.delivered) - origins))
+    for site, made in second.delivered.items():
+        if site == leak:
+            planting.found("leaked duplicate", second, second.identity(place), site)
+        else:
+            set_outcome(made, place, Outcome.DUPLICATE)
+    planting.planted.explained["suppressed"] += len(second.delivered)
+
+
+def leaked_across_nodes(planting: Planting) -> None:
+    """Two nodes of a site at once, with a folder each: both deliver a batch."""
+    batch = planting.batch()
+    site = planting.chance.choice(sorted(set(batch.delivered) - planting.suppressed_at))
+    whole = batch.delivered[site]
+    row = MadeRow(whole.row)
+    planting.add(site, row, whole)
+    planting.world.state_of[id(row)] = planting.chance.randbytes(16).hex()
+    for entry in range(whole.row.count):
+        planting.found("leaked duplicate", batch, entry, site)
+
+
+def loss_and_duplicate(planting: Planting) -> None:
+    """In one batch and minute: counts alone balance."""
+    batch, entry, site = planting.pick()
+    other = (entry + 1) % batch.packed.row.count
+    row = batch.delivered[site].row
+    identities = bytearray(row.identities)
+    identities[16 * entry : 16 * entry + 16] = batch.identity(other)
+    contents = bytearray(row.contents)
+    contents[8 * entry : 8 * entry + 8] = row.contents[8 * other : 8 * other + 8]
+    batch.delivered[site].change(identities=bytes(identities), contents=bytes(contents))
+    planting.found("lost", batch, entry, site)
+    planting.found("leaked duplicate", batch, other, site)
+
+
+def forged(planting: Planting) -> None:
+    """A delivery of what nobody packed."""
+    batch, _, site = planting.pick()
+    whole = batch.delivered[site]
+    forgery = cut(whole, 0, 1)
+    identity = planting.chance.randbytes(16)
+    forgery.change(
+        identities=identity,
+        incarnation=planting.chance.randbytes(8),
+        sequence=0,
+    )
+    planting.add(site, forgery, whole)
+    planting.found("unexpected", batch, identity, site)
+
+
+def back_at_origin(planting: Planting) -> None:
+    """A site's own message, delivered to it."""
+    batch, entry, _ = planting.pick()
+    origin = planting.origin(batch)
+    row = cut(batch.own, entry, entry + 1)
+    set_outcome(row, 0, Outcome.DELIVERED)
+    planting.add(origin, row, batch.own)
+    planting.found("unexpected", batch, entry, origin)
+
+
+def wrong_site(planting: Planting) -> None:
+    """The right message at a site that it was not for."""
+    batch = planting.batch()
+    sites = sorted(batch.delivered)
+    wrong = planting.chance.choice(sites)
+    others = tuple(sorted(planting.world.cluster(site) for site in sites if site != wrong))
+    for made in (batch.packed, batch.own, *batch.delivered.values()):
+        made.change(destinations=others)
+    for entry in range(batch.packed.row.count):
+        planting.found("unexpected", batch, entry, wrong)
+
+
+def altered(planting: Planting) -> None:
+    """Other content under the same identity."""
+    batch, entry, site = planting.pick()
+    made = batch.delivered[site]
+    contents = bytearray(made.row.contents)
+    contents[8 * entry] ^= 1
+    made.change(contents=bytes(contents))
+    planting.found("altered", batch, entry, site)
+
+
+def reordered(planting: Planting) -> None:
+    """Two messages of a batch in the wrong order."""
+    batch, entry, site = planting.pick()
+    made = batch.delivered[site]
+    first = min(entry, made.row.count - 2)
+    columns = {}
+    for name, size in (("identities", 16), ("contents", 8), ("published", 4)):
+        whole = getattr(made.row, name)
+        a, b, c = size * first, size * (first + 1), size * (first + 2)
+        columns[name] = whole[:a] + whole[b:c] + whole[a:b] + whole[c:]
+    made.change(**columns)
+    planting.found("reordered", batch, first, site)
+
+
+def reordered_batches(planting: Planting) -> None:
+    """Two batches of a flow in the wrong order."""
+    batch, _, site = planting.pick()
+    rows = planting.world.stage(site, Stage.DELIVERED)
+    made = batch.delivered[site]
+    free = {id(one.delivered.get(site)) for one in planting.free}
+    at = rows.index(made)
+    flow = [
+        index
+        for index, other in enumerate(rows)
+        if other.row.origin == made.row.origin and other.row.event is Event.BATCH
+    ]
+    place = flow.index(at)
+    if place + 1 < len(flow) and id(rows[flow[place + 1]]) in free:
+        early, late = at, flow[place + 1]
+    else:
+        planting.free.append(batch)
+        planting.touched.remove(batch)
+        reordered_batches(planting)
+        return
+    neighbour = next(one for one in planting.free if one.delivered.get(site) is rows[late])
+    planting.take(neighbour)
+    rows[early], rows[late] = rows[late], rows[early]
+    for entry in range(made.row.count):
+        planting.found("reordered", batch, entry, site)
+
+
+def looped(planting: Planting) -> None:
+    """A batch that had been at a site before."""
+    batch, _, site = planting.pick()
+    made = batch.delivered[site]
+    made.change(path=(*made.row.path[:-1], made.row.origin, made.row.path[-1]))
+    planting.planted.findings.append(PlantedFinding("looped", "", planting.origin(batch), site))
+
+
+def late(planting: Planting) -> None:
+    """A batch that came seven hours late, the last of its flow."""
+    batch = planting.last_batch()
+    site = planting.destination(batch)
+    made = batch.delivered[site]
+    made.change(recorded_ms=batch.packed.row.last_published_ms + LATE_MS)
+    _last(planting, site, made)
+    for entry in range(batch.packed.row.count):
+        planting.found("late", batch, entry, site)
+
+
+def late_retried(planting: Planting) -> None:
+    """A dead letter that an operator had sent again seven hours later."""
+    batch, entry, site = planting.pick()
+    whole = batch.delivered[site]
+    again = cut(whole, entry, entry + 1)
+    set_outcome(again, 0, Outcome.DELIVERED | REDELIVERED)
+    again.change(event=Event.RETRIED, recorded_ms=batch.packed.row.last_published_ms + LATE_MS)
+    set_outcome(whole, entry, Outcome.DEAD)
+    planting.add(site, again, whole)
+    _last(planting, site, again)
+    planting.found("late", batch, entry, site)
+    planting.planted.explained["redelivered"] += 1
+
+
+def _last(planting: Planting, site: str, made: MadeRow) -> None:
+    """It is the last thing that the site's deliverer wrote."""
+    rows = planting.world.stage(site, Stage.DELIVERED)
+    rows.remove(made)
+    rows.append(made)
+
+
+FAULTS: dict[str, Plant] = {
+    # First: some may not be at a site that has a second state folder.
+    **DECEPTIONS,
+    "late": late,
+    "late-retried": late_retried,
+    "lost": lost,
+    "lost-batch": lost_batch,
+    "lost-in-gap": lost_in_gap,
+    "lost-as-duplicate": lost_as_duplicate,
+    "leaked-within-batch": leaked_within_batch,
+    "leaked-across-batches": leaked_across_batches,
+    "leaked-across-origins": leaked_across_origins,
+    "leaked-across-nodes": leaked_across_nodes,
+    "loss-and-duplicate": loss_and_duplicate,
+    "forged": forged,
+    "back-at-origin": back_at_origin,
+    "wrong-site": wrong_site,
+    "altered": altered,
+    "reordered": reordered,
+    "reordered-batches": reordered_batches,
+    "looped": looped,
+    "repaired-wrongly": repaired_wrongly,
+    "repaired-altered": repaired_altered,
+}
+"""Each is a finding."""

@@ -1,0 +1,251 @@
+"""A day of a mesh that never was: what every stage of every site would have written down.
+
+Made of a seed, for tests of the audit and for sizing what it runs on. All of it adds up; faults are
+planted afterwards (`faults`).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from federation.mesh import Mesh
+from relay.ledger.rows import Event, LedgerRow, Outcome, Stage, pack_offsets
+
+MINUTE_MS = 60_000
+BATCH_KIND = 1
+FRAGMENT_KIND = 2
+_GOES_ON_MS = 20 * MINUTE_MS
+"""Past the end of the time: whatever a site's clock is off."""
+
+
+@dataclass(eq=False, slots=True)
+class MadeRow:
+    """A row that can still be changed."""
+
+    row: LedgerRow
+
+    def change(self, **fields: Any) -> None:
+        self.row = replace(self.row, **fields)
+
+
+@dataclass(slots=True)
+class MadeBatch:
+    """One batch as it was packed, and the rows that it left: what faults are planted into."""
+
+    packed: MadeRow
+    own: MadeRow
+    delivered: dict[str, MadeRow] = field(default_factory=dict)
+    """By site."""
+
+    def identity(self, entry: int) -> bytes:
+        return self.packed.row.identities[16 * entry : 16 * entry + 16]
+
+
+@dataclass(slots=True)
+class MadeWorld:
+    """`rows`: by site and stage, in the order in which they were written."""
+
+    mesh: Mesh
+    from_ms: int
+    to_ms: int
+    rows: dict[tuple[str, Stage], list[MadeRow]] = field(default_factory=dict)
+    batches: list[MadeBatch] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict)
+    """By site, the ID of its state folder."""
+    state_of: dict[int, str] = field(default_factory=dict)
+    """id() of rows that another state folder wrote."""
+    earlier: list[Mesh] = field(default_factory=list)
+    """Revisions before that of `mesh`."""
+
+    def stage(self, site: str, stage: Stage) -> list[MadeRow]:
+        return self.rows.setdefault((site, stage), [])
+
+    def cluster(self, site: str) -> str:
+        return self.mesh.sites[site].cluster_id
+
+
+def make_world(
+    mesh: Mesh,
+    exchange: str,
+    messages: int,
+    seed: int,
+    from_ms: int,
+    to_ms: int,
+    entries: int = 256,
+) -> MadeWorld:
+    """About as many messages, spread over the sites and over the time, in batches of up to
+    `entries`. Every site's packer runs twice in that time.
+    """
+    chance = random.Random(seed)
+    world = MadeWorld(mesh, from_ms, to_ms)
+    sites = list(mesh.sites)
+    for site in sites:
+        world.states[site] = chance.randbytes(16).hex()
+    for origin in sites:
+        _pack(world, chance, origin, exchange, messages // len(sites), entries)
+    for site in sites:
+        _deliver(world, chance, site)
+    _say_idle(world)
+    _say_positions(world)
+    for site in sites:
+        _say_packed(world, site)
+    return world
+
+
+def _pack(
+    world: MadeWorld,
+    chance: random.Random,
+    origin: str,
+    exchange: str,
+    messages: int,
+    entries: int,
+) -> None:
+    sizes = []
+    while messages > 0:
+        size = min(messages, chance.choice((entries, entries, chance.randint(1, entries))))
+        sizes.append(size)
+        messages -= size
+    span = world.to_ms - world.from_ms
+    times = sorted(world.from_ms + chance.randrange(span) for _ in sizes)
+    restart = len(sizes) // 2
+    cluster = world.cluster(origin)
+    incarnation, sequence = chance.randbytes(8), 0
+    recorded_ms = 0
+    for number, (size, at_ms) in enumerate(zip(sizes, times, strict=True)):
+        if number == restart:
+            incarnation, sequence = chance.randbytes(8), 0
+        offsets = sorted(chance.randrange(900) for _ in range(size))
+        published = [at_ms + offset for offset in offsets]
+        recorded_ms = max(recorded_ms, published[-1] + chance.randint(1, 5))
+        identities = chance.randbytes(16 * size)
+        row = LedgerRow(
+            stage=Stage.PACKED,
+            recorded_ms=recorded_ms,
+            kind=BATCH_KIND,
+            origin=cluster,
+            incarnation=incarnation,
+            exchange=exchange,
+            sequence=sequence,
+            incarnation_sequence=sequence + 1,  # its mark is 0
+            revision=world.mesh.revision,
+            path=(cluster,),
+            first_published_ms=published[0],
+            last_published_ms=published[-1],
+            count=size,
+            identities=identities,
+            outcomes=bytes([Outcome.SENT]) * size,
+            published=pack_offsets(published, published[0]),
+        )
+        sequence += 1
+        packed = MadeRow(row)
+        own = MadeRow(
+            replace(
+                row,
+                stage=Stage.DELIVERED,
+                recorded_ms=recorded_ms + 2,
+                outcomes=bytes([Outcome.OWN]) * size,
+                contents=chance.randbytes(8 * size),
+                delivered=bytes(4 * size),
+            )
+        )
+        world.stage(origin, Stage.PACKED).append(packed)
+        world.stage(origin, Stage.DELIVERED).append(own)
+        world.batches.append(MadeBatch(packed, own))
+
+
+def _deliver(world: MadeWorld, chance: random.Random, site: str) -> None:
+    """Over the link from the origin: all sites are linked with each other."""
+    reached: dict[str, int] = {}
+    cluster = world.cluster(site)
+    names = {world.cluster(one): one for one in world.mesh.sites}
+    for batch in world.batches:
+        row = batch.packed.row
+        if row.origin == cluster:
+            continue
+        came_ms = max(reached.get(row.origin, 0), row.recorded_ms + chance.randint(20, 400))
+        reached[row.origin] = came_ms
+        path = (*row.path, cluster)
+        origin = names[row.origin]
+        link = replace(row, identities=b"", outcomes=b"", published=b"")
+        world.stage(origin, Stage.LINKED_OUT).append(
+            MadeRow(replace(link, stage=Stage.LINKED_OUT, recorded_ms=came_ms + 10, neighbour=site))
+        )
+        world.stage(site, Stage.LINKED_IN).append(
+            MadeRow(
+                replace(
+                    link,
+                    stage=Stage.LINKED_IN,
+                    recorded_ms=came_ms,
+                    path=path,
+                    neighbour=origin,
+                )
+            )
+        )
+        batch.delivered[site] = delivered = MadeRow(
+            replace(
+                batch.own.row,
+                recorded_ms=came_ms + 5,
+                path=path,
+                outcomes=bytes([Outcome.DELIVERED]) * row.count,
+            )
+        )
+        world.stage(site, Stage.DELIVERED).append(delivered)
+    for stage in (Stage.LINKED_IN, Stage.DELIVERED):
+        world.stage(site, stage).sort(key=_recorded)
+
+
+def _say_idle(world: MadeWorld) -> None:
+    """A row a minute of every stage, beginning before the time and going on past its end."""
+    minutes = range(world.from_ms - 2 * MINUTE_MS, world.to_ms + _GOES_ON_MS, MINUTE_MS)
+    for site in world.mesh.sites:
+        for stage in Stage:
+            rows = world.stage(site, stage)
+            rows += [MadeRow(LedgerRow(stage, ms, event=Event.IDLE)) for ms in minutes]
+            rows.sort(key=_recorded)
+
+
+def _say_positions(world: MadeWorld) -> None:
+    """The last thing that each deliverer says: it is done with all that was packed."""
+    last = {batch.packed.row.origin: batch.packed.row for batch in world.batches}
+    for site in world.mesh.sites:
+        for row in last.values():
+            through = LedgerRow(
+                Stage.DELIVERED,
+                world.to_ms + _GOES_ON_MS,
+                event=Event.THROUGH,
+                origin=row.origin,
+                exchange=row.exchange,
+                incarnation=row.incarnation,
+                incarnation_sequence=row.incarnation_sequence,
+            )
+            world.stage(site, Stage.DELIVERED).append(MadeRow(through))
+
+
+def _say_packed(world: MadeWorld, site: str) -> None:
+    """Once an hour, and in the end: up to where all that the site packed has its row."""
+    rows = world.stage(site, Stage.PACKED)
+    end_ms = world.to_ms + _GOES_ON_MS
+    waiting = [made.row for made in reversed(rows) if made.row.event is Event.BATCH]
+    before = waiting.pop() if waiting else None
+    for at_ms in sorted({*range(world.from_ms, end_ms, 60 * MINUTE_MS), end_ms}):
+        while waiting and waiting[-1].recorded_ms <= at_ms:
+            before = waiting.pop()
+        first_ms = min((row.first_published_ms for row in waiting), default=end_ms)
+        if before is not None and before.recorded_ms <= at_ms:
+            through = LedgerRow(
+                Stage.PACKED,
+                at_ms,
+                event=Event.THROUGH,
+                origin=before.origin,
+                incarnation=before.incarnation,
+                incarnation_sequence=before.incarnation_sequence,
+                through_ms=min(at_ms, first_ms),
+            )
+            rows.append(MadeRow(through))
+    rows.sort(key=_recorded)
+
+
+def _recorded(made: MadeRow) -> int:
+    return made.row.recorded_ms

@@ -1,0 +1,161 @@
+"""Who was to get a batch? By the mesh document of the revision that it bears. Pure.
+
+There are few combinations of revision, exchange, origin and destination set, so that this is worked
+out once for each and joined to the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from federation.mesh import Begins, Exchange, IdentityScope, Mesh, OrderRule
+from federation.mesh_json import BadMeshJson, mesh_from_json
+from federation.reachability import neighbours, reached_from
+from spark_audit.judge.exchanges_where import ExchangesWhere
+
+
+class Addressed(NamedTuple):
+    """What batches have in common that go to the same sites. Sites are cluster IDs."""
+
+    revision: str
+    exchange: str
+    origin: str
+    destinations: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Revisions:
+    """The meshes that any site has run."""
+
+    meshes: dict[str, Mesh] = field(default_factory=dict)
+    taken_up_ms: dict[str, int] = field(default_factory=dict)
+    """When a site took it up first."""
+    unreadable: list[str] = field(default_factory=list)
+    begins_at_start: set[str] = field(default_factory=set)
+    """Cluster IDs of sites that take what was for every site before they came."""
+
+    @classmethod
+    def read(cls, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> Revisions:
+        """Of (site, content of a revision's file)."""
+        found = cls()
+        for site, content in documents:
+            try:
+                mesh = mesh_from_json(content["mesh"])
+                taken_up = int(content["taken_up_ms"])
+            except (KeyError, ValueError, TypeError, BadMeshJson) as error:
+                found.unreadable.append(f"{site}/revisions: {error!r}")
+                continue
+            found.add(mesh, taken_up)
+            own = mesh.sites.get(site)
+            if own is not None and own.begins is Begins.START:
+                found.begins_at_start.add(own.cluster_id)
+        return found
+
+    def add(self, mesh: Mesh, taken_up_ms: int) -> None:
+        self.meshes[mesh.revision] = mesh
+        earlier = self.taken_up_ms.get(mesh.revision, taken_up_ms)
+        self.taken_up_ms[mesh.revision] = min(earlier, taken_up_ms)
+
+    def latest_first(self) -> list[Mesh]:
+        return sorted(
+            self.meshes.values(), key=lambda mesh: self.taken_up_ms[mesh.revision], reverse=True
+        )
+
+    def site_names(self) -> dict[str, str]:
+        """Cluster ID -> site name, whatever the revision."""
+        names: dict[str, str] = {}
+        for mesh in self.latest_first():
+            for site in mesh.sites.values():
+                names.setdefault(site.cluster_id, site.name)
+        return names
+
+    def exchanges(self) -> dict[str, Exchange]:
+        """Each as it was last."""
+        found: dict[str, Exchange] = {}
+        for mesh in self.latest_first():
+            for exchange in mesh.exchanges.values():
+                found.setdefault(exchange.name, exchange)
+        return found
+
+    def scoped_by_origin(self) -> ExchangesWhere:
+        """Exchanges within which an identity is one origin's."""
+        return self._where(lambda exchange: exchange.scope is IdentityScope.ORIGIN)
+
+    def loosely_ordered(self) -> ExchangesWhere:
+        """Exchanges whose messages may come in another order than they were published."""
+        return self._where(lambda exchange: exchange.order is not OrderRule.STRICT)
+
+    def _where(self, holds: Callable[[Exchange], bool]) -> ExchangesWhere:
+        return ExchangesWhere.of(
+            {
+                name: {
+                    revision: holds(exchange)
+                    for revision in self.meshes
+                    if (exchange := self._exchange(revision, name)) is not None
+                }
+                for name in self.exchanges()
+            }
+        )
+
+    def expected(self, addressed: Addressed) -> tuple[str, ...] | None:
+        """Sorted cluster IDs; None where the revision is not known."""
+        mesh = self.meshes.get(addressed.revision)
+        if mesh is None:
+            return None
+        exchange = self._exchange(addressed.revision, addressed.exchange)
+        origin = _site_of(mesh, addressed.origin)
+        if exchange is None or origin is None:
+            return None
+        links = (
+            (link.sender, link.receiver)
+            for link in mesh.links
+            if not {link.sender, link.receiver} & set(exchange.never_via)
+        )
+        reached = reached_from(origin, neighbours(links), mesh.rule)
+        return tuple(
+            sorted(
+                site.cluster_id
+                for site in mesh.sites.values()
+                if site.name != origin
+                and exchange.reaches(site.name)
+                and site.name in reached
+                and (not addressed.destinations or site.cluster_id in addressed.destinations)
+            )
+        )
+
+    def deadline_ms(self, addressed: Addressed) -> int | None:
+        """How long a message may take from publishing to delivery; None where nothing is late."""
+        exchange = self._exchange(addressed.revision, addressed.exchange)
+        if exchange is None or exchange.deadline_s is None:
+            return None
+        return round(exchange.deadline_s * 1000)
+
+    def _exchange(self, revision: str, name: str) -> Exchange | None:
+        """As the revision has it; one that was taken out is packed as the one before had it."""
+        mesh = self.meshes.get(revision)
+        if mesh is None:
+            return None
+        if name in mesh.exchanges:
+            return mesh.exchanges[name]
+        before_ms = self.taken_up_ms[revision]
+        for earlier in self.latest_first():
+            if self.taken_up_ms[earlier.revision] <= before_ms and name in earlier.exchanges:
+                return earlier.exchanges[name]
+        return None
+
+
+def _site_of(mesh: Mesh, cluster_id: str) -> str | None:
+    return next((site.name for site in mesh.sites.values() if site.cluster_id == cluster_id), None)
+
+
+def stages_of(mesh: Mesh, site: str) -> list[str]:
+    """The stages that have to tell of this site's part: its links' too, where it has any."""
+    if site not in mesh.sites:
+        return []
+    links = [
+        *(["linked_out"] if mesh.links_from(site) else []),
+        *(["linked_in"] if mesh.links_to(site) else []),
+    ]
+    return ["packed", *links, "delivered"]

@@ -1,0 +1,91 @@
+"""Reads out of the digest how far each site has come; `positions` makes of it what it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_audit.compare.premises import Premises
+from spark_audit.judge.positions import FlowAt, Positions
+
+
+def seen_incarnations(table: Any) -> list[tuple[str, str, int]]:
+    """(origin, incarnation, when its first row was recorded), of the digest."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [
+        (origin, bytes(incarnation).hex(), ms)
+        for origin, incarnation, ms in table.where("stage = 'packed' AND incarnation IS NOT NULL")
+        .groupBy("origin", "incarnation")
+        .agg(F.min("from_ms"))
+        .collect()
+    ]
+
+
+def told_positions(premises: Premises, table: Any) -> Positions:
+    """Of the digest."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    seen = seen_incarnations(table)
+    through = (
+        table.where(
+            "stage = 'delivered' AND event IN ('through', 'batch', 'void', 'quarantined')"
+            " AND exchange IS NOT NULL AND incarnation IS NOT NULL"
+        )
+        .withColumn("at", premises.cluster_of())
+        .groupBy("site", "state", "at", "origin", "exchange", "lane", "incarnation")
+        .agg(F.max(F.expr("last_sequence - CASE WHEN event = 'through' THEN 0 ELSE 1 END")))
+        .collect()
+    )
+    gaps = (
+        table.where("stage = 'delivered' AND event = 'gap'")
+        .withColumn("at", premises.cluster_of())
+        .groupBy("at", "origin", "exchange", "lane")
+        .agg(F.max("to_ms"))
+        .collect()
+    )
+    renewed = premises.books.renewed
+    return Positions.of(
+        [*seen, *premises.incarnations],
+        [
+            (FlowAt(at, origin, exchange, lane), bytes(incarnation).hex(), last)
+            for site, state, at, origin, exchange, lane, incarnation, last in through
+            if renewed.get((site, "delivered"), state) == state
+        ],
+        [
+            (at, FlowAt(at, origin, exchange, lane) if origin and exchange else None, ms)
+            for at, origin, exchange, lane, ms in gaps
+        ],
+    )
+
+
+def ranks_frame(premises: Premises, positions: Positions) -> Any:
+    """origin, incarnation, rank."""
+    return premises.frame(
+        [(o, bytes.fromhex(i), r) for (o, i), r in positions.rank.items()],
+        {"origin": "string", "incarnation": "binary", "rank": "long"},
+    )
+
+
+def passed_frame(premises: Premises, positions: Positions) -> Any:
+    """at, origin, exchange, lane, passed_to, gap_ms."""
+    return premises.frame(
+        [
+            (*flow, positions.passed.get(flow), positions.gaps.get(flow))
+            for flow in sorted({*positions.passed, *positions.gaps})
+        ],
+        {
+            "at": "string",
+            "origin": "string",
+            "exchange": "string",
+            "lane": "int",
+            "passed_to": "long",
+            "gap_ms": "long",
+        },
+    )
+
+
+def site_gaps_frame(premises: Premises, positions: Positions) -> Any:
+    """at, site_gap_ms."""
+    return premises.frame(
+        list(positions.site_gaps.items()), {"at": "string", "site_gap_ms": "long"}
+    )

@@ -1,0 +1,260 @@
+"""Are the ledgers whole? Pure: decides over what each file says of its own rows.
+
+`number` counts the rows of a stage within a state folder without a gap, and every stage writes a
+row a minute whatever happens. So a hole is a missing row, and a stage whose rows end before the
+period does has not told all of it. Nothing is green by absence: whatever lacks is named, and
+messages that lack at a site with such books are *not proven* rather than lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from spark_audit.ledgers.files import LedgerListing, LedgerPath
+from spark_audit.period import Period
+
+PACKED = "packed"
+DELIVERED = "delivered"
+STAGES = (PACKED, "linked_out", "linked_in", DELIVERED)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """What one file holds of one stage. `last` is inclusive; times are of recording.
+
+    `through_ms`: of stage packed; whatever was published before then has its row. -1: not told.
+    """
+
+    uri: str
+    site: str
+    state: str
+    stage: str
+    first: int
+    last: int
+    count: int
+    from_ms: int
+    to_ms: int
+    through_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something is not proven. `file` as people look for it; empty where it is about none."""
+
+    site: str
+    what: str
+    file: str = ""
+    stage: str = ""
+
+    def __str__(self) -> str:
+        where = self.file or " ".join(part for part in (self.site, self.stage) if part)
+        return f"{where}: {self.what}"
+
+
+@dataclass(slots=True)
+class Books:
+    """The judgement. Sites by name."""
+
+    problems: list[Problem] = field(default_factory=list)
+    not_counted: dict[str, str] = field(default_factory=dict)
+    """URIs of files whose rows stand in another one as well, and why they are left out."""
+    overlap: bool = False
+    incomplete: set[tuple[str, str]] = field(default_factory=set)
+    """(site, stage) of which rows lack."""
+    renewed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(site, stage) that more than one state folder tells of -> the first of them. What an earlier
+    one had not exported went with it, so that only the first one's own rows say what it passed."""
+
+    def lack(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        self.incomplete.add((problem.site, problem.stage))
+
+
+def judge_books(
+    listing: LedgerListing,
+    rows: Sequence[FileRows],
+    unreadable: Mapping[str, str],
+    must_have: Mapping[str, Collection[str]],
+    period: Period,
+    former: Collection[str] = (),
+) -> Books:
+    """`must_have`: by site, the stages that have to tell of the period. `unreadable`: URI -> why,
+    of files that Spark could not read. `former`: sites that were in the mesh once; when one left,
+    and so where its ledger has to end, nobody says.
+    """
+    books = Books()
+    by_uri = {file.uri: file for file in listing.files}
+    _judge_files(books, listing, by_uri, rows, unreadable)
+    by_stage: dict[tuple[str, str], dict[str, list[FileRows]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for one in rows:
+        if one.uri not in unreadable:
+            by_stage[one.site, one.stage][one.state].append(one)
+    for (site, stage), states in by_stage.items():
+        first = min(states, key=lambda state: min(one.from_ms for one in states[state]))
+        for state, files in states.items():
+            _judge_run(books, by_uri, site, stage, files, period, is_later=state != first)
+        if len(states) > 1:
+            books.renewed[site, stage] = first
+    for site in former:
+        has_files = any(file.site == site for file in listing.files)
+        books.incomplete |= {(site, stage) for stage in ([PACKED] if has_files else STAGES)}
+    for site, stages in must_have.items():
+        if site not in listing.sites or not any(file.site == site for file in listing.files):
+            for stage in stages:
+                books.incomplete.add((site, stage))
+            books.problems.append(Problem(site, "no ledger of this site for these dates"))
+            continue
+        for stage in stages:
+            _judge_reach(books, site, stage, by_stage.get((site, stage)), period)
+    return books
+
+
+def _judge_files(
+    books: Books,
+    listing: LedgerListing,
+    by_uri: Mapping[str, LedgerPath],
+    rows: Iterable[FileRows],
+    unreadable: Mapping[str, str],
+) -> None:
+    seen: dict[str, list[FileRows]] = defaultdict(list)
+    for one in rows:
+        seen[one.uri].append(one)
+    for file in listing.files:
+        told = seen.get(file.uri, [])
+        why = unreadable.get(file.uri)
+        named = file.last - file.first + 1 if file.last >= 0 else None
+        if why is None and not told:
+            why = "cannot be read: truncated, corrupt or empty"
+        elif why is None and named is not None and sum(one.count for one in told) < named:
+            why = f"has {sum(one.count for one in told)} of the {named} rows that its name says"
+        if why is not None:
+            stages = [file.stage] if file.stage else [PACKED, DELIVERED]
+            for stage in stages:
+                books.incomplete.add((file.site, stage))
+            books.problems.append(Problem(file.site, why, file.name, file.stage))
+        for one in told:
+            if one.site != file.site:
+                books.lack(Problem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name))
+
+
+def _judge_run(
+    books: Books,
+    by_uri: Mapping[str, LedgerPath],
+    site: str,
+    stage: str,
+    files: list[FileRows],
+    period: Period,
+    *,
+    is_later: bool,
+) -> None:
+    """The files of one stage in one state folder: one after the other, without hole or repeat. A
+    folder that followed another (`is_later`) began since then, with row 0, where the first
+    of them may have begun long before the dates that are read.
+    """
+
+    def order(one: FileRows) -> tuple[int, int, bool, str]:
+        path = by_uri[one.uri]
+        return one.first, -one.last, (path.first, path.last) != (one.first, one.last), one.uri
+
+    reached, before = -1, None
+    ordered = sorted(files, key=order)
+    first = ordered[0]
+    if is_later and first.first > 0 and first.from_ms >= period.from_ms:
+        books.lack(
+            Problem(
+                site,
+                f"rows 0 to {first.first - 1} of state {first.state[:8]} are missing, "
+                f"before {_time(first.from_ms)}",
+                stage=stage,
+            )
+        )
+    for one in ordered:
+        if before is not None and one.last <= reached:
+            twin = by_uri[before.uri].name
+            why = f"its rows stand in {twin} as well; they were counted once"
+            books.not_counted[one.uri] = why
+            books.problems.append(Problem(site, why, by_uri[one.uri].name, stage))
+            continue
+        if before is not None and one.first <= reached:
+            books.overlap = True
+            books.problems.append(
+                Problem(
+                    site,
+                    f"its first rows stand in {by_uri[before.uri].name} as well",
+                    by_uri[one.uri].name,
+                    stage,
+                )
+            )
+        elif before is not None and one.first > reached + 1:
+            books.lack(
+                Problem(
+                    site,
+                    f"rows {reached + 1} to {one.first - 1} of state {one.state[:8]} are missing, "
+                    f"between {_time(before.to_ms)} and {_time(one.from_ms)}",
+                    stage=stage,
+                )
+            )
+        if one.count < one.last - one.first + 1:
+            books.lack(Problem(site, "rows are missing in it", by_uri[one.uri].name, stage))
+        reached, before = one.last, one
+
+
+def _judge_reach(
+    books: Books,
+    site: str,
+    stage: str,
+    states: Mapping[str, list[FileRows]] | None,
+    period: Period,
+) -> None:
+    """Whether a stage's rows begin before the period, or with the first there ever was, and go on
+    past its end.
+    """
+    if not states:
+        books.lack(Problem(site, "not one row of this stage", stage=stage))
+        return
+    files = [one for run in states.values() for one in run]
+    begin = min(files, key=lambda one: (one.from_ms, one.first))
+    if begin.first > 0 and begin.from_ms >= period.from_ms:
+        books.lack(
+            Problem(
+                site,
+                f"the ledger begins at {_time(begin.from_ms)} with row {begin.first}: "
+                "those before it are missing",
+                stage=stage,
+            )
+        )
+    end_ms = max(one.to_ms for one in files)
+    if end_ms < period.to_ms:
+        books.lack(
+            Problem(
+                site,
+                f"the ledger ends at {_time(end_ms)}, before the period does",
+                stage=stage,
+            )
+        )
+    elif stage == PACKED:
+        _judge_through(books, site, max(one.through_ms for one in files), period)
+
+
+def _judge_through(books: Books, site: str, through_ms: int, period: Period) -> None:
+    """Rows go on while the packer is down; what it had in its log then has no row yet."""
+    if through_ms >= period.to_ms:
+        return
+    told = f"only until {_time(through_ms)}" if through_ms >= 0 else "nowhere"
+    books.lack(
+        Problem(
+            site,
+            f"that all it had packed has its row is told {told}: see `isthmus status` for why the "
+            "site packs nothing, and audit again when it does",
+            stage=PACKED,
+        )
+    )
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "seconds").removesuffix("+00:00")

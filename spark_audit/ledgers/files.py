@@ -1,0 +1,100 @@
+"""Which files the ledgers of all sites consist of, wherever they lie. Lists, and reads documents.
+
+Below LEDGER: SITE/ledger/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet and
+SITE/ledger/revisions/REVISION.json, as nodes keep them; a copy may leave `ledger/` out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_NAME = re.compile(r"(packed|linked_out|linked_in|delivered)-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPath:
+    """One file. `stage`, `first` and `last` (inclusive) are what its name says, if it does."""
+
+    site: str
+    date: str
+    uri: str
+    size: int
+    stage: str = ""
+    first: int = -1
+    last: int = -1
+
+    @property
+    def name(self) -> str:
+        """As people look for it: site, date, file."""
+        return f"{self.site}/date={self.date}/{self.uri.rsplit('/', 1)[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerListing:
+    """All that lies there."""
+
+    sites: frozenset[str]
+    """Those that have a folder, be there a ledger in it or not."""
+    files: tuple[LedgerPath, ...]
+    revisions: tuple[tuple[str, dict[str, Any]], ...]
+    """(site, document) of every revision that could be read."""
+    unreadable: tuple[str, ...]
+    """Revision documents that could not."""
+
+
+def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
+    """What lies below `root` (a path or URI of any file system that Spark reads), of files those of
+    `from_date` and later.
+    """
+    jvm = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(root)
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    root = root.rstrip("/")
+
+    def found(pattern: str) -> list[Any]:
+        return list(system.globStatus(jvm.org.apache.hadoop.fs.Path(f"{root}/{pattern}")) or ())
+
+    sites = frozenset(one.getPath().getName() for one in found("*") if one.isDirectory())
+    files = []
+    for pattern in ("*/ledger/date=*/*.parquet", "*/date=*/*.parquet"):
+        for status in found(pattern):
+            file = ledger_path(status.getPath().toString(), status.getLen())
+            if file.date >= from_date:
+                files.append(file)
+    revisions, unreadable = [], []
+    for pattern in ("*/ledger/revisions/*.json", "*/revisions/*.json"):
+        for status in found(pattern):
+            uri = status.getPath().toString()
+            site = site_of(uri)
+            try:
+                revisions.append((site, json.loads(_text(jvm, system, status.getPath()))))
+            except ValueError as error:
+                unreadable.append(f"{site}/revisions/{uri.rsplit('/', 1)[-1]}: {error}")
+    return LedgerListing(
+        sites, tuple(sorted(files, key=lambda f: f.uri)), tuple(revisions), tuple(unreadable)
+    )
+
+
+def _text(jvm: Any, system: Any, path: Any) -> str:
+    source = system.open(path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(source, "UTF-8"))
+    finally:
+        source.close()
+
+
+def site_of(uri: str) -> str:
+    parts = uri.split("/")
+    return parts[-4] if parts[-3] == "ledger" else parts[-3]
+
+
+def ledger_path(uri: str, size: int) -> LedgerPath:
+    """What a file's place and name say of it."""
+    date = uri.split("/")[-2].removeprefix("date=")
+    said = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
+    if said is None:
+        return LedgerPath(site_of(uri), date, uri, size)
+    return LedgerPath(site_of(uri), date, uri, size, said[1], first=int(said[3]), last=int(said[4]))

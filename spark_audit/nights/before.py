@@ -1,0 +1,235 @@
+"""What a night takes over from earlier ones: read from their tables, checked, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from spark_audit.engine.small_table import small_table
+from spark_audit.ledgers.books import FileRows
+from spark_audit.ledgers.files import LedgerPath
+from spark_audit.nights import night as nights
+from spark_audit.nights import open_messages, tables
+from spark_audit.nights.night import Night, OpenDay
+from spark_audit.nights.plan import KnownFile
+from spark_audit.nights.tables import DamagedTables, NightTables
+
+FILES_SCHEMA = """
+    uri STRING, size BIGINT, site STRING, state STRING, stage STRING, first BIGINT, last BIGINT,
+    rows BIGINT, from_ms BIGINT, to_ms BIGINT, is_held BOOLEAN
+"""
+NIGHTS_SCHEMA = """
+    ran TIMESTAMP, verdict STRING, sentence STRING, mesh STRING, revision STRING, level STRING,
+    ledger STRING, findings BIGINT, open BIGINT, kept STRING
+"""
+
+
+@dataclass(slots=True)
+class Before:
+    """`left`: messages that are open (`open_messages.SCHEMA`), None where there are none.
+    `oldest_ms`: when the first of them was published. `known`: URI -> what is known of a file that
+    all who speak have looked into. `given_up`: open messages too old to be looked for, by day.
+    """
+
+    since: str = ""
+    left: Any = None
+    oldest_ms: int | None = None
+    known: dict[str, KnownFile] = field(default_factory=dict)
+    bad: dict[str, int] = field(default_factory=dict)
+    """URI -> size of files that could not be read: they are tried again."""
+    open_days: list[OpenDay] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    incarnations: list[tuple[str, str, int]] = field(default_factory=list)
+    given_up: dict[str, int] = field(default_factory=dict)
+
+
+def read_before(
+    store: NightTables, day: str, retention_s: float, reported: Iterable[str] = ()
+) -> Before:
+    """What is known before `day`. `reported`: days that have a report, so that they had tables."""
+    since = nights.carried_since(day, retention_s)
+    there = {one for table in tables.TABLES for one in store.days(table)}
+    days = sorted(one for one in there if one < day)
+    # One more than is looked at, for what has to be given up.
+    recent = days[-1:] + [one for one in days[:-1] if one >= since]
+    good: dict[str, Night] = {}
+    damaged: dict[str, str] = {
+        one: "has a report, and its tables are missing"
+        for one in reported
+        if since <= one < day and one not in there
+    }
+    for one in sorted(recent):
+        try:
+            good[one] = _night(store, one)
+        except DamagedTables as error:
+            damaged[one] = str(error)
+    while True:
+        spoken = nights.speakers(good.values(), day)
+        try:
+            return _put_together(store, day, spoken, damaged, days, since)
+        except DamagedTables as error:
+            damaged[error.day] = str(error)
+            del good[error.day]
+
+
+def _put_together(
+    store: NightTables,
+    day: str,
+    spoken: list[tuple[Night, str]],
+    damaged: dict[str, str],
+    days: list[str],
+    since: str,
+) -> Before:
+    """Raises DamagedTables."""
+    found = Before(since=spoken[-1][0].day if spoken else "")
+    left = None
+    known: dict[str, KnownFile] | None = None
+    for night, after in spoken:
+        if store.count(tables.PENDING, night.day, open_messages.SCHEMA) != night.open:
+            raise DamagedTables(night.day, f"do not have {night.open} rows in {tables.PENDING}")
+        rows = store.read(tables.PENDING, night.day, open_messages.SCHEMA)
+        rows = rows.where(
+            f"series IS NOT NULL AND to_date(published) > DATE '{after or '1970-01-01'}'"
+            f" AND to_date(published) <= DATE '{night.day}'"
+        )
+        left = rows if left is None else left.unionByName(rows)
+        files, bad = _files(store, night.day)
+        known = _both(known, files)
+        found.bad.update(bad)
+        found.incarnations += night.incarnations
+    found.known = known or {}
+    if left is not None:
+        _take(found, left, since)
+    open_days = {one.day: one for one in nights.still_open(spoken) if one.day >= since}
+    open_days.update((one, OpenDay(one, why)) for one, why in damaged.items())
+    found.open_days = sorted(open_days.values(), key=lambda one: one.day)
+    known_days = {*days, *(one.day for one in found.open_days)}
+    found.skipped = nights.skipped(known_days, day, since)
+    return found
+
+
+def _take(found: Before, left: Any, since: str) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    by_day = left.groupBy(F.to_date("published").cast("string").alias("day")).agg(
+        F.count("*").alias("count"), F.min(F.expr("unix_millis(published)")).alias("ms")
+    )
+    oldest = None
+    for one, count, ms in by_day.collect():
+        if one < since:
+            found.given_up[one] = count
+        else:
+            oldest = ms if oldest is None else min(oldest, ms)
+    if oldest is not None:
+        found.left = left.where(f"to_date(published) >= DATE '{since}'")
+        found.oldest_ms = oldest
+
+
+def _night(store: NightTables, day: str) -> Night:
+    rows = store.collect(tables.NIGHTS, day, NIGHTS_SCHEMA)
+    try:
+        row = rows[0]
+        ran_ms = round(row["ran"].timestamp() * 1000)
+        return Night.of(day, ran_ms, row["verdict"], row["findings"], row["open"], row["kept"])
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedTables(day, f"cannot be understood: {error!r}") from error
+
+
+def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str, int]]:
+    """Those that could be read, and the size of those that could not."""
+    found: dict[str, KnownFile] = {}
+    bad: dict[str, int] = {}
+    for row in store.collect(tables.FILES, day, FILES_SCHEMA):
+        if not row["rows"]:
+            bad[row["uri"]] = row["size"]
+            continue
+        file = found.setdefault(row["uri"], KnownFile(row["size"], [], row["is_held"]))
+        file.rows.append(
+            FileRows(
+                uri=row["uri"],
+                site=row["site"],
+                state=row["state"],
+                stage=row["stage"],
+                first=row["first"],
+                last=row["last"],
+                count=row["rows"],
+                from_ms=row["from_ms"],
+                to_ms=row["to_ms"],
+            )
+        )
+    return found, bad
+
+
+def _both(one: dict[str, KnownFile] | None, other: dict[str, KnownFile]) -> dict[str, KnownFile]:
+    """What both have looked into."""
+    if one is None:
+        return other
+    for uri in one.keys() & other.keys():
+        other[uri].is_held |= one[uri].is_held
+    return {uri: other[uri] for uri in one.keys() & other.keys()}
+
+
+def files_table(spark: Any, known: dict[str, KnownFile], bad: Iterable[LedgerPath]) -> Any:
+    """As FILES_SCHEMA. `bad` could not be read: they have no rows."""
+    rows: list[tuple[object, ...]] = [
+        (
+            uri,
+            file.size,
+            *(one.site, one.state, one.stage, one.first, one.last, one.count),
+            *(one.from_ms, one.to_ms, int(file.is_held)),
+        )
+        for uri, file in sorted(known.items())
+        for one in file.rows
+    ]
+    rows += [(one.uri, one.size, one.site, "", one.stage, *[0] * 6) for one in bad]
+    return small_table(
+        spark,
+        rows,
+        {
+            "uri": "string",
+            "size": "long",
+            **dict.fromkeys(("site", "state", "stage"), "string"),
+            **dict.fromkeys(("first", "last", "rows", "from_ms", "to_ms"), "long"),
+            "is_held": "int",
+        },
+    ).withColumn("is_held", _cast("is_held", "boolean"))
+
+
+def night_table(spark: Any, night: Night, report: Any) -> Any:
+    """As NIGHTS_SCHEMA, a row."""
+    row = (
+        night.ran_ms,
+        report.verdict.value,
+        report.sentence,
+        report.mesh,
+        report.revision,
+        report.level.value,
+        report.ledger,
+        night.findings,
+        night.open,
+        night.kept(),
+    )
+    names = ("verdict", "sentence", "mesh", "revision", "level", "ledger")
+    table = small_table(
+        spark,
+        [row],
+        {
+            "ran_ms": "long",
+            **dict.fromkeys(names, "string"),
+            **dict.fromkeys(("findings", "open"), "long"),
+            "kept": "string",
+        },
+    )
+    return table.selectExpr("timestamp_millis(ran_ms) AS ran", *names, "findings", "open", "kept")
+
+
+def _cast(column: str, kind: str) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(column).cast(kind)
+
+
+def day_of(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()

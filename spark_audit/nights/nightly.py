@@ -1,0 +1,209 @@
+"""The audit of a day as one of many: takes over what earlier nights left open, and leaves tables.
+
+A day that could not be proven since rows were missing is audited again by itself once the rows have
+come: what its tables say is replaced, and the report of the night tells what it came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any
+
+from federation.mesh import Mesh
+from spark_audit.engine.keep import Keep
+from spark_audit.job import Audit, Looked
+from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
+from spark_audit.level import Level
+from spark_audit.nights import tables
+from spark_audit.nights.before import (
+    NIGHTS_SCHEMA,
+    Before,
+    files_table,
+    night_table,
+    read_before,
+)
+from spark_audit.nights.night import Night, OpenDay
+from spark_audit.nights.open_messages import files_of
+from spark_audit.nights.plan import KnownFile
+from spark_audit.nights.tables import NightTables
+from spark_audit.period import Period
+from spark_audit.report.carried import AuditedAgain, Carried
+from spark_audit.report.counts import counts_table
+from spark_audit.report.report import AuditReport
+
+
+@dataclass(slots=True)
+class NightlyAudit:
+    """`root`: of the tables (`NightTables`). `now_ms`: the time, by which the newer of two answers
+    is known. `reported`: days that have a report. `told`: is given the reports of days that were
+    audited again.
+    """
+
+    spark: Any
+    mesh: Mesh
+    ledger: str
+    root: str
+    now_ms: Callable[[], int]
+    say: Callable[[str], None] = lambda text: None
+    told: Callable[[str, AuditReport], None] = lambda day, report: None
+    receipts: str | None = None
+    level: Level = Level.EXACT
+    work: str = ""
+    reported: Sequence[str] = ()
+    looked: Looked | None = None
+    """What the last audit looked at."""
+
+    def run(self, day: date) -> AuditReport:
+        """Audits that day and writes its tables. Raises TooManyBadFiles, BadReceipts."""
+        store = NightTables(self.spark, self.root)
+        store.recover()
+        name = day.isoformat()
+        before = self._before(store, name)
+        again = []
+        for one in self._to_audit_again(before):
+            self.say(f"auditing {one.day} again, whose missing rows have come")
+            earlier = self._findings(store, one.day)
+            report = self._night(store, one.day, self._before(store, one.day), [])
+            self.told(one.day, report)
+            found = sum(report.findings.values())
+            again.append(
+                AuditedAgain(one.day, report.verdict.value, report.sentence, found > earlier)
+            )
+        if again:
+            before = self._before(store, name)
+        return self._night(store, name, before, again)
+
+    def clear(self) -> None:
+        """Takes away what was kept as files; the report's table of findings is among it."""
+        Keep(self.spark, self.work).clear()
+
+    def _before(self, store: NightTables, day: str) -> Before:
+        return read_before(store, day, self.mesh.retention_s, self.reported)
+
+    def _to_audit_again(self, before: Before) -> list[OpenDay]:
+        """Days of which rows were missing that may have come since."""
+        lacking = [one for one in before.open_days if one.sites]
+        if not lacking:
+            return []
+        listing = list_ledgers(self.spark, self.ledger, lacking[0].day)
+        return [one for one in lacking if has_come(one, listing, before)]
+
+    def _findings(self, store: NightTables, day: str) -> int:
+        return int(store.collect(tables.NIGHTS, day, NIGHTS_SCHEMA)[0]["findings"])
+
+    def _night(
+        self, store: NightTables, day: str, before: Before, again: list[AuditedAgain]
+    ) -> AuditReport:
+        job = Audit(
+            self.spark,
+            self.mesh,
+            self.ledger,
+            Period.of_day(date.fromisoformat(day)),
+            self.say,
+            receipts=self.receipts,
+            level=self.level,
+            work=self.work,
+            before=before,
+        )
+        report = job.run()
+        looked = self.looked = job.looked
+        assert looked is not None
+        carried = report.carried or Carried()
+        carried.since, carried.again = before.since, again
+        carried.reasons = _reasons(before)
+        report = replace(report, carried=carried)
+        left = report.left
+        count = left.count()
+        self.say("writing the tables")
+        night = Night(
+            day,
+            self.now_ms(),
+            report.verdict.value,
+            sum(report.findings.values()),
+            count,
+            (*before.open_days, *_own(day, report, looked)),
+            _merged(before, looked),
+        )
+        store.write(
+            day,
+            {
+                tables.FINDINGS: report.table,
+                tables.COUNTS: counts_table(self.spark, report.counts),
+                tables.PENDING: left.sort("published", "identity", "destination"),
+                tables.FILES: files_table(self.spark, *_known(looked, left)),
+                tables.NIGHTS: night_table(self.spark, night, report),
+            },
+        )
+        return report
+
+
+def has_come(day: OpenDay, listing: LedgerListing, before: Before) -> bool:
+    """Whether a file has come that may have what was missing: of that day, or any of a site whose
+    rows had ended before the day did. What could not be read counts once its size is another.
+    """
+    sizes = {**before.bad, **{uri: file.size for uri, file in before.known.items()}}
+    return any(
+        file.site in day.sites
+        and sizes.get(file.uri) != file.size
+        and (file.date <= day.day or file.site in day.is_short)
+        for file in listing.files
+    )
+
+
+def _reasons(before: Before) -> list[str]:
+    command = "isthmus audit FILE --date"
+    said = [f"{one} was never audited: `{command} {one}`" for one in before.skipped]
+    for one in before.open_days:
+        said.append(
+            f"{one.day} is not proven: {one.why}: `{command} {one.day}` once that is mended"
+        )
+    for day, count in sorted(before.given_up.items()):
+        said.append(
+            f"of messages published on {day}, {count:,} have not come in all this time, and"
+            f" nobody's rows tell what became of them: they are not looked for any more"
+        )
+    return said
+
+
+def _own(day: str, report: AuditReport, looked: Looked) -> list[OpenDay]:
+    """Whether this day itself has to be audited again."""
+    lacking = {site for site, _ in looked.books.incomplete}
+    of_sites = [one for one in report.problems if one.site in lacking]
+    if not of_sites and not report.revisions_unknown:
+        return []
+    end_ms = Period.of_day(date.fromisoformat(day)).to_ms
+    sites = sorted({one.site for one in of_sites})
+    reached: dict[tuple[str, str], int] = {}
+    for row in looked.rows:
+        reached[row.site, row.stage] = max(row.to_ms, reached.get((row.site, row.stage), 0))
+    short = [
+        site
+        for site in sites
+        if not any(at == site for at, _ in reached)
+        or min(ms for (at, _), ms in reached.items() if at == site) < end_ms
+    ]
+    why = [str(one) for one in of_sites[:3]] or ["a revision's document is missing"]
+    more = f" and {len(of_sites) - 3} more" if len(of_sites) > 3 else ""
+    return [OpenDay(day, "; ".join(why) + more, tuple(sites), tuple(short))]
+
+
+def _merged(before: Before, looked: Looked) -> tuple[tuple[str, str, int], ...]:
+    first: dict[tuple[str, str], int] = {}
+    for origin, incarnation, ms in [*before.incarnations, *looked.incarnations]:
+        first[origin, incarnation] = min(ms, first.get((origin, incarnation), ms))
+    return tuple((*whose, ms) for whose, ms in sorted(first.items()))
+
+
+def _known(looked: Looked, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
+    """What the next night need not look into, of all files that are there by now; and those that
+    could not be read.
+    """
+    sizes = {file.uri: file.size for file in looked.listing.files}
+    held = files_of(looked.table, left.where("series IS NOT NULL"))
+    found: dict[str, KnownFile] = {}
+    for row in looked.rows:
+        file = found.setdefault(row.uri, KnownFile(sizes[row.uri], [], row.uri in held))
+        file.rows.append(row)
+    return found, [file for file in looked.plan.opened if file.uri not in found]

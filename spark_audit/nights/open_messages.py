@@ -1,0 +1,122 @@
+"""Messages that an audit left open, as rows that the next one starts from: looks at them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spark_audit.compare import batches, entries
+from spark_audit.compare.opened_batches import NAME
+from spark_audit.compare.reading import Reading
+from spark_audit.compare.whole_batches import compared_whole
+from spark_audit.judge.verdicts import OPEN, batch_name
+
+SCHEMA = """
+    published TIMESTAMP, verdict STRING, identity STRING, origin STRING, destination STRING,
+    exchange STRING, scope STRING, why STRING, batch STRING, series BIGINT, sequence BIGINT
+"""
+"""Of the table `pending`. Sites are cluster IDs; (series, sequence) names the batch here."""
+_MESSAGE = ("destination", "exchange", "scope", "identity", "origin")
+_ARRIVED = ("delivered", "late")
+
+
+def left_open(messages: Any) -> Any:
+    """Of judged messages, those that are open, as rows of SCHEMA."""
+    known = ", ".join(f"'{one}'" for one in OPEN)
+    name = batch_name("name.incarnation", "name.lane", "name.destinations", "name.sequence")
+    return messages.where(f"verdict IN ({known})").selectExpr(
+        "timestamp_millis(published_ms) AS published",
+        "verdict",
+        "lower(hex(identity)) AS identity",
+        "origin",
+        "at AS destination",
+        "exchange",
+        "scope",
+        "why",
+        f"{name} AS batch",
+        "batch.series AS series",
+        "batch.sequence AS sequence",
+    )
+
+
+def looked_at_again(
+    reading: Reading, expected: Any, left: Any, say: Callable[[str], None], *, in_order: bool
+) -> Any:
+    """The messages of `left` (SCHEMA, kept), judged by all that `reading` has. Those of which no
+    packed row is there any more are not among them. `in_order`: order is looked at as well.
+    """
+    premises = reading.premises
+    keep = premises.keep
+    say("looking for what earlier days left open")
+    names = keep(left.select(*NAME).distinct())
+    files = files_of(reading.table, left)
+    # Whose flows' order is judged: all that was read, since what overtook it may be of today.
+    overtaken = keep(reading.overtaken(reading.settled(None if in_order else files)))
+    judged = _judged(reading, expected, left, names, files, overtaken)
+    known_as = keep(
+        entries.known_as_of(
+            judged.where(f"verdict NOT IN {_ARRIVED!r}"), premises.by_origin
+        ).distinct()
+    )
+    if not known_as.head(1):
+        return judged
+    # Another batch may have brought it: a repair's, or the same message sent again.
+    packed = reading.packed()
+    named = reading.with_identities(packed, known_as)
+    elsewhere = keep(named.join(names, [*NAME], "left_anti"))
+    if not elsewhere.head(1):
+        return judged
+    where = batches.blocks_of(packed.join(elsewhere, [*NAME], "left_semi"))
+    names = keep(names.unionByName(elsewhere).distinct())
+    return _judged(reading, expected, left, names, files | reading.files_of(where), overtaken)
+
+
+def _judged(
+    reading: Reading, expected: Any, left: Any, names: Any, files: set[str], overtaken: Any
+) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    premises = reading.premises
+    packed = reading.packed(files).join(names, [*NAME], "left_semi")
+    settled = reading.settled(files).join(names, [*NAME], "left_semi")
+    whole = premises.keep(compared_whole(premises, reading.source, packed, settled, expected))
+    messages = reading.opened(whole, names, overtaken)
+    is_one = [
+        F.col("at") == F.col("left.destination"),
+        F.lower(F.hex(messages["identity"])) == F.col("left.identity"),
+        *(messages[one] == F.col(f"left.{one}") for one in ("exchange", "scope", "origin")),
+    ]
+    return premises.keep(messages.join(left.alias("left"), is_one, "left_semi"))
+
+
+def without_rows(left: Any, judged: Any) -> Any:
+    """Those of `left` that `looked_at_again` has no answer to, as rows of SCHEMA."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = judged.selectExpr(
+        *("at AS destination", "exchange", "scope", "lower(hex(identity)) AS identity", "origin")
+    )
+    return (
+        left.join(found, [*_MESSAGE], "left_anti")
+        .withColumn("verdict", F.lit("unproven"))
+        .withColumn("why", F.lit("the ledger has no row of its packing any more"))
+    )
+
+
+def files_of(table: Any, left: Any) -> set[str]:
+    """Those that may have rows of the batches of these messages, of any stage. `table`: the
+    digest.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wanted = left.selectExpr(
+        "series AS of_series", "unix_millis(published) DIV 60000 AS minute"
+    ).distinct()
+    here = table.join(
+        F.broadcast(wanted),
+        F.expr(
+            "series = of_series AND first_ms DIV 60000 <= minute AND last_ms DIV 60000 >= minute"
+        ),
+        "left_semi",
+    )
+    return {row["uri"] for row in here.select("uri").distinct().collect()}

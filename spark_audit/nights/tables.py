@@ -1,0 +1,117 @@
+"""Tables that grow by a partition a night: ROOT/TABLE/date=YYYY-MM-DD/part.parquet.
+
+One file a partition, always of the same name, so that a night that is audited again replaces it and
+never adds to it. All tables of a night are written beside first (ROOT/_staged), then marked as
+complete, then put in their places one by one: a run that is killed before the mark leaves the old
+night, one that is killed after it the new one, which whoever opens the tables next puts in place.
+One run at a time: what another one has begun to write is taken for a killed run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_audit.nights.files import TableFiles
+
+FINDINGS, COUNTS, PENDING, FILES, NIGHTS = "findings", "counts", "pending", "files", "nights"
+TABLES = (FINDINGS, COUNTS, PENDING, FILES, NIGHTS)
+"""In the order in which they are put in place: a night that stands in `nights` has the others."""
+_PART = "part.parquet"
+_STAGED = "_staged"
+_COMPLETE = "COMPLETE"
+
+
+class DamagedTables(Exception):
+    """A night's tables are not what that night wrote."""
+
+    def __init__(self, day: str, why: str) -> None:
+        super().__init__(f"the tables of {day} {why}")
+        self.day = day
+
+
+@dataclass(slots=True)
+class NightTables:
+    """`root`: a path or URI of any file system that Spark writes to."""
+
+    spark: Any
+    root: str
+    files: TableFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.root = self.root.rstrip("/")
+        self.files = TableFiles(self.spark)
+
+    def recover(self) -> None:
+        """Ends what a killed run began: to be called before anything is read."""
+        for staged in self.files.under(f"{self.root}/{_STAGED}/date=*"):
+            if self.files.exists(f"{staged}/{_COMPLETE}"):
+                self._put_in_place(staged)
+            else:
+                self.files.delete(staged)
+
+    def days(self, table: str = NIGHTS) -> list[str]:
+        """Days that have a partition, in order."""
+        found = self.files.under(f"{self.root}/{table}/date=*/{_PART}")
+        return [uri.split("/")[-2].removeprefix("date=") for uri in found]
+
+    def read(self, table: str, day: str, schema: str) -> Any:
+        """A partition, as a DataFrame of these columns. Raises DamagedTables where it is missing;
+        what is in it is read later.
+        """
+        uri = self._place(table, day)
+        if not self.files.exists(uri):
+            raise DamagedTables(day, f"lack {table}/date={day}/{_PART}")
+        return self.spark.read.schema(schema).parquet(uri)
+
+    def collect(self, table: str, day: str, schema: str) -> list[Any]:
+        """A small one. Raises DamagedTables."""
+        rows = self.read(table, day, schema)
+        try:
+            return list(rows.collect())
+        except Exception as error:
+            if _is_unreadable(error):
+                raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
+            raise
+
+    def count(self, table: str, day: str, schema: str) -> int:
+        """All values are read for it. Raises DamagedTables."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = self.read(table, day, schema)
+        try:
+            told = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).head()
+        except Exception as error:
+            if _is_unreadable(error):
+                raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
+            raise
+        return int(told[0])
+
+    def write(self, day: str, tables: Mapping[str, Any]) -> None:
+        """All tables of a night at once."""
+        staged = f"{self.root}/{_STAGED}/date={day}"
+        self.files.delete(staged)
+        for name in TABLES:
+            tables[name].coalesce(1).write.parquet(f"{staged}/{name}")
+        self.files.touch(f"{staged}/{_COMPLETE}")
+        self._put_in_place(staged)
+
+    def _put_in_place(self, staged: str) -> None:
+        day = staged.rsplit("=", 1)[-1]
+        for name in TABLES:
+            for part in self.files.under(f"{staged}/{name}/*.parquet"):
+                self.files.replace(part, self._place(name, day))
+        self.files.delete(staged)
+
+    def _place(self, table: str, day: str) -> str:
+        return f"{self.root}/{table}/date={day}/{_PART}"
+
+
+def _is_unreadable(error: Exception) -> bool:
+    """Whether Spark could not make rows of a file."""
+    said = str(error)
+    return any(
+        sign in said
+        for sign in ("FAILED_READ_FILE", "Encountered error while reading file", "not a Parquet")
+    )

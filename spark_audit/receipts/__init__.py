@@ -1,0 +1,1 @@
+"""What publishers and consumers wrote down themselves."""

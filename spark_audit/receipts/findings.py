@@ -1,0 +1,189 @@
+"""Findings of receipts: DataFrames with the columns that `COLUMNS` chooses a finding from.
+
+`said` are the receipts, beside what was packed; `whole` all batches with what each was to come to;
+`messages` those that were opened, judged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_audit.receipts.testimony import Testimony, is_heard
+
+COLUMNS = (
+    *("kind", "identity", "origin", "destination", "exchange"),
+    *("timestamp_millis(published_ms) AS published", "timestamp_millis(delivered_ms) AS delivered"),
+    *("why", "CAST(NULL AS STRING) AS batch", "CAST(NULL AS INT) AS entry"),
+)
+_HEX = "lower(replace(message_id, '-', ''))"
+
+
+def not_received(said: Testimony, whole: Any, messages: Any) -> Any:
+    """Published and confirmed, and no consumer at a site that was to have it has a receipt, nor
+    the ledger another reason. `is_heard`: that site has receipts of this exchange at all.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    due = (
+        said.known.where("is_confirmed")
+        .join(whole.select("series", "sequence", "expected"), ["series", "sequence"])
+        .withColumn("destination", F.explode("expected"))
+        .groupBy("message_id", "identity", "scope", "origin", "destination", "exchange")
+        .agg(F.min("at_ms").alias("published_ms"))
+    )
+    came = said.consumed.selectExpr(
+        "message_id AS came_id", "at AS came_at", "exchange AS came_by"
+    ).distinct()
+    # One identity may stand for several messages: what is lost of them goes before.
+    judged = (
+        messages.withColumnRenamed("at", "destination")
+        .groupBy("identity", "scope", "origin", "destination", "exchange")
+        .agg(F.expr("max(struct(verdict = 'lost', verdict, delivered_ms)) AS said"))
+        .selectExpr(
+            *("identity", "scope", "origin", "destination", "exchange"),
+            *("said.verdict AS verdict", "said.delivered_ms AS delivered_ms"),
+        )
+    )
+    return (
+        due.join(
+            came,
+            F.expr(
+                "message_id = came_id AND destination = came_at"
+                " AND (came_by IS NULL OR came_by = exchange)"
+            ),
+            "left_anti",
+        )
+        # What was not opened is in a batch that was delivered whole.
+        .join(judged, ["identity", "scope", "origin", "destination", "exchange"], "left")
+        .withColumn("verdict", F.expr("coalesce(verdict, 'delivered')"))
+        .where("verdict IN ('delivered', 'late', 'suppressed', 'lost')")
+        .withColumn("is_heard", F.expr(is_heard(said.consumers, "destination")))
+        .withColumn("kind", F.lit("not received"))
+        .withColumn("identity", F.expr("lower(hex(identity))"))
+        .withColumn(
+            "why",
+            F.expr(
+                "concat('no consumer there has a receipt of message_id ', message_id,"
+                " '; the ledger says ', verdict)"
+            ),
+        )
+    )
+
+
+def never_packed(said: Testimony) -> Any:
+    """Published and confirmed, and in no ledger: one finding, wherever it was to go."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lacking = [
+        site
+        for site, stage in (*said.premises.books.incomplete, *said.premises.books.renewed)
+        if stage == "packed"
+    ]
+    packed = said.sent.selectExpr(
+        "message_id AS packed_id", "origin AS packed_at", "exchange AS packed_by"
+    ).distinct()
+    return (
+        said.published.where(f"{said.within} AND is_confirmed AND {said.comparable()}")
+        .where(~said.premises.is_one_of("at", lacking))
+        .join(
+            packed,
+            F.expr(
+                "message_id = packed_id AND at = packed_at"
+                " AND (exchange IS NULL OR exchange = packed_by)"
+            ),
+            "left_anti",
+        )
+        .selectExpr(
+            "'not received' AS kind",
+            f"CASE WHEN is_uuid THEN {_HEX} END AS identity",
+            "at AS origin",
+            "CAST(NULL AS STRING) AS destination",
+            "exchange",
+            "at_ms AS published_ms",
+            "CAST(NULL AS BIGINT) AS delivered_ms",
+            "concat('no ledger has message_id ', message_id,"
+            " ': it was never taken off its exchange') AS why",
+        )
+    )
+
+
+def twice(said: Testimony, messages: Any) -> Any:
+    """Two receipts of one queue that are not marked as redelivered. Not at the site where it
+    was published: there its own broker delivers, as often as it was published.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = said.sent.groupBy("message_id").agg(
+        F.expr("count(DISTINCT nullif(scope, ''))").alias("origins"),
+        *(F.first(name).alias(name) for name in ("identity", "origin")),
+        F.min("published_ms").alias("published_ms"),
+        F.first("exchange").alias("of_exchange"),
+    )
+    leaked = (
+        messages.where("leaked > 0").selectExpr("identity", "at", "true AS is_leaked").distinct()
+    )
+    return (
+        said.consumed.where(f"{said.within} AND NOT is_redelivered")
+        .groupBy("message_id", "is_uuid", "at", "exchange", "queue")
+        .agg(F.count("at").alias("times"), F.max("at_ms").alias("delivered_ms"))
+        .where("times > 1")
+        .join(said.published.select("message_id", "at"), ["message_id", "at"], "left_anti")
+        .join(told, "message_id", "left")
+        .where("times > greatest(coalesce(origins, 0), 1)")
+        .join(leaked, ["identity", "at"], "left")
+        .selectExpr(
+            "'consumed twice' AS kind",
+            f"coalesce(lower(hex(identity)), CASE WHEN is_uuid THEN {_HEX} END) AS identity",
+            "origin",
+            "at AS destination",
+            "coalesce(exchange, of_exchange) AS exchange",
+            "published_ms",
+            "delivered_ms",
+            """concat(times, ' receipts of message_id ', message_id,
+                CASE WHEN queue IS NULL THEN '' ELSE concat(' from queue ', queue) END,
+                CASE WHEN is_leaked THEN '; the ledger has a leaked duplicate of it'
+                     WHEN identity IS NULL THEN '; no ledger has it'
+                     ELSE '; the ledger has no leaked duplicate of it' END) AS why""",
+        )
+    )
+
+
+def unpublished(said: Testimony) -> Any:
+    """Consumed, and no publisher has a receipt of it. `is_heard`: publishers of its origin
+    write receipts at all.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lacking = bool(said.premises.books.incomplete or said.premises.books.renewed)
+    told = said.sent.groupBy("message_id").agg(
+        *(F.first(name).alias(name) for name in ("identity", "origin")),
+        F.min("published_ms").alias("published_ms"),
+        F.first("exchange").alias("of_exchange"),
+    )
+    from_ms = said.premises.period.from_ms
+    return (
+        said.consumed.where(said.within)
+        .groupBy("message_id", "is_uuid", "at", "exchange")
+        .agg(F.min("at_ms").alias("delivered_ms"))
+        .join(said.published.select("message_id"), "message_id", "left_anti")
+        .join(told, "message_id", "left")
+        .where(
+            f"CASE WHEN identity IS NULL THEN {said.comparable()} AND {not lacking}"
+            # What came over midnight has its receipt in the day before.
+            f" ELSE published_ms >= {from_ms} END"
+        )
+        .withColumn("exchange", F.expr("coalesce(exchange, of_exchange)"))
+        .selectExpr(
+            "'consumed unpublished' AS kind",
+            f"coalesce(lower(hex(identity)), CASE WHEN is_uuid THEN {_HEX} END) AS identity",
+            "origin",
+            "at AS destination",
+            "exchange",
+            "published_ms",
+            "delivered_ms",
+            "concat('no publisher has a receipt of message_id ', message_id,"
+            " CASE WHEN identity IS NULL THEN '; no ledger has it'"
+            " ELSE '; the ledger says that its origin packed it' END) AS why",
+            f"identity IS NULL OR {is_heard(said.publishers, 'origin')} AS is_heard",
+        )
+    )

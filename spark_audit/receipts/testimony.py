@@ -1,0 +1,150 @@
+"""What receipts say, and the same messages in the ledgers.
+
+A receipt names a message by its message_id, a ledger by its identity. Where an exchange goes by
+something else, or the message_id is no UUID where it should be one, the two cannot be held
+together, and nothing is said. Who was to have a message is what the ledger's batch of it expects.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from federation.mesh import IdentityKind
+from relay.ledger.rows import IDENTITY_BYTES
+from spark_audit.compare import entries
+from spark_audit.compare.premises import Premises
+
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
+
+class Testimony:
+    """Receipts (`receipts.read_receipts`), held against what was packed.
+
+    `published`: one row a message, site and exchange, with the first `at_ms`. `consumed`: every
+    receipt. `sent`: their messages as `entries.sent_entries` has them, with `message_id`. `known`:
+    those of `published` that the ledger knows of the period. `within`: SQL, whether a receipt is of
+    the period. `publishers`, `consumers`: (site, exchange) that have receipts at all; with an
+    exchange None, of any.
+    """
+
+    def __init__(self, premises: Premises, receipts: Any, packed: Any) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        period = premises.period
+        self.premises = premises
+        self._exchanges = {
+            name: exchange.identity.kind
+            for name, exchange in premises.revisions.exchanges().items()
+        }
+        self.within = f"at_ms >= {period.from_ms} AND at_ms < {period.to_ms}"
+        said = receipts.withColumn("is_uuid", F.expr(f"message_id RLIKE '{_UUID}'"))
+        self.published = (
+            said.where("is_published")
+            .groupBy("message_id", "is_uuid", "at", "exchange")
+            .agg(F.min("at_ms").alias("at_ms"), F.max("is_confirmed").alias("is_confirmed"))
+            .cache()
+        )
+        self.consumed = said.where("NOT is_published").cache()
+        self.sent = self._sent(packed, said).cache()
+        self.known = self._known().cache()
+        self.publishers = _heard(self.published)
+        self.consumers = _heard(self.consumed)
+
+    def _sent(self, packed: Any, said: Any) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        named = said.select("message_id", "is_uuid").distinct()
+        ids = named.where("is_uuid").selectExpr(
+            "message_id",
+            f"'{IdentityKind.UUID}' AS goes_by",
+            "unhex(replace(message_id, '-', '')) AS identity",
+        )
+        if IdentityKind.MESSAGE_ID in self._exchanges.values():
+            by_text = F.lit(str(IdentityKind.MESSAGE_ID)).alias("goes_by")
+            ids = ids.unionByName(
+                named.select(
+                    "message_id", by_text, _text_identity()("message_id").alias("identity")
+                )
+            )
+        return (
+            entries.sent_entries(packed, self.premises.by_origin)
+            .withColumn("goes_by", self._goes_by())
+            .join(ids, ["goes_by", "identity"])
+        )
+
+    def _goes_by(self) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        pairs = [F.lit(str(part)) for pair in self._exchanges.items() for part in pair]
+        return F.create_map(*pairs)[F.col("exchange")] if pairs else F.lit("")
+
+    def _known(self) -> Any:
+        """What has receipts of being published, and was packed by that site in the period: the
+        ledger's time decides, as for everything else.
+        """
+        period = self.premises.period
+        published = self.published.selectExpr(
+            "message_id", "at AS origin", "exchange AS said_exchange", "at_ms", "is_confirmed"
+        )
+        return (
+            self.sent.where(f"published_ms >= {period.from_ms} AND published_ms < {period.to_ms}")
+            .join(published, ["message_id", "origin"])
+            .where("said_exchange IS NULL OR said_exchange = exchange")
+        )
+
+    def comparable(self) -> str:
+        """Whether a ledger would know a receipt's message by its message_id."""
+        by_uuid = [name for name, kind in self._exchanges.items() if kind is IdentityKind.UUID]
+        by_text = [
+            name for name, kind in self._exchanges.items() if kind is IdentityKind.MESSAGE_ID
+        ]
+        if len(by_uuid) + len(by_text) < len(self._exchanges):
+            unsaid = "false"  # it may be of an exchange that goes by something else
+        else:
+            unsaid = "is_uuid" if by_uuid else "true"
+        return (
+            f"CASE WHEN exchange IS NULL THEN {unsaid}"
+            f" WHEN {one_of('exchange', by_uuid)} THEN is_uuid"
+            f" ELSE {one_of('exchange', by_text)} END"
+        )
+
+
+def _heard(receipts: Any) -> set[tuple[str, str | None]]:
+    return {(row[0], row[1]) for row in receipts.select("at", "exchange").distinct().collect()}
+
+
+def is_heard(heard: set[tuple[str, str | None]], column: str) -> str:
+    """SQL: whether the site in this column has receipts of the row's exchange, or of any."""
+    of_any = sorted(site for site, exchange in heard if exchange is None)
+    of_one = sorted(f"{site}\n{exchange}" for site, exchange in heard if exchange is not None)
+    by_both = one_of(f"concat({column}, '\\n', exchange)", of_one)
+    return f"coalesce({one_of(column, of_any)} OR {by_both}, false)"
+
+
+def one_of(column: str, values: list[str]) -> str:
+    """SQL: whether the column has one of these values."""
+    if not values:
+        return "false"
+    return f"{column} IN ({', '.join(map(_text, values))})"
+
+
+def _text(value: str) -> str:
+    """As a literal of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def _text_identity() -> Any:
+    """What `identity: message_id` makes of a text. Spark has no such hash; only receipts of
+    exchanges that go by it are put through Python.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    size = IDENTITY_BYTES
+
+    # Within: so it goes to executors by itself, which need not have this package.
+    def identity_of(text: str) -> bytes:
+        return blake2b(text.encode(), digest_size=size).digest()
+
+    return F.udf(identity_of, "binary")

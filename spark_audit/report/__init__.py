@@ -1,0 +1,1 @@
+"""What an audit comes to, as text, JSON, tables and one HTML page."""

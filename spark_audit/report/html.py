@@ -1,0 +1,308 @@
+"""The report as one HTML file that opens offline: no script, and nothing is fetched.
+
+Names and identities come from whoever could publish or write a ledger: the template escapes all it
+is given, and what cannot be seen (controls, directions of writing) is shown as what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from spark_audit.compare.latency import Latency, Way
+from spark_audit.judge.verdicts import OPEN
+from spark_audit.report.advice import ADVICE, Advice, Commands, advice, by_gravity
+from spark_audit.report.report import AuditReport, PairMinute
+
+MOST_SITES = 40
+"""With more, a matrix is nothing that anybody can look at: the pairs with something to say then."""
+MOST_PAIRS = 200
+FIRST_FINDINGS = 5
+"""Of a kind, before one has to unfold the others."""
+SLOWEST = 10
+_HOUR_MS = 3_600_000
+_HOURS_APART = 48
+"""Periods longer than this are shown by day."""
+
+
+def page(report: AuditReport, commands: Commands) -> str:
+    """All of it."""
+    measured = report.latencies
+    pairs = [one for one in measured if one.way is Way.DELIVERY]
+    links = [one for one in measured if one.way is Way.LINK]
+    slowest = sorted(links, key=lambda one: (-one.p99_ms, one.source, one.target))[:SLOWEST]
+    scale = _Scale.of(measured)
+    text: str = (
+        _template()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            tone={"proven": "good", "findings": "bad", "not proven": "open"}[report.verdict.value],
+            facts=_facts(report),
+            kinds=_kinds(report, commands),
+            reasons=report.why_not_proven,
+            matrix=_matrix(report),
+            notable=_notable(report),
+            hours=_hours(report.counts),
+            totals=_notes(report.totals, ()),
+            pairs=[_bar(report, one, scale) for one in pairs[:MOST_PAIRS]],
+            more_pairs=max(len(pairs) - MOST_PAIRS, 0),
+            slowest=[_bar(report, one, scale) for one in slowest],
+            stages=[
+                _bar(report, one, scale)
+                for way in (Way.PACKING, Way.SETTLING)
+                for one in _slowest_of(measured, way)
+            ],
+            waiting=report.as_json()["waiting"],
+            carried=report.carried,
+            carried_days=_carried_days(report),
+            commands=commands,
+        )
+    )
+    return text
+
+
+@cache
+def _template() -> Environment:
+    found = Environment(
+        loader=PackageLoader("spark_audit.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_seen,
+    )
+    found.filters["number"] = lambda value: f"{value:,}"
+    found.filters["with_code"] = _with_code
+    return found
+
+
+def _seen(value: Any) -> Any:
+    """Text with nothing in it that is not seen."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in value
+    )
+
+
+def _with_code(text: str) -> Markup:
+    """What stands between backticks as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(text.split("`"))
+    )
+
+
+# -- what stands in it -------------------------------------------------------------------------
+
+
+def _facts(report: AuditReport) -> list[tuple[str, str]]:
+    totals = report.totals
+    return [
+        ("deliveries", f"{totals['delivered'] + totals['late']:,}"),
+        ("findings", f"{sum(report.findings.values()):,}"),
+        ("on their way", f"{totals['pending']:,}"),
+        ("sites", f"{len(set(report.names.values())):,}"),
+        *(
+            (f"{what} by receipts", f"{report.receipts[what]:,}")
+            for what in ("published", "consumed")
+            if report.receipts is not None
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    count: int
+    advice: Advice
+    first: list[dict[str, Any]]
+    others: list[dict[str, Any]]
+    left_out: int
+    commands: list[str]
+
+
+def _kinds(report: AuditReport, commands: Commands) -> list[_Kind]:
+    shown = report.as_json()["shown"]
+    found = []
+    for name, count in by_gravity(report.findings):
+        told = advice(name)
+        rows = [one for one in shown if one["kind"] == name]
+        to_type = [commands.repair()] if told.repairs else []
+        if identity := next((one["identity"] for one in rows if one["identity"]), None):
+            to_type.append(commands.trace(identity))
+        first, others = rows[:FIRST_FINDINGS], rows[FIRST_FINDINGS:]
+        found.append(_Kind(name, count, told, first, others, count - len(rows), to_type))
+    return found
+
+
+def tone_of(verdict: str) -> str:
+    """How a verdict is coloured; the words stand beside it always."""
+    if verdict == "delivered":
+        return "good"
+    if verdict in ADVICE:
+        return "bad"
+    return "open" if verdict in OPEN else "known"
+
+
+def _notes(counts: Counter[str], left_out: Sequence[str] = ("delivered",)) -> list[dict[str, Any]]:
+    """What a count says in words, the worst first."""
+    tones = ["bad", "open", "known", "good"]
+    said = [
+        {"verdict": verdict, "count": count, "tone": tone_of(verdict)}
+        for verdict, count in counts.items()
+        if count and verdict not in left_out
+    ]
+    return sorted(said, key=lambda one: (tones.index(str(one["tone"])), str(one["verdict"])))
+
+
+def _cell(counts: Counter[str] | None) -> dict[str, Any] | None:
+    if counts is None:
+        return None
+    notes = _notes(counts)
+    return {
+        "delivered": counts["delivered"] + counts["late"],
+        "notes": notes,
+        "tone": notes[0]["tone"] if notes else "good",
+    }
+
+
+def _matrix(report: AuditReport) -> dict[str, Any] | None:
+    """Rows are origins, columns destinations; None with too many sites."""
+    pairs = report.pairs
+    sites = sorted({*report.names.values(), *(site for pair in pairs for site in pair)})
+    if len(sites) > MOST_SITES:
+        return None
+    return {
+        "sites": sites,
+        "rows": [
+            {"origin": origin, "cells": [_cell(pairs.get((origin, to))) for to in sites]}
+            for origin in sites
+        ],
+    }
+
+
+def _notable(report: AuditReport) -> list[dict[str, Any]]:
+    """Pairs with more to say than that all was delivered, the worst first."""
+    tones = ["bad", "open", "known", "good"]
+    cells = [
+        {"origin": origin, "destination": destination, **cell}
+        for (origin, destination), counts in report.pairs.items()
+        if (cell := _cell(counts)) and cell["notes"]
+    ]
+    return sorted(cells, key=lambda one: tones.index(one["tone"]))[:MOST_PAIRS]
+
+
+def _carried_days(report: AuditReport) -> list[dict[str, Any]]:
+    if report.carried is None:
+        return []
+    return [
+        {"day": day, "count": counts.total(), "notes": _notes(counts, ())}
+        for day, counts in sorted(report.carried.days.items())
+    ]
+
+
+def _hours(counts: Iterable[PairMinute]) -> list[dict[str, Any]]:
+    """By hour of publishing, or by day; those between, in which nothing was, as well."""
+    minutes: dict[int, Counter[str]] = {}
+    for one in counts:
+        minutes.setdefault(one.minute_ms, Counter())[one.verdict] += one.messages
+    if not minutes:
+        return []
+    span = max(minutes) - min(minutes)
+    step = _HOUR_MS if span < _HOURS_APART * _HOUR_MS else 24 * _HOUR_MS
+    first, last = min(minutes) // step, max(minutes) // step
+    found = [Counter[str]() for _ in range(first, last + 1)]
+    for minute, counted in minutes.items():
+        found[minute // step - first].update(counted)
+    most = max(counted.total() for counted in found)
+    return [
+        {
+            "time": _hour(number * step, step),
+            "total": counted.total(),
+            "delivered": counted["delivered"] + counted["late"],
+            "notes": _notes(counted),
+            "parts": [
+                {"tone": tone, "percent": round(100 * part / most, 2)}
+                for tone in ("good", "known", "open", "bad")
+                if (part := sum(n for name, n in counted.items() if tone_of(name) == tone))
+            ],
+        }
+        for number, counted in enumerate(found, first)
+    ]
+
+
+def _hour(ms: int, step: int) -> str:
+    begin = datetime.fromtimestamp(ms / 1000, UTC)
+    return f"{begin:%d %b %H:%M}" if step == _HOUR_MS else f"{begin:%d %b %Y}"
+
+
+# -- how long it took --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Of times, by their order of magnitude: 0 at its left end, 100 at its right."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, measured: Iterable[Latency]) -> _Scale:
+        times = [max(ms, 1) for one in measured for ms in (one.p50_ms, one.most_ms)]
+        if not times:
+            return cls(0, 1)
+        least, most = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+        return cls(least, max(most, least + 1))
+
+    def at(self, ms: int) -> float:
+        place = (math.log10(max(ms, 1)) - self.least) / (self.most - self.least)
+        return round(100 * min(max(place, 0), 1), 2)
+
+
+def _bar(report: AuditReport, one: Latency, scale: _Scale) -> dict[str, Any]:
+    left, right = scale.at(one.p50_ms), scale.at(one.p99_ms)
+    return {
+        "way": one.way.value,
+        "source": report.name(one.source),
+        "target": report.name(one.target),
+        "messages": one.messages,
+        "p50": duration(one.p50_ms),
+        "p90": duration(one.p90_ms),
+        "p99": duration(one.p99_ms),
+        "most": duration(one.most_ms),
+        "left": left,
+        "width": round(max(right - left, 1), 2),
+        "end": scale.at(one.most_ms),
+        "clocks_differ": one.p50_ms < 0,
+    }
+
+
+def _slowest_of(measured: Iterable[Latency], way: Way) -> list[Latency]:
+    return sorted((one for one in measured if one.way is way), key=lambda one: -one.p99_ms)[
+        :SLOWEST
+    ]
+
+
+def duration(ms: int) -> str:
+    """In the unit that says it shortest: 12 ms, 3.4 s, 5 min 10 s, 7 h 2 min."""
+    if ms < 0:
+        return f"−{duration(-ms)}"
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.3g} s" if ms < 59_950 else "60 s"
+    seconds = round(ms / 1000)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,230 @@
+"""What an audit comes to: the verdict, what is behind it, as text, JSON and tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spark_audit.compare.latency import Latency
+from spark_audit.ledgers.books import Problem
+from spark_audit.level import Level
+from spark_audit.period import Period
+from spark_audit.report.advice import Commands, by_gravity
+from spark_audit.report.carried import Carried
+
+FORMAT = 1
+_PLACES = 5
+"""Of those where messages wait, so many are told in a line."""
+
+
+class AuditVerdict(StrEnum):
+    PROVEN = "proven"
+    FINDINGS = "findings"
+    NOT_PROVEN = "not proven"
+
+    @property
+    def exit_status(self) -> int:
+        """What is wrong goes before what is not known; both are told."""
+        return {"proven": 0, "findings": 1, "not proven": 2}[self.value]
+
+
+class PairMinute(NamedTuple):
+    """How many messages of one minute of publishing have a verdict. Sites are cluster IDs."""
+
+    origin: str
+    destination: str
+    exchange: str
+    minute_ms: int
+    verdict: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """`names`: cluster ID -> site name. `table`: all findings of messages, as a DataFrame."""
+
+    mesh: str
+    revision: str
+    period: Period
+    ledger: str
+    names: Mapping[str, str]
+    counts: list[PairMinute]
+    findings: dict[str, int]
+    shown: list[dict[str, Any]]
+    waiting: list[dict[str, Any]]
+    problems: list[Problem]
+    table: Any
+    latencies: list[Latency] = field(default_factory=list)
+    receipts: dict[str, int] | None = None
+    """Messages that receipts tell of, see `witnesses.Witness`; None without receipts."""
+    level: Level = Level.EXACT
+    left: Any = None
+    """Messages that are open, as a DataFrame (`nights.open_messages`)."""
+    revisions_unknown: list[str] = field(default_factory=list)
+    """Revisions of batches that no ledger has."""
+    carried: Carried | None = None
+    """What became of earlier days; None where only this time was asked for."""
+
+    @property
+    def totals(self) -> Counter[str]:
+        """Messages by verdict, each counted once a destination."""
+        found: Counter[str] = Counter()
+        for one in self.counts:
+            found[one.verdict] += one.messages
+        return found
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], Counter[str]]:
+        """The same by origin and destination, by site name."""
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for one in self.counts:
+            pair = self.name(one.origin), self.name(one.destination)
+            found.setdefault(pair, Counter())[one.verdict] += one.messages
+        return dict(sorted(found.items()))
+
+    @property
+    def why_not_proven(self) -> list[str]:
+        totals = self.totals
+        said = [str(problem) for problem in self.problems]
+        if totals["pending"]:
+            said.append(f"{totals['pending']} messages are still on their way{self._waiting_for()}")
+        if totals["unproven"]:
+            said.append(
+                f"of {totals['unproven']} messages it cannot be told, since rows are missing"
+            )
+        if self.carried is not None:
+            said += self.carried.why_not_proven
+        return said
+
+    def _waiting_for(self) -> str:
+        places: Counter[str] = Counter()
+        for one in self.waiting:
+            places[" or ".join(one["waits_for"])] += one["messages"]
+        said = [f"{count} wait for {place}" for place, count in places.most_common(_PLACES)]
+        more = len(places) - len(said)
+        return f": {', '.join(said)}{f' and {more} other places' if more else ''}" if said else ""
+
+    @property
+    def verdict(self) -> AuditVerdict:
+        if any(self.findings.values()) or (self.carried is not None and self.carried.is_worse):
+            return AuditVerdict.FINDINGS
+        if self.why_not_proven:
+            return AuditVerdict.NOT_PROVEN
+        return AuditVerdict.PROVEN
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, for people."""
+        totals = self.totals
+        arrived = totals["delivered"] + totals["late"]
+        about = f"messages published from {self.period}"
+        if self.verdict is AuditVerdict.FINDINGS:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_gravity(self.findings))
+            also = " (and not all of it can be told)" if self.why_not_proven else ""
+            if self.carried is not None and any(self.carried.findings.values()):
+                about += f" and {sum(self.carried.findings.values()):,} of earlier days"
+            again = [one.day for one in self.carried.again if one.is_worse] if self.carried else []
+            if again:
+                kinds = f"{kinds or 'none'}; more on {', '.join(again)}, audited again"
+            return f"FINDINGS: {kinds}, of {about}{also}"
+        by = " by fingerprints" if self.level is Level.FINGERPRINT else ""
+        if self.verdict is AuditVerdict.NOT_PROVEN:
+            return (
+                f"NOT PROVEN: {arrived:,} deliveries are in order, of {about}; what lacks is listed"
+            )
+        return f"PROVEN{by}: all {about} arrived, {arrived:,} deliveries, or it is known why not"
+
+    def name(self, cluster: str) -> str:
+        return self.names.get(cluster, cluster)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "verdict": self.verdict.value,
+            "sentence": self.sentence,
+            "mesh": self.mesh,
+            "revision": self.revision,
+            "from": _time(self.period.from_ms),
+            "to": _time(self.period.to_ms),
+            "ledger": self.ledger,
+            "level": self.level.value,
+            "not_told": self.level.not_told,
+            "totals": dict(sorted(self.totals.items())),
+            "pairs": [
+                {"origin": origin, "destination": destination, "counts": dict(counts)}
+                for (origin, destination), counts in self.pairs.items()
+            ],
+            "latencies": [
+                {
+                    **one._asdict(),
+                    "source": self.name(one.source),
+                    "target": self.name(one.target),
+                }
+                for one in self.latencies
+            ],
+            "receipts": self.receipts,
+            "carried": self.carried.as_json() if self.carried else None,
+            "findings": dict(sorted(self.findings.items())),
+            "shown": [self._finding(one) for one in self.shown],
+            "waiting": [
+                {
+                    "origin": self.name(one["origin"]),
+                    "destination": self.name(one["destination"]),
+                    "exchange": one["exchange"],
+                    "waits_for": one["waits_for"],
+                    "messages": one["messages"],
+                    "since": _time(one["since_ms"]),
+                }
+                for one in [*self.waiting, *(self.carried.waiting if self.carried else ())]
+            ],
+            "why_not_proven": self.why_not_proven,
+            "problems": [
+                {"site": one.site, "file": one.file, "stage": one.stage, "what": one.what}
+                for one in self.problems
+            ],
+        }
+
+    def _finding(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        said = dict(one)
+        said["origin"] = self.name(said["origin"])
+        said["destination"] = self.name(said["destination"])
+        for key in ("published", "delivered"):
+            if said[key] is not None:
+                said[key] = _time(said[key])
+        return said
+
+    def write(self, folder: Path, commands: Commands | None = None) -> None:
+        """report.html, report.json, and the tables findings.parquet and counts.parquet. `commands`:
+        as the page is to tell them.
+        """
+        from spark_audit.report.counts import counts_table
+        from spark_audit.report.html import page
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.table.coalesce(1).write.mode("overwrite").parquet(str(folder / "findings.parquet"))
+        table = counts_table(self.table.sparkSession, self.counts)
+        table.coalesce(1).write.mode("overwrite").parquet(str(folder / "counts.parquet"))
+        commands = commands or Commands(out=str(folder))
+        _write(folder / "report.json", json.dumps(self.as_json(), indent=1) + "\n")
+        _write(folder / "report.html", page(self, commands))
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
+
+
+def _time(ms: int) -> str:
+    return (
+        datetime.fromtimestamp(ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

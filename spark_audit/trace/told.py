@@ -1,0 +1,83 @@
+"""What a trace tells: steps of messages, and where was looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a stage did. Times in ms since 1970, by the site's own clock (of publishing,
+    the origin's). `at_ms` None: nothing was done, and `said` why.
+    """
+
+    at_ms: int | None
+    site: str
+    what: str
+    """published, packed, sent, came, settled, or missing."""
+    said: str
+    batch: str
+    entry: int | None = None
+    path: tuple[str, ...] = ()
+    content: str | None = None
+
+
+@dataclass(slots=True)
+class TracedMessage:
+    """One identity within its exchange."""
+
+    exchange: str
+    identity: str
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def published_ms(self) -> int | None:
+        times = [step.at_ms for step in self.steps if step.what == "published" and step.at_ms]
+        return min(times, default=None)
+
+
+@dataclass(slots=True)
+class Trace:
+    """What was found, and where was looked."""
+
+    messages: list[TracedMessage]
+    files: int
+    sites: list[str]
+    dates: tuple[str, str] | None
+    bad: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "messages": [
+                {
+                    "exchange": message.exchange,
+                    "identity": message.identity,
+                    "published": _time(message.published_ms),
+                    "steps": [
+                        {
+                            "time": _time(step.at_ms),
+                            "site": step.site,
+                            "what": step.what,
+                            "said": step.said,
+                            "batch": step.batch,
+                            "entry": step.entry,
+                            "path": list(step.path),
+                            "content": step.content,
+                        }
+                        for step in message.steps
+                    ],
+                }
+                for message in self.messages
+            ],
+            "searched": {"files": self.files, "sites": self.sites, "dates": self.dates},
+            "unreadable": self.bad,
+        }
+
+
+def _time(ms: int | None) -> str | None:
+    if ms is None:
+        return None
+    told = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return told.replace("+00:00", "Z")

@@ -1,0 +1,162 @@
+"""A site's ledger is asked whether messages were delivered: rows in the state, and files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from dedup.memory_store import MemoryStore
+from relay.batches.batch import BatchKind
+from relay.ledger.export import LedgerExport
+from relay.ledger.file_writer import FileWriters
+from relay.ledger.proof import LedgerProof, LedgerUnreadable, Sought
+from relay.ledger.rows import REDELIVERED, REPAIRED, BadLedgerRow, LedgerRow, Outcome, Stage
+from relay.state.node_state import TABLES, Commit, NodeState
+
+NOON_MS = 1_700_049_600_000
+DAY_MS = 86_400_000
+
+
+def sought(number: int, *, origin: str = "", content: int = 0, exchange: str = "orders") -> Sought:
+    return Sought(exchange, origin, number.to_bytes(16), (content or number).to_bytes(8))
+
+
+def row(*outcomes: int, first: int = 1, recorded_ms: int = NOON_MS) -> LedgerRow:
+    """Messages `first`, `first` + 1 and so on, with these outcomes."""
+    numbers = range(first, first + len(outcomes))
+    return LedgerRow(
+        Stage.DELIVERED,
+        recorded_ms,
+        kind=BatchKind.MESSAGES,
+        origin="paris",
+        exchange="orders",
+        count=len(outcomes),
+        identities=b"".join(n.to_bytes(16) for n in numbers),
+        contents=b"".join(n.to_bytes(8) for n in numbers),
+        outcomes=bytes(outcomes),
+    )
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.state = NodeState(MemoryStore(TABLES))
+        self.state.begin(b"\xab" * 16)
+        self.export = LedgerExport(self.state, "tokyo", folder, FileWriters())
+        self.proof = LedgerProof(self.state, folder)
+
+    def add(self, *rows: LedgerRow) -> None:
+        commit = Commit()
+        for each in rows:
+            commit.row(each)
+        self.state.write(commit)
+
+    async def exported(self, *rows: LedgerRow) -> None:
+        self.add(*rows)
+        await self.export.roll(NOON_MS, everything=True)
+
+    async def delivered(self, *what: Sought, since_ms: int = NOON_MS) -> set[Sought]:
+        return await self.proof.delivered(what, since_ms)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "ledger")
+
+
+SOME = (
+    Outcome.DELIVERED,
+    Outcome.DUPLICATE,
+    Outcome.UNROUTED,
+    Outcome.EXPIRED,
+    Outcome.OWN,
+    Outcome.DEAD,
+    Outcome.DELIVERED | REDELIVERED,
+    Outcome.QUARANTINED,
+)
+THERE = {sought(1), sought(3), sought(5), sought(7)}
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+async def test_what_the_broker_had_is_told_from_what_it_had_not(site: Site, in_files: bool) -> None:
+    site.add(row(*SOME))
+    if in_files:
+        await site.exported()
+    assert await site.delivered(*map(sought, range(20))) == THERE
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+async def test_another_content_exchange_or_origin_is_another_message(
+    site: Site, in_files: bool
+) -> None:
+    brought = replace(
+        row(Outcome.DELIVERED | REPAIRED, first=9),
+        kind=BatchKind.REPAIR,
+        origin="sydney",
+        position="lima",
+    )
+    site.add(row(Outcome.DELIVERED), brought)
+    if in_files:
+        await site.exported()
+    there = {sought(1), sought(1, origin="paris"), sought(9), sought(9, origin="lima")}
+    others = {
+        sought(1, content=7),
+        sought(1, exchange="prices"),
+        sought(1, origin="lima"),
+        sought(9, origin="sydney"),
+    }
+    assert await site.delivered(*there, *others) == there
+
+
+async def test_files_and_state_are_looked_through_together(site: Site) -> None:
+    await site.exported(*(row(Outcome.DELIVERED, first=n) for n in range(1, 1500)))
+    site.add(row(Outcome.DELIVERED, first=2000))
+    wanted = [sought(n) for n in (1, 1499, 1500, 2000)]
+    assert await site.delivered(*wanted) == {sought(1), sought(1499), sought(2000)}
+
+
+async def test_files_of_days_before_the_message_are_left_out(site: Site, tmp_path: Path) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    assert await site.delivered(sought(1), since_ms=NOON_MS + DAY_MS) == {sought(1)}
+    assert await site.delivered(sought(1), since_ms=NOON_MS + 2 * DAY_MS) == set()
+
+
+async def test_a_site_without_files_has_delivered_nothing(site: Site) -> None:
+    assert await site.delivered(sought(1)) == set()
+
+
+async def test_a_damaged_file_is_said(site: Site, tmp_path: Path) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    (file,) = (tmp_path / "ledger").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(LedgerUnreadable):
+        await site.delivered(sought(2))
+
+
+async def test_a_ledger_that_nobody_can_look_through_is_said(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(LedgerUnreadable, match="no process"):
+        await site.delivered(sought(1))
+
+
+async def test_an_answer_that_is_none_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    monkeypatch.setattr("sys.executable", "/bin/echo")
+    with pytest.raises(LedgerUnreadable, match="no answer"):
+        await site.delivered(sought(1))
+
+
+async def test_a_row_that_cannot_be_read_is_said(site: Site) -> None:
+    commit = Commit()
+    commit.row(row(Outcome.DELIVERED))
+    site.state.write(commit)
+    with (
+        patch("relay.ledger.proof.decode_row", side_effect=BadLedgerRow("cut")),
+        pytest.raises(LedgerUnreadable, match="cut"),
+    ):
+        await site.delivered(sought(1))

@@ -1,0 +1,170 @@
+"""A whole node of one site, its broker in memory: how it begins, ends and begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from federation.brokers.addresses import AddressBook, PrivateBroker
+from federation.brokers.credentials import make_credentials
+from federation.mesh_file import parse_mesh
+from federation.names import Names
+from relay.batches.known_formats import FIRST, KNOWN, Formats
+from relay.bulk_amqp import ConnectionFailed
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.log.memory_log import MemoryLog, MemoryStream
+from relay.node import parts
+from relay.node.lost_folder import recover
+from relay.node.node import SiteNode
+from relay.node.report import site_report
+from relay.node.start import NodeStopped
+from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
+from tests.relay.deliverer_world import World, entry
+from tests.waiting import until
+
+FILE = b"""\
+mesh: acme
+topology: complete
+exchanges: [{name: orders}]
+sites: {tokyo: {}, paris: {}}
+"""
+NAMES = Names("acme")
+EGRESS = NAMES.egress("orders")
+QUEUE = "orders.queue"
+WITHIN_S = 20.0
+
+
+class Site:
+    """One whose neighbour nobody can reach: its broker, and its folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        mesh = parse_mesh(FILE).mesh
+        assert mesh is not None
+        self.folder = folder
+        self.book = AddressBook(mesh, make_credentials(mesh), {"tokyo": PrivateBroker(1, 2, 3)}, {})
+        self.stream = MemoryStream()
+        self.egress = MemoryEgressBroker()
+        self.egress.declare(EGRESS)
+        self.local = MemoryBroker()
+        self.local.declare(mesh.exchanges["orders"].delivers_to, QUEUE)
+        for queue in (NAMES.dead_letters, NAMES.quarantine):
+            self.local.declare_queue(queue)
+        self.neighbour = World()
+        """Whose batches are found in the log, as a link would have put them there."""
+
+        async def open_log(*_: object, mark_name: str, name: str) -> MemoryLog:
+            return await self.stream.open(mark_name=mark_name)
+
+        async def connect_egress(_: str, lock: str, **__: object) -> MemoryEgress:
+            return await self.egress.connect(lock)
+
+        async def open_exchange(*_: object, **__: object) -> MemoryExchange:
+            return MemoryExchange(self.local)
+
+        async def connect(*_: object, **__: object) -> None:
+            raise ConnectionFailed("nobody counts queues here")
+
+        monkeypatch.setattr(parts, "open_rabbit_log", open_log)
+        monkeypatch.setattr(parts, "connect_egress", connect_egress)
+        monkeypatch.setattr(parts, "open_exchange", open_exchange)
+        monkeypatch.setattr(parts, "connect", connect)
+        monkeypatch.setattr(parts, "SETTLE_S", 0.0)
+
+    @contextlib.asynccontextmanager
+    async def running(self, formats: Formats = KNOWN) -> AsyncIterator[SiteNode]:
+        node = SiteNode("tokyo", self.book, self.folder, formats)
+        task = asyncio.create_task(node.run())
+        try:
+            await until(lambda: node.stage == "running" or task.done(), "running", WITHIN_S)
+            if task.done():
+                await task
+            yield node
+        finally:
+            node.stop()
+            await task
+
+    def from_paris(self, *numbers: int, **header: object) -> None:
+        """A batch of these messages."""
+        entries = [entry(number) for number in numbers]
+        _, data = self.neighbour.batch(entries, **header)  # type: ignore[arg-type]
+        self.stream.append_alien(data)
+
+    @property
+    def delivered(self) -> list[bytes]:
+        return [message.body for _, message in self.local.messages[QUEUE]]
+
+    async def until_delivered(self, count: int) -> None:
+        await until(lambda: len(self.delivered) == count, lambda: f"{self.delivered}", WITHIN_S)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(tmp_path / "tokyo", monkeypatch)
+
+
+async def test_a_node_packs_and_delivers_and_goes_on_where_it_ended(site: Site) -> None:
+    site.egress.publish(EGRESS, b"key", b"from here", exchange="orders")
+    async with site.running() as node:
+        site.from_paris(1, 2)
+        await site.until_delivered(2)
+        await until(lambda: site.egress.depth(EGRESS) == 0, "packed", WITHIN_S)
+        assert node.stages is not None
+        told = site_report(node, "")
+        assert (told["state"], told["packed"]) == ("running", 1)
+        await until(
+            lambda: site_report(node, "")["undelivered_messages"] == 0, "all is settled", WITHIN_S
+        )
+    assert site_report(node, "")["state"] == "stopped"
+    assert node.stages is None
+    async with site.running():
+        site.from_paris(3)
+        await site.until_delivered(3)
+    assert site.delivered == [b"body 1", b"body 2", b"body 3"]
+    assert list((site.folder / "ledger").rglob("*.parquet"))
+
+
+async def test_a_node_that_is_told_to_end_while_its_broker_is_away_ends(site: Site) -> None:
+    site.stream.reachable = False
+    node = SiteNode("tokyo", site.book, site.folder)
+    task = asyncio.create_task(node.run())
+    await until(lambda: "unreachable" in node.reason, lambda: node.reason, WITHIN_S)
+    assert site_report(node, "")["state"] == "starting"
+    node.stop()
+    await task
+    assert node.stage == "stopped"
+
+
+async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: Site) -> None:
+    async with site.running():
+        site.from_paris(1, 2)
+        await site.until_delivered(2)
+    shutil.rmtree(site.folder / "state")
+    with pytest.raises(NodeStopped, match="isthmus recover"):
+        async with site.running():
+            pass
+    found = await recover("tokyo", site.book, site.folder)
+    assert (found.settled_messages, found.doubtful_messages) == (2, 0)
+    await recover("tokyo", site.book, site.folder)
+    kept = sorted(path.name for path in site.folder.glob("state.*"))
+    assert kept == ["state.lost-1", "state.lost-2"]  # the first is what the stopped node began
+    async with site.running():
+        site.from_paris(3)
+        await site.until_delivered(3)
+    assert site.delivered == [b"body 1", b"body 2", b"body 3"]
+
+
+async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from(
+    site: Site,
+) -> None:
+    site.from_paris(1, format=2)
+    with pytest.raises(NodeStopped, match="start the version"):
+        async with site.running(FIRST):
+            pass
+    with pytest.raises(NodeStopped, match="start the version"):
+        await recover("tokyo", site.book, site.folder, FIRST)
+    await recover("tokyo", site.book, site.folder)

@@ -1,0 +1,39 @@
+"""From where on a successor has to read the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.packing.read_from import SETTLED_S, ReadFrom, ReadFromSearch
+
+
+@pytest.fixture
+def search() -> ReadFromSearch:
+    """Noted at 0 and at 10 seconds: up to batches 4 and 7 had been handed over."""
+    made = ReadFromSearch()
+    made.begin(ReadFrom(100))
+    made.note(0.0, 130, 4)
+    made.note(10.0, 150, 7)
+    return made
+
+
+def test_at_first_it_is_where_the_past_was_read_from(search: ReadFromSearch) -> None:
+    assert not search.advance(1.0, 8)
+    assert search.place == ReadFrom(100, -1)
+
+
+def test_it_moves_once_what_stands_before_is_settled_for_a_while(search: ReadFromSearch) -> None:
+    assert not search.advance(SETTLED_S - 0.1, 8)
+    assert search.advance(SETTLED_S, 8)
+    assert search.place == ReadFrom(130, 4)
+    assert not search.advance(SETTLED_S, 8)
+    assert search.advance(SETTLED_S + 10, 8)
+    assert search.place == ReadFrom(150, 7)
+
+
+def test_it_stays_before_whatever_may_still_come_back(search: ReadFromSearch) -> None:
+    assert not search.advance(1000.0, 4)
+    assert search.advance(1000.0, 5)
+    assert search.place == ReadFrom(130, 4)
+    assert search.advance(1000.0, 8)
+    assert search.place == ReadFrom(150, 7)

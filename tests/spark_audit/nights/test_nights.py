@@ -1,0 +1,125 @@
+"""Night after night: what a day leaves open is looked for by the next ones, and told."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_audit.nights.nightly import NightlyAudit
+from spark_audit.report.report import AuditVerdict
+from tests.spark_audit.nights.three_days import DAYS, ThreeDays
+
+pytestmark = pytest.mark.spark
+
+
+def nightly(
+    spark: Any, made: ThreeDays, clock: Any, root: Path | str | None = None
+) -> NightlyAudit:
+    return NightlyAudit(
+        spark,
+        made.mesh,
+        str(made.folder / "sites"),
+        str(root or made.folder / "tables"),
+        now_ms=lambda: next(clock),
+    )
+
+
+def rows_of(spark: Any, made: ThreeDays, table: str) -> list[Any]:
+    """Of all nights, as an operator reads them."""
+    return sorted(spark.read.parquet(str(made.folder / "tables" / table)).collect(), key=str)
+
+
+def test_three_nights(tmp_path: Path, spark: Any) -> None:
+    made = ThreeDays.make(tmp_path / "made")
+    clock = itertools.count(1)
+    assert made.lost is not None
+
+    first = nightly(spark, made, clock).run(made.next_night())
+    pending = [made.lost, *made.settled_on_second, *made.settled_on_third]
+    assert first.totals["pending"] == made.of_day(pending, 0) > 0
+    assert first.verdict is AuditVerdict.NOT_PROVEN
+    assert first.findings == {}
+
+    second = nightly(spark, made, clock).run(made.next_night())
+    assert second.carried is not None
+    lost = made.lost.packed.row.count
+    assert second.carried.days == {
+        "2026-03-01": {
+            "delivered": made.of_day(made.settled_on_second, 0),
+            "lost": lost,
+            "pending": made.of_day(made.settled_on_third, 0),
+        }
+    }
+    assert second.findings == {"lost": lost}
+    assert second.verdict is AuditVerdict.FINDINGS
+    assert second.totals["pending"] == made.of_day(made.settled_on_third, 1) > 0
+    assert {bytes.fromhex(one["identity"]) for one in second.shown} == {
+        made.lost.identity(entry) for entry in range(lost)
+    }
+
+    job = nightly(spark, made, clock)
+    third = job.run(made.next_night())
+    assert third.carried is not None
+    late = made.of_day(made.settled_on_third, 0)
+    assert third.carried.days["2026-03-01"].total() == late
+    assert third.carried.days["2026-03-01"]["late"] > 0
+    assert third.carried.days["2026-03-02"].total() == made.of_day(made.settled_on_third, 1)
+    assert third.findings == {"late": third.carried.totals["late"]}
+    assert third.why_not_proven == []
+    assert rows_of(spark, made, "pending") != []
+    assert sorted(row["date"] for row in rows_of(spark, made, "nights")) == DAYS
+
+    assert job.looked is not None
+    opened = {one.uri for one in job.looked.plan.opened}
+    closed = [one for one in job.looked.listing.files if one.uri not in opened]
+    old = [one for one in job.looked.listing.files if one.date == "2026-03-01"]
+    assert 0 < sum(one.uri in opened for one in old) < len(old) / 2
+    tables = ("findings", "counts", "pending", "files")
+    before = {name: rows_of(spark, made, name) for name in tables}
+    for one in closed:
+        file = Path(one.uri.removeprefix("file:"))
+        file.write_bytes(b"x" * one.size)
+    again = nightly(spark, made, clock).run(DAYS[2])
+    assert again.as_json() == third.as_json()
+    assert {name: rows_of(spark, made, name) for name in tables} == before
+
+
+def test_rows_that_come_late_and_tables_that_are_damaged(tmp_path: Path, spark: Any) -> None:
+    made = ThreeDays.make(tmp_path / "made")
+    clock = itertools.count(1)
+    ledger, away = made.folder / "sites" / "site3", tmp_path / "away"
+    made.next_night()
+    ledger.rename(away)
+    first = nightly(spark, made, clock).run(DAYS[0])
+    assert first.totals["unproven"] > 0
+    assert first.findings == {}
+    assert any("no ledger of this site" in why for why in first.why_not_proven)
+
+    away.rename(ledger)
+    made.next_night()
+    told = []
+    job = nightly(spark, made, clock)
+    job.told = lambda day, report: told.append((day, report))
+    second = job.run(DAYS[1])
+    assert second.carried is not None
+    assert made.lost is not None
+    assert [one.day for one in second.carried.again] == ["2026-03-01"]
+    (day, report) = told[0]
+    assert day == "2026-03-01"
+    # By now it is known what became of the first day, and what site3 had published is counted.
+    assert report.totals["unproven"] == 0
+    assert report.findings == {"lost": made.lost.packed.row.count}
+    assert second.carried.days["2026-03-01"] == {"pending": report.totals["pending"]}
+    assert second.verdict is AuditVerdict.FINDINGS
+    assert second.carried.is_worse
+
+    pending = made.folder / "tables" / "pending" / "date=2026-03-02" / "part.parquet"
+    content = pending.read_bytes()
+    pending.write_bytes(content[: len(content) // 2])
+    made.next_night()
+    third = nightly(spark, made, clock).run(DAYS[2])
+    assert third.verdict is not AuditVerdict.PROVEN
+    assert any("the tables of 2026-03-02" in why for why in third.why_not_proven)
