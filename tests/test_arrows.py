@@ -18,7 +18,11 @@ MAY_IMPORT = {
     "spark_audit": {"federation", "relay"},
     "isthmus": {"federation", "dedup", "relay", "spark_audit", "wan_proxy"},
 }
-SPARK_AUDIT_SEES_OF_RELAY = {"relay.ledger.rows", "relay.ledger.fingerprint"}
+SPARK_AUDIT_SEES_OF_RELAY = {
+    "relay.ledger.rows",
+    "relay.ledger.columns",
+    "relay.ledger.fingerprint",
+}
 ONLY_IMPORTERS = {
     "rstream": {"relay/log/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},

@@ -25,14 +25,9 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple, TextIO
 
+from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema, parquet_values
 from relay.ledger.fingerprint import fingerprints
-from relay.ledger.rows import (
-    ROWS_OF_A_GROUP,
-    decode_row,
-    parquet_options,
-    parquet_schema,
-    parquet_values,
-)
+from relay.ledger.rows import decode_row
 
 _LENGTH = Struct("<I")
 _ROWS_AT_ONCE = 256

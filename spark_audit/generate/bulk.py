@@ -14,15 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from federation.mesh import Mesh
+from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema
 from relay.ledger.fingerprint import fingerprints
-from relay.ledger.rows import (
-    ROWS_OF_A_GROUP,
-    LedgerRow,
-    Outcome,
-    Stage,
-    parquet_options,
-    parquet_schema,
-)
+from relay.ledger.rows import LedgerRow, Outcome, Stage
 from spark_audit.generate.files import write_mesh, write_revision
 from spark_audit.period import Period
 

@@ -10,14 +10,9 @@ from pathlib import Path
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from federation.mesh_json import mesh_as_json
+from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema, parquet_values
 from relay.ledger.fingerprint import fingerprints
-from relay.ledger.rows import (
-    ROWS_OF_A_GROUP,
-    Stage,
-    parquet_options,
-    parquet_schema,
-    parquet_values,
-)
+from relay.ledger.rows import Stage
 from spark_audit.generate.world import MadeRow, MadeWorld
 
 ROWS_OF_A_FILE = 4096

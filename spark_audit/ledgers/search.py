@@ -16,7 +16,7 @@ from spark_audit.judge.expectation import Revisions
 from spark_audit.ledgers.files import LedgerPath, ledger_path
 
 Row = dict[str, Any]
-"""A ledger row by the columns of `relay.ledger.rows.parquet_schema`."""
+"""A ledger row by the columns of `relay.ledger.columns.parquet_schema`."""
 
 
 class LedgerNotFound(Exception):

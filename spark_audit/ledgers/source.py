@@ -1,4 +1,4 @@
-"""Reads ledger files with Spark. Column types are those of `relay.ledger.rows`, in this file only.
+"""Reads ledger files with Spark. Column types: those of `relay.ledger.columns`, in this file only.
 
 A file that cannot be read must neither end the night's run nor be passed over in silence: reading
 is strict, and whoever runs a job over the files takes the one that Spark names out, notes it, and
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from relay.ledger.rows import parquet_schema
+from relay.ledger.columns import parquet_schema
 from spark_audit.ledgers.files import LedgerPath
 
 Answer = TypeVar("Answer")

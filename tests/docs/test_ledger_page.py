@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.ledger import rows
+from relay.ledger import columns, rows
+from relay.ledger.columns import parquet_schema
 from relay.ledger.export import RollRule
 from relay.ledger.fingerprint import CONTENT_SEED, SEEDS, Fingerprint, fingerprints
-from relay.ledger.rows import Event, LedgerRow, Outcome, Stage, parquet_schema
+from relay.ledger.rows import Event, LedgerRow, Outcome, Stage
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "ledger.md").read_text()
@@ -30,8 +31,8 @@ def test_every_column_is_told_with_its_type_in_the_order_of_the_files() -> None:
         for field in schema
     ]
     assert all(row[2] for row in table("Columns"))
-    assert schema.metadata == {b"isthmus.ledger.version": str(rows.LEDGER_VERSION).encode()}
-    assert f"Files of version {rows.LEDGER_VERSION}" in PAGE
+    assert schema.metadata == {b"isthmus.ledger.version": str(columns.LEDGER_VERSION).encode()}
+    assert f"Files of version {columns.LEDGER_VERSION}" in PAGE
 
 
 @pytest.mark.parametrize(("heading", "known"), [("Stages", Stage), ("Events", Event)])

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from relay.ledger.columns import parquet_schema, parquet_values
 from relay.ledger.rows import (
     CONFLICT,
     OUTCOME_MASK,
@@ -22,8 +23,6 @@ from relay.ledger.rows import (
     encode_row,
     pack_contents,
     pack_offsets,
-    parquet_schema,
-    parquet_values,
     recorded_ms_of,
     unpack_offsets,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.ledger.rows import Event, LedgerRow, Stage, decode_row, parquet_values
+from relay.ledger.columns import parquet_values
+from relay.ledger.rows import Event, LedgerRow, Stage, decode_row
 from relay.log.run import LogSettings
 from relay.node.through_rows import ThroughRows
 from relay.packing.packer_record import PackedThrough
