@@ -61,9 +61,10 @@ def relay(
     not, and `isthmus status` says why. Health, status and metrics are told on loopback, and where
     `admin:` of the site says so, or --admin-host and --admin-port.
 
-    Exit status 0 after a clean end, 3 when a site stopped for a reason that no restart mends
-    (its state folder is lost, or a newer version wrote its log or its state): the reason is on
-    standard error and in `isthmus status`.
+    Exit status 0 after a clean end, 1 when a stage failed while its site was to end (another start
+    goes on from there), 3 when a site stopped for a reason that no restart mends (its state folder
+    is lost, or a newer version wrote its log or its state): the reason is on standard error and in
+    `isthmus status`.
     """
     from relay.batches.known_formats import KNOWN, as_before
     from relay.ledger.file_writer import FileWriters
@@ -83,21 +84,25 @@ def relay(
     give_back_big_blocks()
     _collect_seldom()
 
-    async def run() -> dict[str, str]:
+    async def run() -> RelayProcess:
         formats = as_before() if previous_formats else KNOWN
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
         nodes = [SiteNode(name, book, site_folder(state, name), formats, writers) for name in sites]
-        return await RelayProcess(nodes, MeshOnDisk(file, state), port, host, writers).run()
+        process = RelayProcess(nodes, MeshOnDisk(file, state), port, host, writers)
+        await process.run()
+        return process
 
     try:
-        stopped = uvloop.run(run())
+        process = uvloop.run(run())
     except (AddressError, PasswordMissing, AdminUnavailable) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
-    if stopped:
-        for name, reason in stopped.items():
-            typer.echo(f"{name}: {reason}", err=True)
+    for name, reason in {**process.stopped, **process.ended_badly}.items():
+        typer.echo(f"{name}: {reason}", err=True)
+    if process.stopped:
         raise typer.Exit(EXIT_STOPPED)
+    if process.ended_badly:
+        raise typer.Exit(EXIT_FAULT)
 
 
 def _admin_address(mesh: Mesh, sites: list[str]) -> tuple[str, int]:

@@ -32,7 +32,7 @@ from relay.node.mesh_change import why_over, why_refused
 from relay.node.parts import NodeParts, now_ms, same_broker
 from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
-from relay.node.stage_order import StageTasks, Work
+from relay.node.stage_order import EndedBadly, StageTasks, Work
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
 from relay.node.watch import NodeWatch
@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class SiteNode:
-    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help."""
+    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help, and
+    EndedBadly where it was to end and a stage failed meanwhile.
+    """
 
     parts_type: type[NodeParts] = NodeParts
     """What makes its stages."""
@@ -100,6 +102,11 @@ class SiteNode:
         """Finish what is in flight and return from `run`."""
         self._is_to_end = True
         self._stopping.set()
+
+    @property
+    def is_to_end(self) -> bool:
+        """It was told to, or is to end for a reason of its own."""
+        return self._is_to_end
 
     @property
     def was_taken_out(self) -> bool:
@@ -163,6 +170,10 @@ class SiteNode:
                 self._stopping.clear()
                 self.stage = "starting"
                 await self._run_once()
+        except EndedBadly as error:
+            if why := self._unreadable or self._over:
+                raise NodeStopped(f"{why}; it {error}") from error
+            raise
         finally:
             self.stage = "stopped"
         if self._unreadable or self._over:
@@ -187,17 +198,26 @@ class SiteNode:
         tasks = StageTasks(self.site, self._stopping)
         tasks.begin("log", writer.run_forever())
         try:
-            if not await tasks.until(writer.running()):
-                return
-            beginning = begin_with(state, loaded, writer, self.folder / STATE, self._say)
-            if not await tasks.until(beginning):
-                return
-            stages = self.stages = self._stages(state, loaded, writer)
-            await tasks.run(stages, lambda: self._beside(stages), self._reached)
+            has_run = await self._run_tasks(tasks, state, loaded, writer)
         finally:
             await writer.close()
             await tasks.over()
-        state.end(Commit())
+        tasks.raise_failures()
+        if has_run and tasks.is_in_order:
+            state.end(Commit())
+
+    async def _run_tasks(
+        self, tasks: StageTasks, state: NodeState, loaded: Loaded, writer: LogWriter
+    ) -> bool:
+        """Whether it came to the stages before the node was to end."""
+        if not await tasks.until(writer.running()):
+            return False
+        beginning = begin_with(state, loaded, writer, self.folder / STATE, self._say)
+        if not await tasks.until(beginning):
+            return False
+        stages = self.stages = self._stages(state, loaded, writer)
+        await tasks.run(stages, lambda: self._beside(stages), self._reached)
+        return True
 
     def _stages(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> Stages:
         parts = self._parts()

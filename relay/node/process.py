@@ -29,6 +29,7 @@ from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
 from relay.node.service_manager import ServiceManager
+from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.state.node_state import StateError
@@ -44,8 +45,8 @@ TURN_S = 10.0
 
 
 class RelayProcess:
-    """Runs nodes until SIGTERM or SIGINT; SIGHUP has the mesh file read at once. `run` gives the
-    reasons of the sites that stopped.
+    """Runs nodes until SIGTERM or SIGINT; SIGHUP has the mesh file read at once. After `run`,
+    `stopped` and `ended_badly` are empty if the end was a clean one.
     """
 
     def __init__(
@@ -66,14 +67,17 @@ class RelayProcess:
         self._mending = MendingRoutes(self._mending_of)
         self._repair = RepairRoutes(self._stages_of, self._mending.token)
         self._admin = Admin(self.report, admin_host, admin_port, self._add_routes)
-        self._stopped: dict[str, str] = {}
+        self.stopped: dict[str, str] = {}
+        """Site -> why it stopped by itself; no restart mends it."""
+        self.ended_badly: dict[str, str] = {}
+        """Site -> what failed as it was to end; another start mends it."""
         self._group: asyncio.TaskGroup | None = None
         self._book: AddressBook | None = None
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
-    async def run(self) -> dict[str, str]:
-        """Site -> why it stopped, for those that did so by themselves; empty after a clean end."""
+    async def run(self) -> None:
+        """Until all nodes have ended."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -99,7 +103,6 @@ class RelayProcess:
             await self._ledger_writers.close()
             self._manager.close()
             await self._admin.close()
-        return self._stopped
 
     def stop(self) -> None:
         """End every node in order."""
@@ -114,11 +117,13 @@ class RelayProcess:
             "mesh": self._nodes[0].mesh.name,
             "revision": self._nodes[0].mesh.revision,
             "sites": {
-                node.site: site_report(node, self._stopped.get(node.site, ""))
-                for node in self._nodes
+                node.site: site_report(node, self._why_over(node.site)) for node in self._nodes
             },
             "links": [link for node in self._nodes for link in link_reports(node)],
         }
+
+    def _why_over(self, site: str) -> str:
+        return self.stopped.get(site) or self.ended_badly.get(site, "")
 
     def _summary(self) -> str:
         sites = self.report()["sites"]
@@ -161,7 +166,7 @@ class RelayProcess:
         book = self._book
         if book is None or self._group is None or node.site not in book.mesh.sites:
             return
-        if node.was_taken_out and self._stopped.pop(node.site, ""):
+        if node.was_taken_out and self.stopped.pop(node.site, ""):
             log.info("%s: is in the mesh file again", node.site)
             node.put_back(book)
             self._group.create_task(self._run_node(node), name=node.site)
@@ -180,9 +185,15 @@ class RelayProcess:
             raise  # the former process is about to end: the supervisor tries again
         except (NodeStopped, StateError, StoreError, AddressError, PasswordMissing) as error:
             log.error("%s: stopped: %s", node.site, error)
-            self._stopped[node.site] = str(error)
+            self.stopped[node.site] = str(error)
             _tell_why(node.folder, str(error))
             self._begin_again_if_back(node)
+        except EndedBadly as error:
+            if not node.is_to_end:
+                raise  # begun anew with its process
+            log.error("%s: %s", node.site, error)
+            self.ended_badly[node.site] = str(error)
+            _tell_why(node.folder, str(error))
 
     async def _run_in_turn(self, node: SiteNode) -> None:
         async with AsyncExitStack() as turn:

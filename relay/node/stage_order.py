@@ -30,6 +30,16 @@ STOP_WITHIN_S = 7.5
 Work = Coroutine[Any, Any, None]
 
 
+class EndedBadly(Exception):
+    """A node that was to end has ended, and not in order: `reason` says what failed meanwhile. Its
+    state is not marked clean; as after a kill, the next start goes on with what is in doubt.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"did not end in order: {reason}; the next start goes on from there")
+        self.reason = reason
+
+
 class StageTasks:
     """The tasks of one run of a site's node. None may end before the node is to."""
 
@@ -38,6 +48,9 @@ class StageTasks:
         self._site = site
         self._ending = ending
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[asyncio.Task[None], str] = {}
+        self.is_in_order = True
+        """No stage has failed, and none was cut short, as far as was waited for them."""
 
     def begin(self, name: str, work: Work) -> None:
         """Run this beside the others."""
@@ -92,26 +105,39 @@ class StageTasks:
             begun = [task for name, task in self._tasks.items() if name not in before]
             for task in begun:
                 task.cancel()
-            ends = await asyncio.gather(*begun, return_exceptions=True)
-            for task, end in zip(begun, ends, strict=True):
-                if isinstance(end, Exception):
-                    log.error("%s ended with an error", task.get_name(), exc_info=end)
+            await self._ended(begun)
 
     async def over(self) -> None:
         """Wait for all of them, whatever they end with."""
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._ended(list(self._tasks.values()))
+
+    def raise_failures(self) -> None:
+        """Raises EndedBadly for what stages have ended with, where `run` raised nothing."""
+        if self._failures:
+            raise EndedBadly("; ".join(self._failures.values()))
+
+    async def _ended(self, tasks: list[asyncio.Task[None]]) -> None:
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for task, end in zip(tasks, ends, strict=True):
+            if isinstance(end, Exception) and task not in self._failures:
+                log.error("%s ended with an error", task.get_name(), exc_info=end)
+                self._failures[task] = f"{task.get_name()}: {str(end) or repr(end)}"
+                self.is_in_order = False
 
     async def _wind_up(self, housekeeping: Housekeeping) -> None:
         """The end in order, as far as there is time for it; nothing is lost by what is left."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await asyncio.wait(self._begun("packer", "deliverer"), timeout=STAGES_WITHIN_S)
+        stages = self._begun("packer", "deliverer")
+        if stages and (await asyncio.wait(stages, timeout=STAGES_WITHIN_S))[1]:
+            self.is_in_order = False
         log.info("%s: stages ended after %.1f s", self._site, loop.time() - began)
         # What the links have heard last becomes rows when they end: before the export.
         links = self._begun("in", "out")
         for task in links:
             task.cancel()
-        await asyncio.wait(links, timeout=LINKS_WITHIN_S)
+        if (await asyncio.wait(links, timeout=LINKS_WITHIN_S))[1]:
+            self.is_in_order = False
         await housekeeping.store_mark(MARK_WITHIN_S)
         try:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):

@@ -247,7 +247,7 @@ class NodeState:
         if version is not None and int.from_bytes(version) > STATE_VERSION:
             raise StateTooNew(int.from_bytes(version))
         self.was_clean = self.get("clean") == b"\x01"
-        """The last node ended in order, so nothing is in doubt."""
+        """The last node ended in order: no stage failed or was cut short."""
         self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
         self._tail_first = self._tail_end = 0
         for key, _ in store.scan(TAIL):

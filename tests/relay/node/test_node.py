@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from dedup.rocksdb_store import RocksdbStore
 from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh_file import parse_mesh
@@ -21,9 +23,14 @@ from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
 from relay.node.lost_folder import recover
 from relay.node.node import SiteNode
+from relay.node.process import RelayProcess
 from relay.node.report import site_report
+from relay.node.site_folder import STATE
+from relay.node.stage_order import EndedBadly
+from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
+from relay.state.node_state import POINT_TABLES, TABLES, NodeState
 from tests.relay.deliverer_world import World, entry
 from tests.waiting import until
 
@@ -93,6 +100,15 @@ class Site:
         entries = [entry(number) for number in numbers]
         _, data = self.neighbour.batch(entries, **header)  # type: ignore[arg-type]
         self.stream.append_alien(data)
+
+    @property
+    def was_clean(self) -> bool:
+        """What its state says of the end of its last node."""
+        store = RocksdbStore(self.folder / STATE, TABLES, point_tables=POINT_TABLES)
+        try:
+            return NodeState(store).was_clean
+        finally:
+            store.close()
 
     @property
     def delivered(self) -> list[bytes]:
@@ -168,3 +184,43 @@ async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from
     with pytest.raises(NodeStopped, match="start the version"):
         await recover("tokyo", site.book, site.folder, FIRST)
     await recover("tokyo", site.book, site.folder)
+
+
+async def _deliver_until_the_disk_is_full(stages: Stages) -> None:
+    await stages.context.stopping.wait()
+    raise OSError("the disk is full")
+
+
+async def test_a_node_whose_stage_fails_as_it_ends_has_not_ended_clean(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site.running():
+        pass
+    assert site.was_clean
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Stages, "deliver", _deliver_until_the_disk_is_full)
+        with pytest.raises(EndedBadly, match="deliverer: the disk is full"):
+            async with site.running():
+                pass
+    assert not site.was_clean
+    async with site.running():
+        site.from_paris(1)
+        await site.until_delivered(1)
+    assert site.was_clean
+
+
+async def test_a_process_tells_which_of_its_sites_did_not_end_in_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stages, "deliver", _deliver_until_the_disk_is_full)
+    node = SiteNode("tokyo", site.book, site.folder)
+    process = RelayProcess([node])
+    running = asyncio.create_task(process.run())
+    await until(lambda: node.stage == "running", "running", WITHIN_S)
+    process.stop()
+    await running
+    (reason,) = process.ended_badly.values()
+    assert "did not end in order: tokyo: deliverer: the disk is full" in reason
+    assert process.stopped == {}
+    told = json.loads((site.folder / "node.json").read_text())
+    assert told["stopped"] == reason

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from relay.node.stage_order import STAGES_WITHIN_S, STOP_WITHIN_S, StageTasks
+from relay.node.stage_order import STAGES_WITHIN_S, STOP_WITHIN_S, EndedBadly, StageTasks
 from relay.node.stages import Stages
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -132,7 +132,7 @@ async def test_the_end_is_packer_and_deliverer_then_links_then_mark_and_ledger()
     assert run.reached == ["running", "stopping"]
 
 
-def test_what_a_stage_ends_with_while_its_node_stops_is_logged(
+def test_what_a_stage_ends_with_while_its_node_stops_is_logged_and_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @in_virtual_time
@@ -149,6 +149,9 @@ def test_what_a_stage_ends_with_while_its_node_stops_is_logged(
         await run.until_idle()
         run.ending.set()
         await running
+        assert not run.tasks.is_in_order
+        with pytest.raises(EndedBadly, match="tokyo: deliverer: the disk is full"):
+            run.tasks.raise_failures()
 
     trial()
     (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
@@ -186,6 +189,20 @@ async def test_the_log_goes_on_until_all_others_have_ended() -> None:
     assert not over.done()
     run.log_ends.set_result(None)
     await over
+    assert run.tasks.is_in_order
+    run.tasks.raise_failures()
+
+
+@in_virtual_time
+async def test_a_log_that_fails_as_it_is_closed_is_a_failure_too() -> None:
+    run = Run()
+    running = run.begin()
+    run.ending.set()
+    await running
+    run.log_ends.set_exception(OSError("the disk is full"))
+    await run.tasks.over()
+    with pytest.raises(EndedBadly, match="tokyo: log: the disk is full"):
+        run.tasks.raise_failures()
 
 
 @in_virtual_time
@@ -202,6 +219,8 @@ async def test_a_stage_that_hangs_keeps_the_node_only_so_long_and_the_ledger_is_
     assert STAGES_WITHIN_S < loop.time() - began <= STOP_WITHIN_S + 0.01
     assert "mark" in run.stages.done
     assert "ledger" not in run.stages.done
+    assert not run.tasks.is_in_order
+    run.tasks.raise_failures()  # nothing has failed
 
 
 @in_virtual_time
