@@ -6,12 +6,12 @@ Each stage says by a Protocol what it needs; these are the node's answers, witho
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 
 from relay.batches.batch import BatchHeader
 from relay.ledger.batch_rows import linked_row, packed_row
 from relay.ledger.rows import Stage
+from relay.links.connection import Clock
 from relay.links.position import POSITION_VERSION, LinkPosition
 from relay.log.snapshot import SNAPSHOT_VERSION
 from relay.packing.packer_record import RECORD_VERSION, PackedBatch
@@ -63,23 +63,22 @@ class StateLogMemory:
 class StateLinkMemory:
     """One link's position, in the node's state."""
 
-    def __init__(
-        self, state: NodeState, link: str, receiver: str, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, state: NodeState, link: str, receiver: str, clock: Clock) -> None:
         self._state = state
         self._key = f"{_LINK}{link}"
         self._receiver = receiver
-        self._now_ms = now_ms
+        self._clock = clock
 
     def load(self) -> LinkPosition | None:
         kept = self._state.get(self._key)
-        return None if kept is None else LinkPosition.decode(kept, time.monotonic())
+        return None if kept is None else LinkPosition.decode(kept, self._clock.now())
 
     def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
         commit = Commit()
         commit.put(self._key, position.encode())
+        now_ms = self._clock.wall_ms()
         for header in linked:
-            commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, self._now_ms()))
+            commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, now_ms))
         self._state.write(commit)
 
     def forget(self) -> None:

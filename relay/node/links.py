@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import random
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
@@ -27,7 +24,7 @@ from relay.links.ends import LinkEnds
 from relay.links.forwarding import forwarding_for
 from relay.links.lag import AppendTimes
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.links.rabbit_transport import LinkEndAddress
 from relay.links.receiver import LinkReceiver
 from relay.links.receiver_task import LinkReceiverTask
 from relay.links.sender import LinkSender
@@ -38,7 +35,9 @@ from relay.log.gap import gap_row
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
+from relay.node.brokers import Brokers
 from relay.node.holds import Holds
+from relay.node.machine import Machine
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
@@ -49,16 +48,6 @@ which a slow line must not suffer for.
 """
 
 NOTHING_HELD = Holds()
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 class _Connector:
@@ -92,7 +81,9 @@ class NodeLinks:
         on_absent: Callable[[Absent], None],
         holds: Holds = NOTHING_HELD,
         formats: Formats = KNOWN,
-        make_connector: Callable[[LinkEndAddress], LinkConnector] = RabbitLinkConnector,
+        *,
+        brokers: Brokers,
+        machine: Machine,
     ) -> None:
         """`on_absent` is told whenever more is known of who was in a revision."""
         self._mesh = mesh
@@ -105,14 +96,15 @@ class NodeLinks:
         self._members = members
         self._on_absent = on_absent
         self._absent = members.absent(mesh)
-        self._make_connector = make_connector
+        self._brokers = brokers
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
         self._formats = formats
         self._writer = writer
-        self._clock = SystemClock()
+        self._clock = machine.clock
         self._times = AppendTimes()
-        self._random = random.Random()
+        self._random = machine.random
+        self._random_bytes = machine.random_bytes
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
@@ -213,7 +205,7 @@ class NodeLinks:
         }
 
     def _resting_lag(self, link: Link) -> tuple[int, int]:
-        kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).load()
+        kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock).load()
         messages, nbytes = self._writer.lag(kept.place if kept else None)
         return messages, nbytes
 
@@ -246,11 +238,11 @@ class NodeLinks:
         return link.meeting, own, neighbour, vouched_user(mesh, link, other), address
 
     def _connector(self, link: Link) -> LinkConnector:
-        return _Connector(lambda: self._make_connector(self._address(link)))
+        return _Connector(lambda: self._brokers.link(self._address(link)))
 
     def _make_sender(self, link: Link) -> LinkSenderTask:
         state, voids = self._state, self._voids
-        memory = StateLinkMemory(state, link.name, link.receiver, self._clock.wall_ms)
+        memory = StateLinkMemory(state, link.name, link.receiver, self._clock)
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
@@ -258,7 +250,7 @@ class NodeLinks:
                 receiver_user=vouched_user(self._mesh, link, link.receiver),
                 position=memory.load(),
                 random=self._random.random,
-                random_bytes=os.urandom,
+                random_bytes=self._random_bytes,
                 is_void=voids.is_void,
                 safe_place=safe_place,
                 members=self._members.encoded,
@@ -335,7 +327,7 @@ class NodeLinks:
         self._neighbours.unlink(link.name)
         # Should the link come back, its receiver's names tell what it has; a position from before
         # would have the link miss what retention has eaten meanwhile, and others have carried.
-        StateLinkMemory(self._state, link.name, link.receiver, self._clock.wall_ms).forget()
+        StateLinkMemory(self._state, link.name, link.receiver, self._clock).forget()
 
     def _address(self, link: Link) -> LinkEndAddress:
         """How this site's end reaches the link's meeting broker."""

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import random
 import shutil
 from pathlib import Path
 
-from dedup.rocksdb_store import RocksdbStore
 from federation.brokers.addresses import AddressBook
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
@@ -22,26 +19,32 @@ from relay.ledger.members import RevisionMembers
 from relay.ledger.revisions import KeptRevisions
 from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
+from relay.node.brokers import Brokers, RabbitBrokers
 from relay.node.holds import Holds
+from relay.node.machine import open_state
 from relay.node.parts import NodeParts
 from relay.node.recovery import Recovered, rebuild
 from relay.node.site_folder import MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import StageTasks
 from relay.node.start import NodeStopped, unreadable
-from relay.state.node_state import POINT_TABLES, TABLES, NodeState
+from relay.state.node_state import NodeState
 
 log = logging.getLogger(__name__)
 
 
 async def recover(
-    site: str, book: AddressBook, folder: Path, formats: Formats = KNOWN
+    site: str,
+    book: AddressBook,
+    folder: Path,
+    formats: Formats = KNOWN,
+    brokers: Brokers | None = None,
 ) -> Recovered:
     """Make the state in the site's `folder` anew from its log and the broker's mark. The node must
     not run. Raises StoreError, SiteLogError, NodeStopped.
     """
     state = folder / STATE
     if state.exists():
-        RocksdbStore(state, TABLES, point_tables=POINT_TABLES).close()  # nobody else has it
+        open_state(state).close()  # nobody else has it
         number = 1
         while (kept := folder / f"{STATE}.lost-{number}").exists():
             number += 1
@@ -49,9 +52,11 @@ async def recover(
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f"{STATE}.recovering"
     shutil.rmtree(unfinished, ignore_errors=True)
-    store = RocksdbStore(unfinished, TABLES, point_tables=POINT_TABLES)
+    store = open_state(unfinished)
     try:
-        found = await _rebuild(NodeState(store), site, book, folder, formats)
+        found = await _rebuild(
+            NodeState(store), site, book, folder, formats, brokers or RabbitBrokers()
+        )
     finally:
         store.close()
     unfinished.rename(state)
@@ -59,13 +64,18 @@ async def recover(
 
 
 async def _rebuild(
-    state: NodeState, site: str, book: AddressBook, folder: Path, formats: Formats
+    state: NodeState,
+    site: str,
+    book: AddressBook,
+    folder: Path,
+    formats: Formats,
+    brokers: Brokers,
 ) -> Recovered:
     retired = KeptRevisions(folder / REVISIONS).retired(book.mesh)
     members = RevisionMembers(folder / MEMBERS)
     members.load([book.mesh, *retired])
     parts = NodeParts(
-        site, book, retired, Holds(), False, DeliveryCounters(), formats, random.Random()
+        site, book, retired, Holds(), False, DeliveryCounters(), formats, brokers=brokers
     )
     ending = asyncio.Event()
     unknown: list[UnknownRecord] = []
@@ -87,7 +97,7 @@ async def _rebuild(
         if not await tasks.until(writer.running()):
             raise NodeStopped(unreadable(unknown[0]))
         mark = await (await writer.connected()).load_mark()
-        state.begin(os.urandom(16))
+        state.begin(parts.machine.random_bytes(16))
         context, _ = parts.context(state, state.load(), writer, VoidTable())
         context.absent = members.absent(book.mesh)
         return await rebuild(context, mark)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from functools import partial
 from pathlib import Path
 
-from dedup.rocksdb_store import RocksdbStore
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
@@ -27,16 +25,18 @@ from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.log.writer import LogWriter
 from relay.node.bindings import check_versions
+from relay.node.brokers import Brokers, RabbitBrokers
 from relay.node.hold_watch import HoldWatch
+from relay.node.machine import Machine, this_machine
 from relay.node.mesh_change import why_over, why_refused
-from relay.node.parts import NodeParts, now_ms, same_broker
+from relay.node.parts import NodeParts, same_broker
 from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import EndedBadly, StageTasks, Work
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
 from relay.node.watch import NodeWatch
-from relay.state.node_state import POINT_TABLES, TABLES, Commit, Loaded, NodeState
+from relay.state.node_state import Commit, Loaded, NodeState
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,12 @@ class SiteNode:
         folder: Path,
         formats: Formats = KNOWN,
         ledger_writers: FileWriters | None = None,
+        brokers: Brokers | None = None,
+        machine: Machine | None = None,
     ) -> None:
         """`book` is of the mesh to begin with; `folder` is the site's own: its state and its
         ledger are in there. `formats` are those that it reads. `ledger_writers` may be shared.
+        `brokers` and `machine` are the real ones unless told.
         """
         self.formats = formats
         self._ledger_writers = ledger_writers or FileWriters()
@@ -95,7 +98,8 @@ class SiteNode:
         """What this version cannot read of the site's log; empty while it can."""
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
-        self._random = random.Random()
+        self._brokers = brokers or RabbitBrokers()
+        self._machine = machine or this_machine()
         self._bad_records = BadRecords(self._names.quarantine)
 
     def stop(self) -> None:
@@ -144,7 +148,7 @@ class SiteNode:
             return
         if new.revision != self.mesh.revision:
             log.info("%s: revision %s, before %s", self.site, new.revision, self.mesh.revision)
-            self._revisions.keep(new, now_ms())
+            self._revisions.keep(new, self._machine.clock.wall_ms())
             self._members.runs(new)
         self.mesh, self.book = new, book
         if is_elsewhere:
@@ -162,7 +166,7 @@ class SiteNode:
     async def run(self) -> None:
         """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._revisions.keep(self.mesh, now_ms())
+        self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
         try:
             self.holds.look()
@@ -181,7 +185,7 @@ class SiteNode:
 
     async def _run_once(self) -> None:
         """All stages, until they are to end for good or to begin again at another broker."""
-        store = RocksdbStore(self.folder / STATE, TABLES, point_tables=POINT_TABLES)
+        store = self._machine.open_store(self.folder / STATE)
         try:
             await self._run_with(NodeState(store))
         finally:
@@ -212,7 +216,8 @@ class SiteNode:
         """Whether it came to the stages before the node was to end."""
         if not await tasks.until(writer.running()):
             return False
-        beginning = begin_with(state, loaded, writer, self.folder / STATE, self._say)
+        folder, random_bytes = self.folder / STATE, self._machine.random_bytes
+        beginning = begin_with(state, loaded, writer, folder, self._say, random_bytes)
         if not await tasks.until(beginning):
             return False
         stages = self.stages = self._stages(state, loaded, writer)
@@ -258,7 +263,8 @@ class SiteNode:
             self.watch.room.blocks,
             self.counters,
             self.formats,
-            self._random,
+            self._machine,
+            self._brokers,
         )
 
     def _reached(self, stage: str) -> None:
@@ -300,5 +306,5 @@ class SiteNode:
                 lambda: self.counters.put_aside_or_mended,
             ),
             tell,
-            self._random.random,
+            self._machine.random.random,
         )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dedup.barrier import Barrier
 from federation.brokers.addresses import AddressBook
@@ -16,7 +13,6 @@ from federation.names import Names
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import Formats
 from relay.bulk_amqp import Connection as BulkConnection
-from relay.bulk_amqp import connect
 from relay.delivery.context import (
     POSITION,
     DeliveryContext,
@@ -25,29 +21,24 @@ from relay.delivery.context import (
 )
 from relay.delivery.deliverer import Connection
 from relay.delivery.local_exchange import LocalExchange
-from relay.delivery.rabbit_exchange import open_exchange
 from relay.delivery.settlement import Settlement
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.log.rabbit_log import RabbitLog, open_rabbit_log
 from relay.log.run import LogEvents
+from relay.log.site_log import SiteLog
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory, StatePackedLedger
-from relay.node.boot import boot_id
+from relay.node.brokers import Brokers, RabbitBrokers
 from relay.node.holds import Holds
+from relay.node.machine import Machine, this_machine
+from relay.packing.egress import Egress
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
 from relay.packing.packer_settings import PackedExchange, PackerSettings, packed_exchanges
-from relay.packing.rabbit_egress import RabbitEgress, connect_egress
 from relay.state.node_state import STATE, Loaded, NodeState
 
 PAUSED = "the site is paused: `isthmus resume` lets it go on"
 SETTLE_S = 1.0
 """How long the deliverer's lock is held before it is used."""
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def same_broker(former: AddressBook, new: AddressBook, site: str) -> bool:
@@ -70,7 +61,8 @@ class NodeParts:
     counters: DeliveryCounters
     formats: Formats
     """Those that the node knows."""
-    random: random.Random
+    machine: Machine = field(default_factory=this_machine)
+    brokers: Brokers = field(default_factory=RabbitBrokers)
 
     @property
     def mesh(self) -> Mesh:
@@ -128,6 +120,8 @@ class NodeParts:
             events,
             origin=self.cluster_id,
             formats=self.formats,
+            random_bytes=self.machine.random_bytes,
+            jitter=self.machine.random.random,
         )
 
     def packer(
@@ -137,15 +131,11 @@ class NodeParts:
         voids: VoidTable,
         neighbours: NeighbourLogs,
     ) -> PackerLoop:
-        address = self.book.node(self.site)
+        machine = self.machine
+        now_ms = machine.clock.wall_ms
 
-        async def connect_packer() -> RabbitEgress:
-            return await connect_egress(
-                address.uri,
-                self.names.packer_lock,
-                name=f"isthmus {self.site} packer",
-                ssl_context=address.ssl_context,
-            )
+        async def connect_packer() -> Egress:
+            return await self.brokers.open_egress(self.book, self.site)
 
         async def former_gone() -> bool:
             # An exclusive queue goes with its connection; the settling time does the rest.
@@ -157,36 +147,31 @@ class NodeParts:
             StatePackedLedger(state, now_ms),
             voids,
             now_ms,
-            os.urandom,
+            machine.random_bytes,
             former_gone,
-            boot_id(),
+            machine.boot_id(),
             neighbours,
         )
-        return PackerLoop(self.packer_settings(), parts, self.random)
+        return PackerLoop(self.packer_settings(), parts, machine.random)
 
     def context(
         self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
     ) -> tuple[DeliveryContext, Connection]:
         """What the deliverer's flows share, and its connection."""
-        address, names = self.book.node(self.site), self.names
+        names, chance = self.names, self.machine.random.random
         stopping = asyncio.Event()
 
         async def connect_deliverer() -> LocalExchange:
-            return await open_exchange(
-                address.uri,
-                lock=names.deliverer_lock,
-                name=f"isthmus {self.site} deliverer",
-                ssl_context=address.ssl_context,
-            )
+            return await self.brokers.open_exchange(self.book, self.site)
 
-        connection = Connection(connect_deliverer, stopping, self.random.random, SETTLE_S)
+        connection = Connection(connect_deliverer, stopping, chance, SETTLE_S)
         barrier = Barrier(state.store, self.window_ms, meta_table=STATE)
         position = loaded.positions.get(POSITION)
         context = DeliveryContext(
             settings=DeliverySettings(
                 site=self.site,
                 cluster_id=self.cluster_id,
-                user=address.user,
+                user=self.book.node(self.site).user,
                 dead_letter_queue=names.dead_letters,
                 quarantine_queue=names.quarantine,
             ),
@@ -199,8 +184,8 @@ class NodeParts:
             settlement=Settlement(position),
             counters=self.counters,
             stopping=stopping,
-            now_ms=now_ms,
-            random=self.random.random,
+            now_ms=self.machine.clock.wall_ms,
+            random=chance,
             exchange=connection.exchange,
             window_ms=barrier.memory_ms,
             position=position,
@@ -210,16 +195,8 @@ class NodeParts:
 
     async def connect(self, purpose: str) -> BulkConnection:
         """To the site's own broker, for what the node itself wants of it."""
-        address = self.book.node(self.site)
-        return await connect(
-            address.uri, name=f"isthmus {self.site} {purpose}", ssl_context=address.ssl_context
-        )
+        return await self.brokers.connect(self.book, self.site, purpose)
 
-    async def open_log(self) -> RabbitLog:
-        address = self.book.stream(self.site)
-        return await open_rabbit_log(
-            address,
-            self.names.log,
-            mark_name=self.names.deliverer_mark,
-            name=f"isthmus {self.site} log",
-        )
+    async def open_log(self) -> SiteLog:
+        """A new connection to the site's log."""
+        return await self.brokers.open_log(self.book, self.site)

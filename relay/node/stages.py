@@ -24,7 +24,7 @@ from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
-from relay.node.parts import NodeParts, now_ms
+from relay.node.parts import NodeParts
 from relay.node.start import NodeStopped
 from relay.node.through_rows import ThroughRows
 from relay.packing.packer_loop import PackerLoop
@@ -46,6 +46,7 @@ class Stages:
     mending: Mending
     repairing: Repairing
     members: RevisionMembers
+    now_ms: Callable[[], int]
 
     @classmethod
     def wired(
@@ -65,6 +66,7 @@ class Stages:
             for incarnation, void in loaded.voids.items()
         )
         neighbours = NeighbourLogs()
+        now_ms = parts.machine.clock.wall_ms
         packer = parts.packer(state, writer, voids, neighbours)
         context, connection = parts.context(state, loaded, writer, voids)
         context.absent = members.absent(parts.mesh)
@@ -82,6 +84,8 @@ class Stages:
             partial(setattr, context, "absent"),
             parts.holds,
             formats=parts.formats,
+            brokers=parts.brokers,
+            machine=parts.machine,
         )
         housekeeping = Housekeeping(
             state=state,
@@ -110,6 +114,7 @@ class Stages:
             Mending(context, partial(parts.connect, "mending")),
             Repairing(writer, voids.is_void, packer.repair),
             members,
+            now_ms,
         )
 
     def change(self, parts: NodeParts, *, receives: bool) -> None:
@@ -135,7 +140,7 @@ class Stages:
             await self.deliverer.run()
         except LogGap as gap:
             commit = Commit()
-            commit.row(gap_row(gap, Stage.DELIVERED, now_ms()))
+            commit.row(gap_row(gap, Stage.DELIVERED, self.now_ms()))
             self.state.write(commit)
             # The next that happens to this folder is that a person puts it aside.
             await self.housekeeping.roll(everything=True)

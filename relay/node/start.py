@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -38,7 +37,12 @@ def unreadable(error: UnknownRecord) -> str:
 
 
 async def begin_with(
-    state: NodeState, loaded: Loaded, writer: LogWriter, folder: Path, say: Callable[[str], None]
+    state: NodeState,
+    loaded: Loaded,
+    writer: LogWriter,
+    folder: Path,
+    say: Callable[[str], None],
+    random_bytes: Callable[[int], bytes],
 ) -> None:
     """Begin to use the state in `folder`. `say` is told what is waited for, and nothing after.
 
@@ -58,7 +62,7 @@ async def begin_with(
             f"the state folder {folder} is older than what this site has delivered (a restored "
             f"copy?): {STATE_LOST_HINT}"
         )
-    state.begin(os.urandom(16))
+    state.begin(random_bytes(16))
     if mark is None:
         # Before anything is delivered: a folder that is lost from now on is known to be.
         await state.store.synced()

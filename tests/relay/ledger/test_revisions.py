@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +40,6 @@ def parts(kept: KeptRevisions, now: Mesh, site: str = "a") -> NodeParts:
         Holds(),
         log_is_full=False,
         counters=DeliveryCounters(),
-        random=random.Random(0),
         formats=KNOWN,
     )
 

@@ -17,8 +17,10 @@ from federation.brokers.credentials import make_credentials
 from federation.mesh_file import parse_mesh
 from federation.names import Names
 from relay.batches.known_formats import FIRST, KNOWN, Formats
-from relay.bulk_amqp import ConnectionFailed
+from relay.bulk_amqp import Connection, ConnectionFailed
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.links.rabbit_transport import LinkEndAddress
+from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
 from relay.node.lost_folder import recover
@@ -46,6 +48,13 @@ QUEUE = "orders.queue"
 WITHIN_S = 20.0
 
 
+class Nobody:
+    """At the other end of every link."""
+
+    async def connect(self) -> LinkEnd:
+        raise LinkUnreachable("nobody is there")
+
+
 class Site:
     """One whose neighbour nobody can reach: its broker, and its folder."""
 
@@ -63,28 +72,28 @@ class Site:
             self.local.declare_queue(queue)
         self.neighbour = World()
         """Whose batches are found in the log, as a link would have put them there."""
-
-        async def open_log(*_: object, mark_name: str, name: str) -> MemoryLog:
-            return await self.stream.open(mark_name=mark_name)
-
-        async def connect_egress(_: str, lock: str, **__: object) -> MemoryEgress:
-            return await self.egress.connect(lock)
-
-        async def open_exchange(*_: object, **__: object) -> MemoryExchange:
-            return MemoryExchange(self.local)
-
-        async def connect(*_: object, **__: object) -> None:
-            raise ConnectionFailed("nobody counts queues here")
-
-        monkeypatch.setattr(parts, "open_rabbit_log", open_log)
-        monkeypatch.setattr(parts, "connect_egress", connect_egress)
-        monkeypatch.setattr(parts, "open_exchange", open_exchange)
-        monkeypatch.setattr(parts, "connect", connect)
         monkeypatch.setattr(parts, "SETTLE_S", 0.0)
+
+    # As `Brokers`
+
+    async def open_log(self, book: AddressBook, site: str) -> MemoryLog:
+        return await self.stream.open(mark_name=NAMES.deliverer_mark)
+
+    async def open_egress(self, book: AddressBook, site: str) -> MemoryEgress:
+        return await self.egress.connect(NAMES.packer_lock)
+
+    async def open_exchange(self, book: AddressBook, site: str) -> MemoryExchange:
+        return MemoryExchange(self.local)
+
+    async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
+        raise ConnectionFailed("nobody counts queues here")
+
+    def link(self, address: LinkEndAddress) -> LinkConnector:
+        return Nobody()
 
     @contextlib.asynccontextmanager
     async def running(self, formats: Formats = KNOWN) -> AsyncIterator[SiteNode]:
-        node = SiteNode("tokyo", self.book, self.folder, formats)
+        node = SiteNode("tokyo", self.book, self.folder, formats, brokers=self)
         task = asyncio.create_task(node.run())
         try:
             await until(lambda: node.stage == "running" or task.done(), "running", WITHIN_S)
@@ -146,7 +155,7 @@ async def test_a_node_packs_and_delivers_and_goes_on_where_it_ended(site: Site) 
 
 async def test_a_node_that_is_told_to_end_while_its_broker_is_away_ends(site: Site) -> None:
     site.stream.reachable = False
-    node = SiteNode("tokyo", site.book, site.folder)
+    node = SiteNode("tokyo", site.book, site.folder, brokers=site)
     task = asyncio.create_task(node.run())
     await until(lambda: "unreachable" in node.reason, lambda: node.reason, WITHIN_S)
     assert site_report(node, "")["state"] == "starting"
@@ -163,9 +172,9 @@ async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: 
     with pytest.raises(NodeStopped, match="isthmus recover"):
         async with site.running():
             pass
-    found = await recover("tokyo", site.book, site.folder)
+    found = await recover("tokyo", site.book, site.folder, brokers=site)
     assert (found.settled_messages, found.doubtful_messages) == (2, 0)
-    await recover("tokyo", site.book, site.folder)
+    await recover("tokyo", site.book, site.folder, brokers=site)
     kept = sorted(path.name for path in site.folder.glob("state.*"))
     assert kept == ["state.lost-1", "state.lost-2"]  # the first is what the stopped node began
     async with site.running():
@@ -182,8 +191,8 @@ async def test_a_log_of_a_newer_version_stops_the_node_and_is_not_recovered_from
         async with site.running(FIRST):
             pass
     with pytest.raises(NodeStopped, match="start the version"):
-        await recover("tokyo", site.book, site.folder, FIRST)
-    await recover("tokyo", site.book, site.folder)
+        await recover("tokyo", site.book, site.folder, FIRST, site)
+    await recover("tokyo", site.book, site.folder, brokers=site)
 
 
 async def _deliver_until_the_disk_is_full(stages: Stages) -> None:
@@ -213,7 +222,7 @@ async def test_a_process_tells_which_of_its_sites_did_not_end_in_order(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Stages, "deliver", _deliver_until_the_disk_is_full)
-    node = SiteNode("tokyo", site.book, site.folder)
+    node = SiteNode("tokyo", site.book, site.folder, brokers=site)
     process = RelayProcess([node])
     running = asyncio.create_task(process.run())
     await until(lambda: node.stage == "running", "running", WITHIN_S)
