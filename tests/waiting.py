@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,26 @@ async def until(
         if met:
             return met
         if loop.time() >= limit:
-            told = what if isinstance(what, str) else what()
-            raise TimeoutError(f"not within {within_s:g} s: {told}")
+            raise _not_within(within_s, what)
         await asyncio.sleep(every_s)
+
+
+def until_met(
+    condition: Callable[[], Any],
+    what: str | Callable[[], str],
+    within_s: float,
+    *,
+    every_s: float = 0.02,
+) -> Any:
+    """`until` for tests that run no loop: the condition is a plain one."""
+    limit = time.monotonic() + within_s
+    while not (met := condition()):
+        if time.monotonic() >= limit:
+            raise _not_within(within_s, what)
+        time.sleep(every_s)
+    return met
+
+
+def _not_within(within_s: float, what: str | Callable[[], str]) -> TimeoutError:
+    told = what if isinstance(what, str) else what()
+    return TimeoutError(f"not within {within_s:g} s: {told}")

@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pyspark
 
 from isthmus.ports import free_ports
+from tests.waiting import until_met
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
@@ -89,20 +90,24 @@ class StandaloneCluster:
                 stderr=file,
             )
 
-    def _wait_for(self, is_so: Any) -> None:
-        deadline = time.monotonic() + START_S
-        while True:
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    said = (self.folder / f"{name}.log").read_text()[-2000:]
-                    raise AssertionError(f"{name} ended: {said}")
-            try:
-                if is_so(self.state()):
-                    return
-            except OSError:
-                pass
-            assert time.monotonic() < deadline, [*self.folder.glob("*.log")]
-            time.sleep(0.2)
+    def _wait_for(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
+        until_met(
+            lambda: self._tells(is_so),
+            lambda: f"the cluster's start; see {[*self.folder.glob('*.log')]}",
+            START_S,
+            every_s=0.2,
+        )
+
+    def _tells(self, is_so: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether the master says so. Raises AssertionError if a process has ended."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                said = (self.folder / f"{name}.log").read_text()[-2000:]
+                raise AssertionError(f"{name} ended: {said}")
+        try:
+            return is_so(self.state())
+        except OSError:  # it does not listen yet
+            return False
 
 
 def _children(pid: int) -> list[int]:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from spark_audit.generate.generator import generate_ledgers
 from spark_audit.level import Level
 from tests.spark_audit.conftest import DAY, AuditOf
 from tests.spark_audit.standalone_cluster import HOME, StandaloneCluster
+from tests.waiting import until_met
 
 pytestmark = pytest.mark.spark
 
@@ -118,10 +118,12 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
         for line in driver.stdout:
             steps.append(line.strip())
             if steps[-1] == "comparing batches":
-                deadline = time.monotonic() + 60
-                while not cluster.executors_of("worker0"):
-                    assert time.monotonic() < deadline, "the first worker has nothing to do"
-                    time.sleep(0.1)
+                until_met(
+                    lambda: cluster.executors_of("worker0"),
+                    "work for the first worker",
+                    60,
+                    every_s=0.1,
+                )
                 cluster.kill("worker0")
         assert driver.wait(PATIENCE_S) == 0
     finally:
