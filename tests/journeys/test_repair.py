@@ -10,6 +10,8 @@ import time
 import uuid
 from asyncio.subprocess import Process
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -125,15 +127,25 @@ class Losing:
             await connection.close()
 
 
-@pytest.mark.spark
-async def test_three_losses_are_named_and_repaired(live_mesh: MeshFactory, tmp_path: Path) -> None:
-    mesh = await live_mesh("paris", "tokyo", "lima", topology="complete")
+@asynccontextmanager
+async def losing(live_mesh: MeshFactory, *sites: str) -> AsyncIterator[Losing]:
+    """All of them linked with each other, running, and listened to."""
+    mesh = await live_mesh(*sites, topology="complete")
     mesh.program = demo_losses.PROGRAM
     world = Losing(mesh)
     try:
         await world.listen()
         mesh.start_each()
         await mesh.running()
+        yield world
+    finally:
+        await world.close()
+
+
+@pytest.mark.spark
+async def test_three_losses_are_named_and_repaired(live_mesh: MeshFactory, tmp_path: Path) -> None:
+    async with losing(live_mesh, "paris", "tokyo", "lima") as world:
+        mesh = world.mesh
         await world.publish("paris", "before", Loss.BEFORE.at("tokyo"))
         await world.publish("paris", "after", Loss.AFTER.at("tokyo"))
         await world.publish("paris", "link", Loss.LINK.at("lima"))
@@ -177,8 +189,6 @@ async def test_three_losses_are_named_and_repaired(live_mesh: MeshFactory, tmp_p
         for site in mesh.mesh.sites:
             assert len(world.got[site]) == 4
             assert mesh.stop(site) == 0
-    finally:
-        await world.close()
     outcomes = [
         (site, Outcome(outcome & OUTCOME_MASK), bool(outcome & REPAIRED))
         for site in ("tokyo", "lima")
@@ -226,14 +236,9 @@ PACKED = ("messages", "fragment")
 async def test_others_repair_while_the_origin_is_away_and_nothing_comes_twice(
     live_mesh: MeshFactory, tmp_path: Path
 ) -> None:
-    mesh = await live_mesh("paris", "tokyo", "lima", topology="complete")
-    mesh.program = demo_losses.PROGRAM
-    world = Losing(mesh)
     count = 301
-    try:
-        await world.listen()
-        mesh.start_each()
-        await mesh.running()
+    async with losing(live_mesh, "paris", "tokyo", "lima") as world:
+        mesh = world.mesh
         await mesh.source("paris").publish(count - 1)
         await mesh.source("paris").publish(1, size=BIG)
         await world.have(paris=count, tokyo=count, lima=count)
@@ -258,8 +263,6 @@ async def test_others_repair_while_the_origin_is_away_and_nothing_comes_twice(
         assert (status, sum(told["sent"].values())) == (0, 2 * (count + 4)), (told, error)
         assert mesh.stop("tokyo") == mesh.stop("lima") == 0
         await world.have(tokyo=count + 4, lima=count + 4)
-    finally:
-        await world.close()
     repaired = {
         body: (headers["x-mesh-repaired"], headers["x-mesh-path"])
         for body, headers in world.got["tokyo"]
@@ -279,13 +282,8 @@ LOST = {f"lost {n}" for n in range(12)}
 async def test_a_repair_killed_half_way_and_done_again_brings_everything_once(
     live_mesh: MeshFactory, tmp_path: Path, victim: str
 ) -> None:
-    mesh = await live_mesh("paris", "tokyo", topology="complete")
-    mesh.program = demo_losses.PROGRAM
-    world = Losing(mesh)
-    try:
-        await world.listen()
-        mesh.start_each()
-        await mesh.running()
+    async with losing(live_mesh, "paris", "tokyo") as world:
+        mesh = world.mesh
         # Lost at the link: nobody but paris has them.
         for body in sorted(FINE | LOST):
             loss = Loss.LINK.at("tokyo") if body in LOST else ""
@@ -327,8 +325,6 @@ async def test_a_repair_killed_half_way_and_done_again_brings_everything_once(
             lambda: f"all of it; {world.bodies('tokyo')}\n{mesh.logs()}",
             60,
         )
-    finally:
-        await world.close()
     firsts = Counter(body for body, headers in world.got["tokyo"] if not doubtful(headers))
     assert max(firsts.values()) == 1, firsts
     if victim != "receiver":
