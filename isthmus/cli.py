@@ -24,6 +24,7 @@ from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.repair import repair
 from isthmus.commands.schema import schema
+from isthmus.commands.simulate import simulate
 from isthmus.commands.status import status
 from isthmus.commands.trace import trace
 from isthmus.commands.up import up
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(validate, schema, plan, apply, up, down, status, uri, publish, consume),
-    *(pause, resume, drain, relay, recover, doctor, trace, repair, demo),
+    *(pause, resume, drain, relay, recover, doctor, trace, repair, simulate, demo),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "dedup": set[str](),
     "relay": {"federation", "dedup"},
     "spark_audit": {"federation", "relay"},
-    "isthmus": {"federation", "dedup", "relay", "spark_audit", "wan_proxy"},
+    "simulation": {"federation", "dedup", "relay"},
+    "isthmus": {"federation", "dedup", "relay", "spark_audit", "simulation", "wan_proxy"},
 }
 SPARK_AUDIT_SEES_OF_RELAY = {
     "relay.ledger.rows",

@@ -1,54 +1,21 @@
-"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, the same each run.
-
-For code without sockets, threads and subprocesses. When nothing is scheduled any more and the test
-is still waiting, it will wait for ever: that is an error here.
-"""
+"""Tests in virtual time: see `simulation.virtual_time`."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from simulation.virtual_time import NothingWillHappen, VirtualTimeLoop, run_in_virtual_time
 
-
-class NothingWillHappen(Exception):
-    """Every task waits for something that no timer and no other task will bring."""
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        if timeout is None:
-            raise NothingWillHappen
-        self.now += timeout
-        return super().select(0)
-
-
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` begins at 0 and jumps only while every task waits.
-
-    It also creeps by a nanosecond whenever it is read: of two timers for the same delay the one
-    that was set first fires first, which asyncio's heap does not see to for equal times.
-    """
-
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        self._jumping.now += 1e-9
-        return self._jumping.now
-
-    def stand_still(self, seconds: float) -> None:
-        """As if the process had been stopped for so long: all timers of that time are due now."""
-        self._jumping.now += seconds
+__all__ = [
+    "NothingWillHappen",
+    "VirtualTimeLoop",
+    "in_virtual_time",
+    "let_pass",
+    "run_in_virtual_time",
+]
 
 
 async def let_pass(seconds: float) -> None:
@@ -57,12 +24,6 @@ async def let_pass(seconds: float) -> None:
     """
     assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "wait for a condition"
     await asyncio.sleep(seconds)
-
-
-def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
 
 
 def in_virtual_time(

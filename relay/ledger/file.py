@@ -109,7 +109,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _frames(source: BinaryIO) -> Iterator[bytes]:
+def frames(source: BinaryIO) -> Iterator[bytes]:
+    """What `frame` made, one after the other; a last one that is cut off is left out."""
     while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
         (size,) = _LENGTH.unpack(head)
         data = source.read(size)
@@ -120,10 +121,10 @@ def _frames(source: BinaryIO) -> Iterator[bytes]:
 
 def write_files(source: BinaryIO, done: TextIO) -> None:
     """All files of the input; raises as `write_file`."""
-    frames = _frames(source)
-    for head in frames:
+    given = frames(source)
+    for head in given:
         file = LedgerFile(**json.loads(head))
-        write_file(file, frames)
+        write_file(file, given)
         print(file.path, file=done, flush=True)
 
 

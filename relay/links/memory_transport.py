@@ -145,6 +145,11 @@ class MemoryEnd:
         self._in_bytes = 0
         self._delivering = False
 
+    @property
+    def closed(self) -> bool:
+        """It has ended, by whoever's doing."""
+        return self._closed is not None
+
     # LinkEnd
 
     @property

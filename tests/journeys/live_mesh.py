@@ -29,7 +29,7 @@ from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
 from isthmus.since_applied import changes_since_applied
 from isthmus.status_report import status_of
-from tests.invariants import check_site
+from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
 from tests.waiting import until

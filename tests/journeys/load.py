@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.invariants import Arrived, check_site
+from simulation.invariants import Arrived, check_site
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.waiting import until

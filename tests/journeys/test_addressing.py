@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.batches.batch import EVERY_SITE, MAX_ENTRIES
-from tests.invariants import check_site
+from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSource

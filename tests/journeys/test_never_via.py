@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.invariants import check_site
+from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.test_changes import pids

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.batches.batch import MAX_ENTRIES
-from tests.invariants import check_site
+from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.memory_watch import MemoryWatch

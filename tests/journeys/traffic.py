@@ -26,7 +26,7 @@ from relay.bulk_amqp.content_header import (
     rewrite,
 )
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
-from tests.invariants import Arrived
+from simulation.invariants import Arrived
 from tests.live_brokers import START_WITHIN_S
 from tests.waiting import until
 

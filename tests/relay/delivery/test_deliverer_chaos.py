@@ -26,7 +26,7 @@ from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
 from relay.node.through_rows import ThroughRows
 from relay.state.node_state import NodeState
-from tests.invariants import Arrived, check_site
+from simulation.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until

@@ -1,0 +1,54 @@
+"""Applications of a simulated mesh: what they publish, and how what arrives is read."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+
+from relay.bulk_amqp.content_header import DELIVERY_MODE, MESSAGE_ID, NONE_PRESENT, header, rewrite
+from relay.delivery.local_exchange import Outgoing
+from relay.delivery.properties import PATH_HEADER, REDELIVERED_HEADER
+from simulation.invariants import Arrived
+
+SMALL = (8, 400)
+"""Bytes of most bodies: from, to."""
+BIG = (300_000, 1_800_000)
+"""Of one in `BIG_ONE_IN`: several fragments."""
+BIG_ONE_IN = 150
+ANONYMOUS_ONE_IN = 3
+"""Messages without an identity of their own: the packer makes them one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much is published."""
+
+    messages: int = 100
+    """At each site."""
+    for_s: float = 60.0
+    """All of them within this time, in seconds."""
+
+
+def message(origin: str, number: int, chance: random.Random) -> Outgoing:
+    """The application's next message; its body tells whose and which it is."""
+    changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
+    if chance.randrange(ANONYMOUS_ONE_IN):
+        changes[MESSAGE_ID] = str(uuid.UUID(int=chance.getrandbits(128), version=4)).encode()
+    size = chance.randint(*(SMALL if chance.randrange(BIG_ONE_IN) else BIG))
+    said = f"{origin}/{number} ".encode()
+    # Noise does not compress: what is big stays big in the log.
+    return Outgoing(b"key", rewrite(NONE_PRESENT, changes), said + chance.randbytes(size))
+
+
+def arrived(message: Outgoing) -> Arrived:
+    """A message as an application reads it."""
+    origin, number = message.body.split(b" ", 1)[0].decode().split("/")
+    path = header(message.properties, PATH_HEADER)
+    return Arrived(
+        origin,
+        int(number),
+        header(message.properties, REDELIVERED_HEADER) is not None,
+        tuple(path[5:].decode().split(",")) if path else (),
+        message.body,
+    )

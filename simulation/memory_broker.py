@@ -1,0 +1,155 @@
+"""One site's broker in memory: what `apply` declares there, and what outlives its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from federation.brokers.credentials import Credentials
+from federation.brokers.provision import declarations
+from federation.mesh import Mesh
+from federation.names import Names
+from relay.delivery.local_exchange import Answer, LocalClosed, LockHeld, Outgoing
+from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
+from relay.log.memory_log import MemoryStream
+from relay.packing.memory_egress import MemoryEgressBroker
+
+
+def application_queue(exchange: str) -> str:
+    """The queue of a site's application, bound to where the exchange delivers."""
+    return f"app.{exchange}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPace:
+    """How long a broker takes, in seconds."""
+
+    connect_s: float = 0.005
+    log_confirm_s: float = 0.002
+    egress_ack_s: float = 0.001
+    publish_confirm_s: float = 0.001
+
+
+@dataclass(slots=True)
+class _Exchanges(MemoryBroker):
+    """An exchange also feeds the egress queue that is bound to it, whoever publishes."""
+
+    egress: MemoryEgressBroker = field(default_factory=MemoryEgressBroker)
+    egress_of: dict[str, str] = field(default_factory=dict)
+    arrived: Callable[[str, Outgoing], None] = lambda queue, message: None
+
+    def take(self, exchange: str, message: Outgoing) -> Answer:
+        before = {queue: len(self.messages[queue]) for queue in self.exchanges.get(exchange, ())}
+        answer = MemoryBroker.take(self, exchange, message)
+        if answer is Answer.UNSENDABLE:
+            return answer
+        for queue, count in before.items():
+            if len(self.messages[queue]) > count:
+                self.arrived(queue, message)
+        egress = self.egress_of.get(exchange)
+        if egress is not None:
+            self.egress.publish(
+                egress, message.routing_key, message.body, message.properties, exchange
+            )
+            if answer is Answer.UNROUTED:
+                return Answer.CONFIRMED
+        return answer
+
+
+class SiteBroker:
+    """`arrived` is told of each message that comes into an application's queue."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        site: str,
+        credentials: Credentials,
+        arrived: Callable[[str, Outgoing], None],
+        pace: BrokerPace | None = None,
+    ) -> None:
+        self.site = site
+        self.pace = pace or BrokerPace()
+        self.stream = MemoryStream(confirm_s=self.pace.log_confirm_s)
+        self.egress = MemoryEgressBroker(ack_s=self.pace.egress_ack_s)
+        self.exchanges = _Exchanges(egress=self.egress, arrived=arrived)
+        self.reachable = True
+        self.swallows_confirms = False
+        """The broker takes what the deliverer publishes, and its answers get lost."""
+        self._deliverer: MemoryExchange | None = None
+        self._names = Names(mesh.name)
+        declared = declarations(mesh, site, credentials)
+        for exchange in declared.exchanges:
+            self.exchanges.declare(exchange.name)
+        for binding in declared.bindings:
+            self.egress.declare(binding.queue)
+            self.exchanges.egress_of[binding.exchange] = binding.queue
+        for queue in (self._names.dead_letters, self._names.quarantine):
+            self.exchanges.declare_queue(queue)
+        for one in mesh.exchanges.values():
+            if one.delivers_to in self.exchanges.exchanges:
+                self.exchanges.declare(one.delivers_to, application_queue(one.name))
+
+    def publish(self, exchange: str, message: Outgoing) -> bool:
+        """What an application publishes; whether the broker confirmed it."""
+        if not self.reachable:
+            return False
+        return self.exchanges.take(exchange, message) is Answer.CONFIRMED
+
+    @property
+    def put_aside(self) -> int:
+        """Dead letters, and messages in the quarantine."""
+        messages = self.exchanges.messages
+        return len(messages[self._names.dead_letters]) + len(messages[self._names.quarantine])
+
+    @property
+    def waiting(self) -> int:
+        """Messages in egress queues, handed out ones included."""
+        return sum(map(self.egress.depth, self.exchanges.egress_of.values()))
+
+    def log_digest(self) -> str:
+        """Of all that its log holds."""
+        digest = blake2b(digest_size=16)
+        for record in self.stream.records:
+            digest.update(b"%d " % record.offset + record.data)
+        return digest.hexdigest()
+
+    async def open_exchange(self) -> MemoryExchange:
+        """The deliverer's connection. Raises LocalClosed, LockHeld."""
+        await asyncio.sleep(self.pace.connect_s)
+        if not self.reachable:
+            raise LocalClosed("the broker cannot be reached")
+        if self._deliverer is not None and not self._deliverer.closed.done():
+            raise LockHeld(self._names.deliverer_lock)
+        self._deliverer = MemoryExchange(self.exchanges, self._answering)
+        return self._deliverer
+
+    def _answering(self) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        answering: asyncio.Future[None] = loop.create_future()
+
+        def answer() -> None:
+            if not answering.done() and not self.swallows_confirms:
+                answering.set_result(None)
+
+        loop.call_later(self.pace.publish_confirm_s, answer)
+        return answering
+
+    # Faults
+
+    def go_away(self) -> None:
+        """The broker stops: every connection ends, with what it carried."""
+        self.reachable = self.stream.reachable = self.egress.reachable = False
+        self.stream.break_connections("the broker went away")
+        self.egress.break_connections("the broker went away")
+        self.break_deliverer("the broker went away")
+
+    def come_back(self) -> None:
+        """All that it had is there."""
+        self.reachable = self.stream.reachable = self.egress.reachable = True
+
+    def break_deliverer(self, reason: str) -> None:
+        """The deliverer's connection breaks; what it has published and not heard of is in doubt."""
+        if self._deliverer is not None:
+            self._deliverer.break_off(reason)

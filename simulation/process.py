@@ -1,0 +1,130 @@
+"""One site's node in a simulation: its lives, and what outlives each of them.
+
+Between two lives a site has its disk: the store of its state, its folder, its ledger files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from dedup.memory_store import MemoryStore
+from federation.brokers.addresses import AddressBook
+from relay.node.machine import Machine
+from relay.node.node import SiteNode
+from relay.state.node_state import TABLES
+from simulation.ledger_files import LedgerFiles
+from simulation.memory_brokers import MemoryBrokers, Network
+
+SYNC_S = 0.004
+"""What a disk takes for a sync."""
+
+
+class SimulatedClock:
+    """A site's clocks, in the loop's time; `ahead_ms` is how wrong the one on the wall is."""
+
+    def __init__(self, epoch_ms: int, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
+        self._epoch_ms = epoch_ms
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def wall_ms(self) -> int:
+        return self._epoch_ms + self.ahead_ms + int(self._loop.time() * 1000)
+
+
+class SimulatedSite:
+    """`start` a life, and end it by `stop` or `kill`; never two at a time."""
+
+    def __init__(
+        self,
+        site: str,
+        book: AddressBook,
+        network: Network,
+        folder: Path,
+        clock: SimulatedClock,
+        chance: random.Random,
+    ) -> None:
+        self.site = site
+        self.clock = clock
+        self.ledger = LedgerFiles()
+        self.node: SiteNode | None = None
+        self.lives = 0
+        self._book = book
+        self._network = network
+        self._folder = folder
+        self._chance = chance
+        self._store = MemoryStore(TABLES, sync_time=lambda: asyncio.sleep(SYNC_S))
+        self._boots = 1
+        self._brokers: MemoryBrokers | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def store(self) -> MemoryStore:
+        """The state's, of the present life or the last."""
+        return self._store
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None
+
+    def start(self) -> None:
+        """A new process, on what the last one left."""
+        assert self._task is None, f"{self.site} runs already"
+        self.lives += 1
+        self._brokers = MemoryBrokers(self._network, self.site)
+        chance = random.Random(self._chance.getrandbits(64))
+        boot = f"boot {self._boots}"
+        machine = Machine(
+            self.clock, chance, chance.randbytes, lambda: boot, lambda folder: self._store
+        )
+        self.node = SiteNode(
+            self.site,
+            self._book,
+            self._folder,
+            ledger_writers=self.ledger,
+            brokers=self._brokers,
+            machine=machine,
+        )
+        name = f"{self.site}, life {self.lives}"
+        self._task = asyncio.get_running_loop().create_task(self.node.run(), name=name)
+
+    async def stop(self) -> None:
+        """As SIGTERM does it. Raises what the node ends with."""
+        assert self.node is not None
+        assert self._task is not None
+        self.node.stop()
+        await self._task
+        self._task = None
+        self._store = self._store.reopen()
+
+    async def kill(self) -> None:
+        """As SIGKILL does it: what was written is there, and nothing else happens any more."""
+        await self._end(lambda store: store.crash())
+
+    async def lose_power(self) -> None:
+        """The node's machine goes off, not the broker's: unsynced writes may be lost."""
+        self._boots += 1
+        await self._end(lambda store: store.power_cut(self._chance))
+
+    async def _end(self, left: Callable[[MemoryStore], MemoryStore]) -> None:
+        assert self._brokers is not None
+        assert self._task is not None
+        self._store = left(self._store)
+        self._brokers.kill()
+        task, self._task, self.node = self._task, None, None
+        self.raise_if_ended(task)
+        task.cancel()
+        # What a dead process would still have said interests nobody.
+        await asyncio.gather(task, return_exceptions=True)
+
+    def raise_if_ended(self, task: asyncio.Task[None] | None = None) -> None:
+        """Raise what the node ended with, if it has ended by itself."""
+        task = task or self._task
+        if task is not None and task.done():
+            task.result()
+            raise RuntimeError(f"the node of {self.site} ended by itself")

@@ -1,0 +1,97 @@
+"""One seed: a mesh, its load, what goes wrong, and whether all that is promised held.
+
+Two phases. In the first the applications publish, amid faults; in the second nothing goes wrong
+any more, and everything has to arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federation.mesh import Mesh
+from simulation.invariants import Broken
+from simulation.load import Load
+from simulation.topologies import simulated_mesh
+from simulation.trace import Trace
+from simulation.virtual_time import run_in_virtual_time
+from simulation.world import NotInTime, World
+
+DRAINED_WITHIN_S = 900.0
+QUIET_S = 40.0
+"""After all has arrived: whatever comes a second time has this long to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that decides what happens."""
+
+    seed: int
+    topology: str = "ring"
+    sites: int = 3
+    load: Load = field(default_factory=Load)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one scenario. `broken` says what did not hold; empty if all did."""
+
+    scenario: Scenario
+    broken: str
+    trace: Trace
+    virtual_s: float
+    real_s: float
+    published: int
+    arrived: int
+    flagged: int
+
+    @property
+    def is_good(self) -> bool:
+        return not self.broken
+
+
+def run(scenario: Scenario) -> Outcome:
+    """Run it to its end, in virtual time."""
+    mesh = simulated_mesh(scenario.topology, scenario.sites)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
+        world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))
+    arrived = [one for some in world.applications.arrived.values() for one in some]
+    return Outcome(
+        scenario,
+        broken,
+        world.trace,
+        virtual_s,
+        time.perf_counter() - began,
+        sum(map(len, world.applications.published.values())),
+        len(arrived),
+        sum(one.flagged for one in arrived),
+    )
+
+
+async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
+    world = World(mesh, folder, random.Random(scenario.seed))
+    broken = ""
+    try:
+        await _phases(world, scenario)
+    except (Broken, NotInTime) as error:
+        broken = str(error)
+        world.trace.say("broken", "mesh", broken)
+    finally:
+        await world.kill()
+    return world, broken, asyncio.get_running_loop().time()
+
+
+async def _phases(world: World, scenario: Scenario) -> None:
+    world.start()
+    await world.publish(scenario.load)
+    await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
+    await asyncio.sleep(QUIET_S)
+    await world.stop()
+    for site, broker in world.brokers.items():
+        world.trace.say("log", site, broker.log_digest())
+    world.applications.check(doubt=False)

@@ -1,0 +1,45 @@
+"""The meshes that are simulated, by the words that a mesh file has for them."""
+
+from __future__ import annotations
+
+from federation.mesh import Mesh
+from federation.mesh_file import parse_mesh
+
+TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line")
+EXCHANGE = "orders"
+
+
+class NoSuchMesh(ValueError):
+    """Ask for another: the text says which there are."""
+
+
+def simulated_mesh(topology: str, sites: int) -> Mesh:
+    """A mesh of so many sites, all alike, with one exchange. Raises NoSuchMesh."""
+    if sites < 2:
+        raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
+    names = [f"site{number:02}" for number in range(1, sites + 1)]
+    lines = ["mesh: simulated", f"exchanges: [{{name: {EXCHANGE}}}]"]
+    parents: dict[str, str] = {}
+    match topology:
+        case "ring":
+            lines += ["topology: ring", "both: true"]
+        case "one-way-ring":
+            lines += ["topology: ring"]
+        case "complete":
+            lines += ["topology: complete"]
+        case "hub":
+            lines += [f"topology: {{hub: {names[0]}}}"]
+        case "tree" | "line":
+            lines += [f"topology: {{tree: {names[0]}}}"]
+            for number, name in enumerate(names[1:], 1):
+                parents[name] = names[(number - 1) // 2 if topology == "tree" else number - 1]
+        case _:
+            raise NoSuchMesh(f"no topology {topology!r}: one of {', '.join(TOPOLOGIES)}")
+    lines += ["sites:"]
+    for name in names:
+        parent = f"parent: {parents[name]}" if name in parents else ""
+        lines += [f"  {name}: {{{parent}}}"]
+    reading = parse_mesh("\n".join(lines).encode())
+    if reading.mesh is None:
+        raise NoSuchMesh("\n".join(map(str, reading.problems)))
+    return reading.mesh

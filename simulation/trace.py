@@ -1,0 +1,36 @@
+"""What happened in a simulation, in order, and a digest of it: one seed, one digest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from hashlib import blake2b
+
+MOST_LINES = 100_000
+"""Kept for whoever wants to read them; the digest is of all."""
+
+
+class Trace:
+    """`say` what happens; times are the loop's."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Events by kind."""
+        self._digest = blake2b(digest_size=16)
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+
+    def say(self, kind: str, where: str, what: str = "") -> None:
+        """Something of this kind happened there, now."""
+        self.counts[kind] += 1
+        line = f"{asyncio.get_running_loop().time():.6f} {kind} {where} {what}".rstrip()
+        self._digest.update(line.encode() + b"\n")
+        self._lines.append(line)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def lines(self) -> Iterator[str]:
+        """The last ones, in order."""
+        yield from self._lines

@@ -1,0 +1,94 @@
+"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, the same each run.
+
+For code without sockets, threads and subprocesses. When nothing is scheduled any more and somebody
+still waits, it would be for ever: that is an error here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import selectors
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class NothingWillHappen(Exception):
+    """Every task waits for something that no timer and no other task will bring."""
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise NothingWillHappen
+        self.now += timeout
+        return super().select(0)
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """In a set, tasks stand by their numbers: by address, they would be in another order, and be
+    woken or cancelled in it, in each process.
+    """
+
+    def __init__(self, number: int, *args: Any, **options: Any) -> None:
+        self._number = number  # before asyncio puts it into a set of its own
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """As `_NumberedTask`."""
+
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """`time()` begins at 0 and jumps only while every task waits.
+
+    It also creeps by a nanosecond whenever it is read: of two timers for the same delay the one
+    that was set first fires first, which asyncio's heap does not see to for equal times.
+    """
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        self._numbers = itertools.count(1)
+        super().__init__(self._jumping)
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        self._jumping.now += 1e-9
+        return self._jumping.now
+
+    def stand_still(self, seconds: float) -> None:
+        """As if the process had been stopped for so long: all timers of that time are due now."""
+        self._jumping.now += seconds
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _NumberedFuture(next(self._numbers), loop=self)
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        return _NumberedTask(next(self._numbers), work, loop=loop, **options)
+
+
+def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+    """Like `asyncio.run`, in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,119 @@
+"""A whole mesh: its brokers, its links, its nodes and its applications, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from federation.brokers.addresses import AddressBook, PrivateBroker
+from federation.brokers.credentials import make_credentials
+from federation.mesh import Mesh
+from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
+from simulation.applications import Applications
+from simulation.load import Load
+from simulation.memory_broker import SiteBroker
+from simulation.memory_brokers import Crossing, Network
+from simulation.process import SimulatedClock, SimulatedSite
+from simulation.trace import Trace
+
+EPOCH_MS = 1_767_225_600_000
+"""When a simulation begins, by the clocks on its walls."""
+DELAY_S = (0.001, 0.15)
+"""One way over a link: from, to."""
+LOOK_EVERY_S = 0.5
+
+
+class NotInTime(Exception):
+    """Something did not come about within the time it had."""
+
+
+class World:
+    """`folder` is where nodes keep the little that they keep in files of their own."""
+
+    def __init__(self, mesh: Mesh, folder: Path, chance: random.Random) -> None:
+        self.mesh = mesh
+        self.trace = Trace()
+        (exchange,) = mesh.exchanges
+        self.applications = Applications(mesh, exchange, self.trace)
+        self._chance = chance
+        credentials = make_credentials(mesh)
+        book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
+        self.brokers = {
+            site: SiteBroker(mesh, site, credentials, self.applications.listener(site))
+            for site in mesh.sites
+        }
+        call_later = asyncio.get_running_loop().call_later
+        self.network = Network(
+            mesh,
+            self.brokers,
+            [
+                Crossing(
+                    link,
+                    MemoryMeeting(call_later),
+                    MemoryLineSettings(delay_s=chance.uniform(*DELAY_S)),
+                )
+                for link in mesh.links
+            ],
+        )
+        self.sites = {
+            site: SimulatedSite(
+                site,
+                book,
+                self.network,
+                folder / site,
+                SimulatedClock(EPOCH_MS),
+                random.Random(chance.getrandbits(64)),
+            )
+            for site in mesh.sites
+        }
+
+    def start(self) -> None:
+        """All nodes."""
+        for site in self.sites.values():
+            site.start()
+
+    async def publish(self, load: Load) -> None:
+        """All that all applications publish."""
+        async with asyncio.TaskGroup() as group:
+            for broker in self.brokers.values():
+                chance = random.Random(self._chance.getrandbits(64))
+                group.create_task(self.applications.publish(broker, load, chance))
+
+    async def until(
+        self, condition: Callable[[], bool], lacks: Callable[[], str], within_s: float
+    ) -> None:
+        """Wait for it. Raises NotInTime with what it lacks, and what a node ends with."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + within_s
+        while not condition():
+            for site in self.sites.values():
+                site.raise_if_ended()
+            if loop.time() > ends:
+                raise NotInTime(f"after {within_s:g} s {lacks()}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def is_drained(self) -> bool:
+        """Every message is at every site, and nothing waits to be packed."""
+        waiting = sum(broker.waiting for broker in self.brokers.values())
+        return not waiting and not self.applications.missing()
+
+    def left(self) -> str:
+        """What is not drained."""
+        missing = self.applications.missing()
+        waiting = {site: one.waiting for site, one in self.brokers.items() if one.waiting}
+        return f"messages have not come, by site: {missing}; wait in egress queues: {waiting}"
+
+    async def stop(self) -> None:
+        """All nodes, in order."""
+        async with asyncio.TaskGroup() as group:
+            for site in self.sites.values():
+                if site.is_running:
+                    group.create_task(site.stop())
+
+    async def kill(self) -> None:
+        """All nodes."""
+        for site in self.sites.values():
+            if site.is_running:
+                await site.kill()
