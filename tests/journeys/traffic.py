@@ -90,8 +90,8 @@ class TrafficSource:
         with_id: bool = True,
         again_after_failure: bool = False,
     ) -> None:
-        """Publish so many more; returns when all are confirmed. Big bodies are noise, so that
-        they fill a line as they fill a log.
+        """Publish so many more; returns when all are confirmed, and not before their time at
+        `per_second` is over. Big bodies are noise, so that they fill a line as they fill a log.
 
         With `again_after_failure`, what was not answered when a connection broke stays
         indeterminate and the rest goes on over a new one.
@@ -105,12 +105,12 @@ class TrafficSource:
                 publisher = Publisher(await connection.channel())
                 await publisher.start()
                 while self._next < end:
-                    if per_second:
-                        due = began + (self._next - first) / per_second
-                        await asyncio.sleep(max(0.0, due - loop.time()))
                     whole = await self._chunk(
                         publisher, min(CHUNK, end - self._next), size, with_id
                     )
+                    if per_second:  # behind it: calls of less than a chunk have their rate too
+                        due = began + (self._next - first) / per_second
+                        await asyncio.sleep(max(0.0, due - loop.time()))
                     if not whole:
                         break
             except BulkAmqpError:
