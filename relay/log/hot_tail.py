@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Collection
 
 from relay.batches.batch import EVERY_SITE, BatchName, LoggedBatch
+from relay.log.waiters import Waiters
 
 MAX_BYTES = 8 * 1024 * 1024
 LOOK_S = 1.0
@@ -39,8 +40,8 @@ class HotTail:
         self._bytes = 0
         self._before: BatchName | None = None
         self._anchored = False
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._choosy: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiters = Waiters()
+        self._choosy: dict[str, Waiters] = {}
         """Who waits for batches that are for this site."""
         self._new_for: set[str] | None = set()
         """Sites that batches appended since the last `appended` are for; None: for every site."""
@@ -129,7 +130,7 @@ class HotTail:
         if only_for is None:
             among = [self._waiters]
         else:
-            among = [self._choosy.setdefault(site, set()) for site in only_for]
+            among = [self._choosy.setdefault(site, Waiters()) for site in only_for]
         for waiters in among:
             waiters.add(waiter)
         try:
@@ -144,10 +145,10 @@ class HotTail:
         if new_for is None or self._unread_bytes > self._max_bytes // 4:
             self.wake()
             return
-        _wake(self._waiters)
+        self._waiters.wake()
         for site in new_for:
             if (waiters := self._choosy.get(site)) is not None:
-                _wake(waiters)
+                waiters.wake()
         if self._look is None and any(self._choosy.values()):
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self.wake)
 
@@ -157,13 +158,6 @@ class HotTail:
             self._look.cancel()
             self._look = None
         self._unread_bytes = 0
-        _wake(self._waiters)
+        self._waiters.wake()
         for waiters in self._choosy.values():
-            _wake(waiters)
-
-
-def _wake(waiters: set[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-    waiters.clear()
+            waiters.wake()

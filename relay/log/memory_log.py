@@ -197,7 +197,7 @@ class MemoryLog:
         self._queue: deque[tuple[Sequence[bytes], _Done]] = deque()
         self._written: deque[tuple[int, _Done]] = deque()
         self._unconfirmed_bytes = 0
-        self._cursors: set[_MemoryCursor] = set()
+        self._cursors: dict[_MemoryCursor, None] = {}
 
     @property
     def closed(self) -> asyncio.Future[str]:
@@ -261,7 +261,7 @@ class MemoryLog:
         if end is None or from_offset > end:
             from_offset = self._stream.last_chunk_offset()
         cursor = _MemoryCursor(self, self._stream, from_offset)
-        self._cursors.add(cursor)
+        self._cursors[cursor] = None
         return cursor
 
     async def end(self) -> int | None:
@@ -316,7 +316,7 @@ class MemoryLog:
             cursor.wake()
 
     def forget_cursor(self, cursor: _MemoryCursor) -> None:
-        self._cursors.discard(cursor)
+        self._cursors.pop(cursor, None)
 
 
 class _MemoryCursor:

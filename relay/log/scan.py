@@ -8,6 +8,7 @@ from typing import Protocol
 
 from relay.log.site_log import Record
 from relay.log.stretch import Stretch
+from relay.log.waiters import Waiters
 
 _WAKING_S = 0.0001
 """What it costs to have one link go on for a moment."""
@@ -33,8 +34,8 @@ class Scan:
         """By numbers without gaps, from `first` on and before `end`."""
         self.first = 0
         self.end = 0
-        self.members: set[Member] = set()
-        self.waiters: set[asyncio.Future[None]] = set()
+        self.members: dict[Member, None] = {}
+        self.waiters = Waiters()
         self.room = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.linger: asyncio.TimerHandle | None = None
@@ -169,7 +170,4 @@ class Scan:
         if self._waking is not None:
             self._waking.cancel()
             self._waking = None
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self.waiters.clear()
+        self.waiters.wake()

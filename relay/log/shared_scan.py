@@ -52,7 +52,7 @@ class LogScans:
         self._most_bytes = kept_bytes
         self._scans: list[Scan] = []
         self._ages = itertools.count()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._first = SharedAnswer(log.first)
         self._end = SharedAnswer(log.end)
 
@@ -131,17 +131,17 @@ class LogScans:
         """See that somebody reads for this scan."""
         if scan.task is None:
             task = scan.task = asyncio.create_task(self._read(scan))
-            self._tasks.add(task)
+            self._tasks[task] = None
             task.add_done_callback(partial(self._ended, scan))
 
     def joined(self, scan: Scan, member: Member) -> None:
-        scan.members.add(member)
+        scan.members[member] = None
         if scan.linger is not None:
             scan.linger.cancel()
             scan.linger = None
 
     def left(self, scan: Scan, member: Member) -> None:
-        scan.members.discard(member)
+        scan.members.pop(member, None)
         if scan.members or scan not in self._scans:
             return
         if scan.task is not None:
@@ -215,7 +215,7 @@ class LogScans:
             min(can, key=lambda scan: scan.worth).forget_first()
 
     def _ended(self, scan: Scan, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if scan.task is task:
             scan.task = None

@@ -36,6 +36,7 @@ from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.shared_scan import LogScans
 from relay.log.site_log import LogClosed, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
+from relay.log.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +87,9 @@ class LogWriter:
         self._log: SiteLog | None = None
         self._scans: LogScans | None = None
         self._run: LogRun | None = None
-        self._run_waiters: set[asyncio.Future[None]] = set()
-        self._check_waiters: set[asyncio.Future[None]] = set()
-        self._readers: set[LogReader] = set()
+        self._run_waiters = Waiters()
+        self._check_waiters = Waiters()
+        self._readers: dict[LogReader, None] = {}
         self._connection: asyncio.Task[None] | None = None
         self._failed_attempts = 0
         self._encoded_names: _EncodedNames | None = None
@@ -155,12 +156,7 @@ class LogWriter:
         while self._run is None:
             if self._closing:
                 raise LogClosed("the log was closed")
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._run_waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._run_waiters.discard(waiter)
+            await self._run_waiters.wait()
         return self._run
 
     def reader(self, start: Place | None, *, name: str, reached: Place | None = None) -> LogReader:
@@ -172,7 +168,7 @@ class LogWriter:
         name was logged again since: other batches may stand before it now.
         """
         reader = LogReader(self, self._knowledge.before_losses(start), name, reached)
-        self._readers.add(reader)
+        self._readers[reader] = None
         return reader
 
     @property
@@ -209,12 +205,7 @@ class LogWriter:
         is_checked = target is None and self._knowledge.checked == recent.checked
         while not is_checked and not self._closing:
             self._hurry.set()
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._check_waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._check_waiters.discard(waiter)
+            await self._check_waiters.wait()
             is_checked = target is None or not recent.is_awaited(target)
 
     async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
@@ -292,7 +283,7 @@ class LogWriter:
 
     def forget_reader(self, reader: LogReader) -> None:
         """It was closed."""
-        self._readers.discard(reader)
+        self._readers.pop(reader, None)
 
     # The life of the log
 
@@ -318,7 +309,7 @@ class LogWriter:
             self._closing = True
             self._end_run("the log was closed")
             self._set_state(LogState.CLOSED, "closed by this node")
-            self._wake(self._run_waiters)
+            self._run_waiters.wake()
             self._tail.wake()
             self._knowledge.save()
 
@@ -360,7 +351,7 @@ class LogWriter:
         self._run = LogRun(self._random_bytes(_RUN_BYTES), self._knowledge.log_id, ended)
         log.closed.add_done_callback(partial(self._on_log_closed, log))
         self._set_state(LogState.RUNNING, "")
-        self._wake(self._run_waiters)
+        self._run_waiters.wake()
 
     def _on_log_closed(self, log: SiteLog, closed: asyncio.Future[str]) -> None:
         if log is self._log:
@@ -384,13 +375,6 @@ class LogWriter:
         self._failed_attempts += 1
         self._hurry.clear()
         await pause(self._hurry, longest * (0.5 + 0.5 * self._jitter()))
-
-    @staticmethod
-    def _wake(waiters: set[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        waiters.clear()
 
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason

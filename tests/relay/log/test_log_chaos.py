@@ -26,7 +26,7 @@ from relay.log.site_log import SiteLogError
 from relay.log.writer import LogWriter
 from tests.log_batches import batch
 from tests.log_world import KeptSnapshot, LogWorld
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, run_in_virtual_time
 from tests.waiting import until
 
 BATCHES = [batch(number) for number in range(200)]
@@ -193,6 +193,15 @@ def test_nothing_is_missed_whatever_happens_to_the_log(seed: int) -> None:
         await Trial(seed).run(EVERYTHING)
 
     trial()
+
+
+@pytest.mark.parametrize("seed", [3, 38])
+def test_a_trial_of_the_same_seed_is_the_same_trial(seed: int) -> None:
+    trials = [Trial(seed) for _ in range(4)]
+    for trial in trials:
+        run_in_virtual_time(trial.run(EVERYTHING))
+    assert all(trial.world.stream.records == trials[0].world.stream.records for trial in trials)
+    assert all(trial.in_order == trials[0].in_order for trial in trials)
 
 
 @pytest.mark.parametrize("seed", seeds(150))

@@ -129,7 +129,7 @@ class Chaos:
         assert self.scans is not None
         assert self.log is not None
         await let_pass(LINGER_S + 1)
-        assert (self.scans.kept_bytes, self.scans.scan_count, self.log._cursors) == (0, 0, set())
+        assert (self.scans.kept_bytes, self.scans.scan_count, self.log._cursors) == (0, 0, {})
 
 
 @pytest.mark.parametrize("breaks", [False, True])
