@@ -3,35 +3,28 @@
 For each chunk: *intent* (durable: "publishing these") -> claim -> publish -> confirms -> *commit*,
 which is one atomic write of identities, ledger rows, settled names and the flow's next place.
 
-What the broker refused is tried again alone, flagged, while this flow stands and others go on;
-after its last attempt it is a dead letter. What was sent and not heard of is sent again, flagged.
-
-Longer than most files: one chunk's way, and what may interrupt it at each step, is read as a whole.
+How a chunk's messages get to the broker, and what comes of a refusal, is `flow_publisher`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from itertools import takewhile
 
 from dedup.judgement import Judgement, Verdict
 from dedup.store import Changes
-from federation.mesh import RetryRule
 from relay.batches.batch import Flow, Place
 from relay.delivery.chunk import UNDELIVERED, Chunk
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.chunk_ledger import count_outcomes, delivered_row, void_row
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow import Announced, FlowState, announce, commit, withdraw
+from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
-from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
 from relay.delivery.repair_proof import prove
-from relay.delivery.set_aside import dead_letter_of, quarantined_of, smaller
 from relay.ledger.rows import Outcome, Stage
 from relay.log.gap import gap_reason, gap_row
 from relay.log.reader import LogGap
-from relay.retry import retry_delay_s
 from relay.state.node_state import Commit, NameSetKind
 
 log = logging.getLogger(__name__)
@@ -49,7 +42,7 @@ class FlowDelivery:
         self._state = state
         self._own = flow.origin == context.settings.cluster_id
         self._builder = ChunkBuilder(flow, state, context)
-        self._connection_lost = False
+        self._publisher = FlowPublisher(flow, context, self._stand, self._save)
         self._judgement: Judgement | None = None
         self._judged: dict[int, int] = {}
         """Number in the chunk -> index in the judgement, of those whose claims are still open."""
@@ -102,10 +95,9 @@ class FlowDelivery:
             return False
         announced = False
         while pending := chunk.pending():
-            if (
-                self._context.held
-            ):  # before anything is announced: what was not sent is not in doubt
-                if not await self._released():
+            # Before anything is announced: what was not sent is not in doubt.
+            if self._context.held:
+                if not await self._publisher.released():
                     break
                 continue
             chunk.expire(pending, self._context.now_ms())
@@ -121,7 +113,7 @@ class FlowDelivery:
             if not announced:
                 announced = True
                 await self._announce(chunk)
-            if not await self._publish(chunk, ready, exchange):
+            if not await self._publisher.publish(chunk, ready, exchange):
                 break
             self._save(chunk)
         else:
@@ -231,122 +223,6 @@ class FlowDelivery:
         writing.flow(self.flow, self._state)
         await self._context.state.write_synced(writing)
 
-    # -- publishing --------------------------------------------------------------------------
-
-    async def _publish(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
-        """Until none of these is pending; False when the node stops before that."""
-        outcomes, attempts = chunk.outcomes, chunk.attempts
-        while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
-            if attempts.get(todo[0]):
-                delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
-                if delay_s is None:
-                    if not await self._bury(chunk, todo[0]):
-                        return False
-                    continue
-                self._save(chunk)
-                self._stand(f"refused {attempts[todo[0]]} times: {chunk.reasons[todo[0]]}")
-                # Counted from its own refusal: those refused together do not wait in turns.
-                due = chunk.refused_at[todo[0]] + delay_s
-                if not await self._context.sleep(max(0.0, due - _now())):
-                    return False
-                if self._context.held and not await self._released():
-                    return False
-                todo = todo[:1]
-            elif attempts:
-                todo = list(takewhile(lambda n: n not in attempts, todo))
-            if not await self._attempt(chunk, todo, exchange):
-                return False
-        self._stand("")
-        return True
-
-    async def _released(self) -> bool:
-        """Wait while an operator holds the site; False when the node stops before that."""
-        self._stand(self._context.held)
-        try:
-            return await self._context.unless_stopping(self._context.released)
-        finally:
-            self._stand("")
-
-    async def _attempt(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
-        """Publish these once and note what came of it; False when the node stops before that."""
-        now_ms = self._context.now_ms()
-        chunk.expire(numbers, now_ms)
-        numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
-        for number in [n for n in numbers if n in chunk.reasons and n not in chunk.attempts]:
-            if not await self._quarantine(chunk, number):
-                return False
-            numbers.remove(number)
-        sent, messages = chunk.outgoing(numbers, now_ms)
-        if not messages:
-            return True  # expired, or found unreadable just now
-        chunk.sent.update(sent)
-        answers = await self._send(exchange, messages)
-        if answers is None:
-            return False
-        if answers.count(Answer.CONFIRMED) == len(answers):
-            for number in sent:
-                chunk.outcomes[number] = Outcome.DELIVERED
-            return True
-        chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
-        return True
-
-    async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
-        """Hand over to the site's broker, however long it is away; None when the node stops."""
-        while True:
-            local = await self._context.exchange()
-            if local is None:
-                return None
-            try:
-                answers = await local.publish(
-                    exchange, messages, timeout_s=self._context.settings.confirm_timeout_s
-                )
-            except ExchangeMissing as error:
-                self._stand(str(error))
-                if not await self._context.sleep(self._context.settings.parked_poll_s):
-                    return None
-            except LocalClosed as error:
-                self._stand(f"the site's broker is away: {error}")
-                if not await self._context.sleep(0.05):
-                    return None
-            else:
-                self._connection_lost = local.closed.done()
-                return answers
-
-    async def _bury(self, chunk: Chunk, number: int) -> bool:
-        """It was refused too often: to the dead letters."""
-        letter = dead_letter_of(chunk, number, self._context.settings)
-        return await self._put_aside(chunk, number, letter, Outcome.DEAD)
-
-    async def _quarantine(self, chunk: Chunk, number: int) -> bool:
-        """It may not be guessed about: to the quarantine."""
-        kept = quarantined_of(chunk, number, self._context.settings)
-        return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
-
-    async def _put_aside(
-        self, chunk: Chunk, number: int, message: Outgoing, outcome: Outcome
-    ) -> bool:
-        """Until the queue at the site has it; False when the node stops before that."""
-        while True:
-            answers = await self._send("", [message])
-            if answers is None:
-                return False
-            if answers[0] is Answer.CONFIRMED:
-                chunk.outcomes[number] = outcome
-                return True
-            if answers[0] is Answer.UNSENDABLE:
-                message = smaller(chunk, number, message, self._context.settings)
-                outcome = Outcome.QUARANTINED
-                continue
-            queue = message.routing_key.decode()
-            self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
-            if not await self._context.sleep(self._context.settings.parked_poll_s):
-                return False
-
-    @property
-    def _rule(self) -> RetryRule:
-        exchange = self._context.mesh.exchanges.get(self.flow.exchange)
-        return exchange.retry if exchange else RetryRule()
-
     # -- writing down ------------------------------------------------------------------------
 
     def _save(self, chunk: Chunk) -> None:
@@ -427,8 +303,3 @@ class FlowDelivery:
         writing = Commit()
         writing.flow(self.flow, self._state)
         self._context.state.write(writing)
-
-
-def _now() -> float:
-    """The clock that sleeps are measured by."""
-    return asyncio.get_running_loop().time()

@@ -1,0 +1,158 @@
+"""Hands what one flow delivers over to the site's broker, until nothing of it is pending.
+
+What the broker refused is tried again alone, flagged, while this flow stands and others go on;
+after its last attempt it is a dead letter. What was sent and not heard of is sent again, flagged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import takewhile
+
+from federation.mesh import RetryRule
+from relay.batches.batch import Flow
+from relay.delivery.chunk import Chunk
+from relay.delivery.context import DeliveryContext
+from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.delivery.set_aside import dead_letter_of, quarantined_of, smaller
+from relay.ledger.rows import Outcome
+from relay.retry import retry_delay_s
+
+
+class FlowPublisher:
+    """One flow's. `stand` is told why the flow stands, and nothing when it goes on; `save` commits
+    what is settled of a chunk, before a wait.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        context: DeliveryContext,
+        stand: Callable[[str], None],
+        save: Callable[[Chunk], None],
+    ) -> None:
+        self._flow = flow
+        self._context = context
+        self._stand = stand
+        self._save = save
+        self._connection_lost = False
+
+    async def publish(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+        """Until none of these is pending; False when the node stops before that."""
+        outcomes, attempts = chunk.outcomes, chunk.attempts
+        while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
+            if attempts.get(todo[0]):
+                delay_s = retry_delay_s(self._rule, attempts[todo[0]], self._context.random)
+                if delay_s is None:
+                    if not await self._bury(chunk, todo[0]):
+                        return False
+                    continue
+                self._save(chunk)
+                self._stand(f"refused {attempts[todo[0]]} times: {chunk.reasons[todo[0]]}")
+                # Counted from its own refusal: those refused together do not wait in turns.
+                due = chunk.refused_at[todo[0]] + delay_s
+                if not await self._context.sleep(max(0.0, due - _now())):
+                    return False
+                if self._context.held and not await self.released():
+                    return False
+                todo = todo[:1]
+            elif attempts:
+                todo = list(takewhile(lambda n: n not in attempts, todo))
+            if not await self._attempt(chunk, todo, exchange):
+                return False
+        self._stand("")
+        return True
+
+    async def released(self) -> bool:
+        """Wait while an operator holds the site; False when the node stops before that."""
+        self._stand(self._context.held)
+        try:
+            return await self._context.unless_stopping(self._context.released)
+        finally:
+            self._stand("")
+
+    async def _attempt(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+        """Publish these once and note what came of it; False when the node stops before that."""
+        now_ms = self._context.now_ms()
+        chunk.expire(numbers, now_ms)
+        numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
+        for number in [n for n in numbers if n in chunk.reasons and n not in chunk.attempts]:
+            if not await self._quarantine(chunk, number):
+                return False
+            numbers.remove(number)
+        sent, messages = chunk.outgoing(numbers, now_ms)
+        if not messages:
+            return True  # expired, or found unreadable just now
+        chunk.sent.update(sent)
+        answers = await self._send(exchange, messages)
+        if answers is None:
+            return False
+        if answers.count(Answer.CONFIRMED) == len(answers):
+            for number in sent:
+                chunk.outcomes[number] = Outcome.DELIVERED
+            return True
+        chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
+        return True
+
+    async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
+        """Hand over to the site's broker, however long it is away; None when the node stops."""
+        while True:
+            local = await self._context.exchange()
+            if local is None:
+                return None
+            try:
+                answers = await local.publish(
+                    exchange, messages, timeout_s=self._context.settings.confirm_timeout_s
+                )
+            except ExchangeMissing as error:
+                self._stand(str(error))
+                if not await self._context.sleep(self._context.settings.parked_poll_s):
+                    return None
+            except LocalClosed as error:
+                self._stand(f"the site's broker is away: {error}")
+                if not await self._context.sleep(0.05):
+                    return None
+            else:
+                self._connection_lost = local.closed.done()
+                return answers
+
+    async def _bury(self, chunk: Chunk, number: int) -> bool:
+        """It was refused too often: to the dead letters."""
+        letter = dead_letter_of(chunk, number, self._context.settings)
+        return await self._put_aside(chunk, number, letter, Outcome.DEAD)
+
+    async def _quarantine(self, chunk: Chunk, number: int) -> bool:
+        """It may not be guessed about: to the quarantine."""
+        kept = quarantined_of(chunk, number, self._context.settings)
+        return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
+
+    async def _put_aside(
+        self, chunk: Chunk, number: int, message: Outgoing, outcome: Outcome
+    ) -> bool:
+        """Until the queue at the site has it; False when the node stops before that."""
+        while True:
+            answers = await self._send("", [message])
+            if answers is None:
+                return False
+            if answers[0] is Answer.CONFIRMED:
+                chunk.outcomes[number] = outcome
+                return True
+            if answers[0] is Answer.UNSENDABLE:
+                message = smaller(chunk, number, message, self._context.settings)
+                outcome = Outcome.QUARANTINED
+                continue
+            queue = message.routing_key.decode()
+            self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
+            if not await self._context.sleep(self._context.settings.parked_poll_s):
+                return False
+
+    @property
+    def _rule(self) -> RetryRule:
+        exchange = self._context.mesh.exchanges.get(self._flow.exchange)
+        return exchange.retry if exchange else RetryRule()
+
+
+def _now() -> float:
+    """The clock that sleeps are measured by."""
+    return asyncio.get_running_loop().time()
