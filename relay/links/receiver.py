@@ -16,27 +16,19 @@ intact and not the neighbour's to send is refused at once: another copy would be
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
-from relay.batches.batch import BatchHeader
-from relay.batches.format import (
-    BadBatch,
-    UnknownFormat,
-    append_to_path,
-    read_header,
-    verify_digest,
-)
+from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
+from relay.links.arrival import intact_header, why_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver_session import ReceiverSession
+from relay.links.session_nonces import SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
     NO_RUN,
-    Ack,
     Ask,
     BadFrame,
     BatchFrame,
@@ -48,15 +40,10 @@ from relay.links.wire import (
     Send,
     Welcome,
     decode_frame,
-    encode_ack,
     encode_hello,
     encode_over,
-    encode_refused,
     encode_welcome,
-    path_matches,
 )
-
-_MOST_NONCES = 64
 
 
 class LinkReceiver:
@@ -87,8 +74,7 @@ class LinkReceiver:
         self._session: ReceiverSession | None = None
         self._session_number = 0
         self._formats = formats
-        self._offered: OrderedDict[bytes, None] = OrderedDict()
-        self._ended: OrderedDict[bytes, bytes] = OrderedDict()
+        self._nonces = SessionNonces()
         self._heard_at = 0.0
         self._ack_at: float | None = None
         self._reason = ""
@@ -137,7 +123,7 @@ class LinkReceiver:
     def disconnected(self, reason: str) -> list[ReceiverAction]:
         """The connection is gone, and with it what was in its queue."""
         self._connected = False
-        self._offered.clear()
+        self._nonces.forget_offers()
         self._forget(reason)
         return []
 
@@ -145,7 +131,7 @@ class LinkReceiver:
         """A connection to the log stands, with a new run: whatever the log lost is known now."""
         actions = self._end_all(Cause.LOG_AWAY, "log opened anew")
         self._log = facts
-        self._ended.clear()
+        self._nonces.forget_ends()
         if self._connected:
             actions.append(self._hello(facts))
         return actions
@@ -197,7 +183,7 @@ class LinkReceiver:
         session = self._session
         if session is None or session.number != session_number:
             return []
-        self._done(session, number)
+        session.done(number)
         return self._ack_if_due(session, now, wall_ms)
 
     def refused(
@@ -208,10 +194,10 @@ class LinkReceiver:
         """
         self.counters.refused += 1
         session = self._session
-        if session is None or session.number != session_number or self._log is None:
+        if session is None or session.number != session_number:
             return []
-        told = Send(encode_refused(session.version, session.nonce, self._log.run, number, reason))
-        self._done(session, number)
+        told = Send(session.refused(number, reason))
+        session.done(number)
         return [told, *self._ack_if_due(session, now, wall_ms)]
 
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
@@ -226,14 +212,14 @@ class LinkReceiver:
     def _on_ask(self, ask: Ask, wall_ms: int) -> list[ReceiverAction]:
         if self._log is None:
             return self._drop("asked while the log is away")
-        if ask.nonce in self._ended:
+        if self._nonces.has_ended(ask.nonce):
             return self._drop("asked with an old nonce")
         facts, own = self._log, self._formats
         version = own.common_link_version(ask.offer)
         if version is None:
             return self._have_no_common(ask.nonce, ask.offer.newest_link)
         if self._session is None or self._session.nonce != ask.nonce:
-            _keep(self._offered, ask.nonce, None)
+            self._nonces.offer(ask.nonce)
         welcome = Welcome(
             ask.nonce,
             facts.run,
@@ -268,16 +254,15 @@ class LinkReceiver:
     def _begin(
         self, said: BatchFrame | Pulse | Members, version: int, now: float
     ) -> ReceiverSession | None:
-        if self._log is None or said.run != self._log.run or said.nonce not in self._offered:
+        if self._log is None or said.run != self._log.run or not self._nonces.take_up(said.nonce):
             return None
-        del self._offered[said.nonce]
         if self._session is not None:
             self.counters.ends["the sender asked anew"] += 1
             # No answer to what comes of it: only a sender that was replaced still uses it.
-            _keep(self._ended, self._session.nonce, b"")
+            self._nonces.end(self._session.nonce, b"")
         self._session_number += 1
         self._session = ReceiverSession(
-            self._session_number, said.nonce, version, acked_at=now - 1e9
+            self._session_number, said.nonce, self._log.run, version, acked_at=now - 1e9
         )
         self._ack_at = now + self._settings.pulse_s
         self.counters.sessions += 1
@@ -286,13 +271,13 @@ class LinkReceiver:
 
     def _on_unknown(self, said: BatchFrame | Pulse | Members, version: int) -> list[ReceiverAction]:
         self.counters.dropped["of another session"] += 1
-        if said.nonce not in self._ended:
+        if not self._nonces.has_ended(said.nonce):
             cause = Cause.LOG_AWAY if self._log is None else Cause.UNKNOWN_SESSION
             over = encode_over(version, said.nonce, said.run, cause, 0, "")
-            _keep(self._ended, said.nonce, over)
+            self._nonces.end(said.nonce, over)
             return [Send(over)]
         # What told the sender of the end may be lost; each of its pulses is told again.
-        over = self._ended[said.nonce]
+        over = self._nonces.over_of(said.nonce)
         return [Send(over)] if over and isinstance(said, Pulse) else []
 
     def _on_pulse(
@@ -310,7 +295,7 @@ class LinkReceiver:
     def _on_batch(
         self, session: ReceiverSession, said: BatchFrame, frame: bytes, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        if self._log is None or said.run != self._log.run:
+        if said.run != session.run:
             return self._drop("of another run")
         number = said.number
         if number <= session.arrived:
@@ -319,10 +304,7 @@ class LinkReceiver:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
         batch = said.batch
         try:
-            header = read_header(batch, self._formats.newest_batch)
-            verify_digest(batch)
-            if not path_matches(frame, said.check, header.path):
-                raise BadBatch("the path or the frame's head is damaged")
+            header = intact_header(said, frame, self._formats)
         except UnknownFormat as error:
             self._unread = (
                 f"{self._neighbour} has a batch that {self._own} cannot read: {error.reason};"
@@ -334,15 +316,14 @@ class LinkReceiver:
             if not said.suspect:
                 return self._end(session, Cause.BAD_BATCH, number, error.reason)
             return self._refuse(session, batch, error.reason, now, wall_ms)
-        why = self._why_not_ours(header)
+        why = why_not_ours(header, self._own, self._neighbour)
         if why:
             return self._refuse(session, batch, why, now, wall_ms)
         if said.told and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
             reason = f"the sites of revision {header.revision} are not known"
             return self._end(session, Cause.GAP, number, reason)
-        session.arrived = number
-        session.waiting.append(len(batch))
+        session.came(len(batch))
         self._unread = ""
         self.counters.arrived += 1
         self.counters.arrived_messages += header.entry_count
@@ -350,45 +331,17 @@ class LinkReceiver:
         ours = replace(header, path=(*header.path, self._own))
         return [Append(ours, append_to_path(batch, self._own), session.number, number)]
 
-    def _why_not_ours(self, header: BatchHeader) -> str:
-        if header.path[-1] != self._neighbour:
-            return (
-                f"its path ends at {header.path[-1]!r}, and it came from {self._neighbour!r}: "
-                "do both sites have the same mesh file?"
-            )
-        if self._own in header.path:
-            return f"{self._own!r}, this site, has had it: it is on its path"
-        return ""
-
     def _refuse(
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        session.arrived += 1
-        session.waiting.append(len(batch))
+        session.came(len(batch))
         self.counters.refused += 1
-        assert self._log is not None
         actions: list[ReceiverAction] = [
             Quarantine(bytes(batch), reason),
-            Send(
-                encode_refused(
-                    session.version, session.nonce, self._log.run, session.arrived, reason
-                )
-            ),
+            Send(session.refused(session.arrived, reason)),
         ]
-        self._done(session, session.arrived)
+        session.done(session.arrived)
         return actions + self._ack_if_due(session, now, wall_ms)
-
-    def _done(self, session: ReceiverSession, number: int) -> None:
-        early = session.early
-        if number != session.logged + 1:
-            early.add(number)
-            return
-        while True:
-            session.logged += 1
-            session.unacked_bytes += session.waiting.popleft()
-            if session.logged + 1 not in early:
-                return
-            early.remove(session.logged + 1)
 
     # Acks
 
@@ -411,31 +364,18 @@ class LinkReceiver:
         return []
 
     def _ack(self, session: ReceiverSession, now: float, wall_ms: int) -> list[ReceiverAction]:
-        assert self._log is not None
-        ack = Ack(
-            session.nonce,
-            self._log.run,
-            session.logged,
-            session.arrived,
-            wall_ms,
-            session.echo_ms,
-        )
-        session.echo_ms = 0
-        session.acked = session.logged
-        session.unacked_bytes = 0
-        session.acked_at = now
+        told = Send(session.ack(now, wall_ms))
         self._ack_at = now + self._settings.pulse_s
         self.counters.acks += 1
-        return [Send(encode_ack(session.version, ack))]
+        return [told]
 
     # Ends
 
     def _end(
         self, session: ReceiverSession, cause: Cause, number: int, reason: str
     ) -> list[ReceiverAction]:
-        assert self._log is not None
-        over = encode_over(session.version, session.nonce, self._log.run, cause, number, reason)
-        _keep(self._ended, session.nonce, over)
+        over = session.over(cause, number, reason)
+        self._nonces.end(session.nonce, over)
         told = cause.name.lower().replace("_", " ")
         self.counters.ends[told] += 1
         self._forget(f"{told}: {reason}" if reason else told)
@@ -443,9 +383,9 @@ class LinkReceiver:
 
     def _end_all(self, cause: Cause, reason: str) -> list[ReceiverAction]:
         actions: list[ReceiverAction] = []
-        if self._session is not None and self._log is not None:
+        if self._session is not None:
             actions = self._end(self._session, cause, 0, reason)
-        self._offered.clear()
+        self._nonces.forget_offers()
         self._forget(reason)
         return actions
 
@@ -457,13 +397,3 @@ class LinkReceiver:
     def _drop(self, why: str) -> list[ReceiverAction]:
         self.counters.dropped[why] += 1
         return []
-
-
-_Value = TypeVar("_Value")
-
-
-def _keep(nonces: OrderedDict[bytes, _Value], nonce: bytes, value: _Value) -> None:
-    nonces[nonce] = value
-    nonces.move_to_end(nonce)
-    if len(nonces) > _MOST_NONCES:
-        nonces.popitem(last=False)

@@ -1,9 +1,11 @@
-"""What only one session of a link's receiver knows."""
+"""One session of a link's receiver: what only it knows, and what it says."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+
+from relay.links.wire import Ack, Cause, encode_ack, encode_over, encode_refused
 
 
 @dataclass(slots=True)
@@ -12,6 +14,8 @@ class ReceiverSession:
 
     number: int
     nonce: bytes
+    run: bytes
+    """Of the log: with another one begins another session."""
     version: int
     """Of the link, in which both ends speak."""
     arrived: int = 0
@@ -24,3 +28,35 @@ class ReceiverSession:
     early: set[int] = field(default_factory=set)
     """Numbers logged before an earlier one."""
     echo_ms: int = 0
+
+    def came(self, size: int) -> None:
+        """The next number, a batch of so many bytes, has arrived."""
+        self.arrived += 1
+        self.waiting.append(size)
+
+    def done(self, number: int) -> None:
+        """The log has this number's batch, or will never have it."""
+        if number != self.logged + 1:
+            self.early.add(number)
+            return
+        while True:
+            self.logged += 1
+            self.unacked_bytes += self.waiting.popleft()
+            if self.logged + 1 not in self.early:
+                return
+            self.early.remove(self.logged + 1)
+
+    def ack(self, now: float, wall_ms: int) -> bytes:
+        """The ACK of all that is done, which counts as sent now."""
+        ack = Ack(self.nonce, self.run, self.logged, self.arrived, wall_ms, self.echo_ms)
+        self.echo_ms = 0
+        self.acked = self.logged
+        self.unacked_bytes = 0
+        self.acked_at = now
+        return encode_ack(self.version, ack)
+
+    def refused(self, number: int, reason: str) -> bytes:
+        return encode_refused(self.version, self.nonce, self.run, number, reason)
+
+    def over(self, cause: Cause, number: int, reason: str) -> bytes:
+        return encode_over(self.version, self.nonce, self.run, cause, number, reason)

@@ -1,0 +1,29 @@
+"""What a link's receiver looks at in a batch that came, before its log is asked. Pure."""
+
+from __future__ import annotations
+
+from relay.batches.batch import BatchHeader
+from relay.batches.format import BadBatch, read_header, verify_digest
+from relay.batches.known_formats import Formats
+from relay.links.wire import BatchFrame, path_matches
+
+
+def intact_header(said: BatchFrame, frame: bytes, formats: Formats) -> BatchHeader:
+    """The header of a batch that came as it was sent. Raises UnknownFormat, BadBatch."""
+    header = read_header(said.batch, formats.newest_batch)
+    verify_digest(said.batch)
+    if not path_matches(frame, said.check, header.path):
+        raise BadBatch("the path or the frame's head is damaged")
+    return header
+
+
+def why_not_ours(header: BatchHeader, own: str, neighbour: str) -> str:
+    """Why the neighbour was not to send it here; empty if it was. Both are cluster IDs."""
+    if header.path[-1] != neighbour:
+        return (
+            f"its path ends at {header.path[-1]!r}, and it came from {neighbour!r}: "
+            "do both sites have the same mesh file?"
+        )
+    if own in header.path:
+        return f"{own!r}, this site, has had it: it is on its path"
+    return ""
