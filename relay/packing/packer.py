@@ -7,22 +7,23 @@ its connection to the log, or a stop; `packer_loop` makes the next.
 
 Messages are acknowledged when the log has confirmed their batch and the record says so.
 
-What it reads back is `past.py`'s, from where a successor reads `read_from.py`'s, what it appends
-`outbox.py`'s. The rest is one piece: every step and timer asks before it acts whether the
-incarnation has ended or the lock may be another's, and writes the one record.
+What it reads back is `past.py`'s, what it appends `outbox.py`'s, what it writes down
+`bookkeeping.py`'s. The rest is one piece, long as it is: every step and timer asks before it acts
+whether the incarnation has ended or the lock may be another's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from federation.mesh import AckRule
 from relay import ticks
-from relay.batches.batch import BatchKind, Predecessor
+from relay.batches.batch import Predecessor
 from relay.log.run import LogRun
+from relay.packing.bookkeeping import Bookkeeping
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
@@ -30,10 +31,9 @@ from relay.packing.lease import Lease
 from relay.packing.outbox import Confirmed, PackerOutbox
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
-from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.packer_record import PackedBatch
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 from relay.packing.past import PackerPast, read_past
-from relay.packing.read_from import ReadFromSearch
 from relay.packing.remote_acks import WAITING, RemoteAcks
 from relay.packing.repair_parcel import NotPacking, RepairParcel
 
@@ -87,11 +87,8 @@ class Packer:
             self._on_confirmed,
             lambda reason: self._end(f"log: {reason}"),
         )
-        self._confirmed_whole = -1
-        self._packed: list[PackedBatch] = []
-        self._acked: dict[str, Acked] = {}
+        self._books = Bookkeeping(settings.cluster_id, self.incarnation, parts, memory)
         self._past = PackerPast()
-        self._read_from = ReadFromSearch()
         self._linger: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -151,11 +148,7 @@ class Packer:
         oldest = [
             *(flow.oldest_published_ms for flow in self._flows.values()),
             self._outbox.oldest_published_ms,
-            *(
-                header.first_published_ms
-                for header, _ in self._packed
-                if header.kind is not BatchKind.REPAIR  # it was told of when it was packed first
-            ),
+            self._books.oldest_published_ms,
         ]
         return min([self._parts.now_ms(), *(ms for ms in oldest if ms is not None)])
 
@@ -224,8 +217,7 @@ class Packer:
             self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
         )
         self._past = past
-        self._read_from.begin(past.read_from)
-        self._acked = dict(past.acked)
+        self._books.begin(past)
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
@@ -237,8 +229,7 @@ class Packer:
         """The mark, and after it the statement: the same, with what is known by then."""
         if self._may_not_append():
             raise IncarnationEnded(self._ended.result())
-        self._confirmed_whole = await self._outbox.append_mark(self._parts.now_ms())
-        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
+        self._books.confirmed(await self._outbox.append_mark(self._parts.now_ms()))
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -280,7 +271,7 @@ class Packer:
                 comes_round=exchange.comes_round,
             ),
             self._past.returned_prefix(
-                exchange.flow(self._settings.cluster_id), self._acked.get(exchange.name)
+                exchange.flow(self._settings.cluster_id), self._books.acked(exchange.name)
             ),
             self._outbox.add,
             self._parts.now_ms,
@@ -389,9 +380,8 @@ class Packer:
         if self._ended.done():
             return  # Logged, and not acknowledged: it comes back and is recognised.
         header, parcel = done.header, done.parcel
-        self._confirmed_whole = header.incarnation_sequence
-        self._memory.confirmed = Predecessor(self.incarnation, self._confirmed_whole)
-        self._packed.append(PackedBatch(header, done.entries))
+        self._books.confirmed(header.incarnation_sequence)
+        self._books.packed(PackedBatch(header, done.entries))
         self._metrics.batches += 1
         self._metrics.batch_bytes += done.size
         self._metrics.bytes += header.byte_count
@@ -455,11 +445,11 @@ class Packer:
             stretch = flow.acks.due(now, release=release)
             if stretch is not None:
                 due.append((name, stretch.last_tag))
-                news |= self._note_acked(flow, stretch.whole_sequence)
+                news |= self._books.note_acked(flow, stretch.whole_sequence)
             release_at = flow.acks.next_release()
             if release_at is not None and (held is None or release_at < held):
                 held = release_at
-        packed, self._packed = self._packed, []
+        packed = self._books.take_packed()
         # What only came round is in no batch that a record could tell of.
         if packed or news or (due and self._advance_read_from()):
             self._write_record(packed)
@@ -468,38 +458,15 @@ class Packer:
         if held is not None and self._release is None:
             self._release = self._loop.call_at(held, self._release_held)
 
-    def _note_acked(self, flow: FlowPacker, sequence: int) -> bool:
-        """Whether the record has to say more than it did."""
-        name = flow.exchange.name
-        acked = before = self._acked.get(name)
-        if sequence >= 0:
-            acked = Acked(self.incarnation, sequence)
-        elif flow.recognised:
-            last = self._past.tail.last(flow.exchange.flow(self._settings.cluster_id))
-            if last is not None:
-                acked = last
-        if acked is None or acked == before:
-            return False
-        self._acked[name] = acked
-        return True
-
     def _release_held(self) -> None:
         self._release = None
         self._settle_soon()
 
-    def _write_record(self, packed: Sequence[PackedBatch]) -> None:
+    def _write_record(self, packed: list[PackedBatch]) -> None:
+        run = self._run
+        assert run is not None
         self._advance_read_from()
-        record = PackerRecord(
-            self.incarnation,
-            self._confirmed_whole,
-            self._parts.boot,
-            self._run.log_id if self._run is not None else b"",
-            *self._read_from.place,
-            dict(self._acked),
-        )
-        self._parts.ledger.record(packed, record.encode())
-        self._memory.record = record
-        self._memory.same_process = True
+        self._books.write(packed, run)
 
     # --- time passing -------------------------------------------------------------------------
 
@@ -515,7 +482,7 @@ class Packer:
             self._lease.tick(now, egress.bytes_heard, listening=not self._paused)
             checked = self._parts.log.checked
             if checked is not None and len(self._answered) == len(self._settings.exchanges):
-                self._read_from.note(now, checked.offset, self._outbox.next_whole - 1)
+                self._books.read_from.note(now, checked.offset, self._outbox.next_whole - 1)
             self._tell_of_waiting(now)
             if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
                 blocked = egress.blocked
@@ -546,7 +513,7 @@ class Packer:
             if (whole := flow.acks.oldest_whole_sequence) is not None
         ]
         first_unsettled = min(oldest, default=self._outbox.next_whole)
-        return self._read_from.advance(self._loop.time(), first_unsettled)
+        return self._books.read_from.advance(self._loop.time(), first_unsettled)
 
     # --- the end ------------------------------------------------------------------------------
 

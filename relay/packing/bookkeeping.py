@@ -1,0 +1,97 @@
+"""What one incarnation of a packer writes down: rows of what the log confirmed, and the record.
+
+The record says up to where messages may have been acknowledged, and from where a successor reads
+the log. Both are one write, done before anything that it tells of is acknowledged.
+"""
+
+from __future__ import annotations
+
+from relay.batches.batch import BatchKind, Predecessor
+from relay.log.run import LogRun
+from relay.packing.flow_packer import FlowPacker
+from relay.packing.packer_parts import PackerMemory, PackerParts
+from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.past import PackerPast
+from relay.packing.read_from import ReadFromSearch
+
+
+class Bookkeeping:
+    """One incarnation's. `memory` learns at once what is certain."""
+
+    def __init__(
+        self, cluster_id: str, incarnation: bytes, parts: PackerParts, memory: PackerMemory
+    ) -> None:
+        self.read_from = ReadFromSearch()
+        self._cluster_id = cluster_id
+        self._incarnation = incarnation
+        self._parts = parts
+        self._memory = memory
+        self._confirmed_whole = -1
+        self._packed: list[PackedBatch] = []
+        self._acked: dict[str, Acked] = {}
+        self._past = PackerPast()
+
+    @property
+    def oldest_published_ms(self) -> int | None:
+        """Of what is confirmed and has no row yet; None: there is nothing."""
+        return min(
+            (
+                header.first_published_ms
+                for header, _ in self._packed
+                if header.kind is not BatchKind.REPAIR  # it was told of when it was packed first
+            ),
+            default=None,
+        )
+
+    def begin(self, past: PackerPast) -> None:
+        """Go on from what those before left."""
+        self._past = past
+        self.read_from.begin(past.read_from)
+        self._acked = dict(past.acked)
+
+    def confirmed(self, whole_sequence: int) -> None:
+        """The log has this batch, and all before it."""
+        self._confirmed_whole = whole_sequence
+        self._memory.confirmed = Predecessor(self._incarnation, whole_sequence)
+
+    def packed(self, batch: PackedBatch) -> None:
+        """To be written down with the next record."""
+        self._packed.append(batch)
+
+    def take_packed(self) -> list[PackedBatch]:
+        """What is to be written down; it is not kept here any more."""
+        packed, self._packed = self._packed, []
+        return packed
+
+    def acked(self, exchange: str) -> Acked | None:
+        """Up to where the exchange's messages may have been acknowledged."""
+        return self._acked.get(exchange)
+
+    def note_acked(self, flow: FlowPacker, sequence: int) -> bool:
+        """Whether the record has to say more than it did."""
+        name = flow.exchange.name
+        acked = before = self._acked.get(name)
+        if sequence >= 0:
+            acked = Acked(self._incarnation, sequence)
+        elif flow.recognised:
+            last = self._past.tail.last(flow.exchange.flow(self._cluster_id))
+            if last is not None:
+                acked = last
+        if acked is None or acked == before:
+            return False
+        self._acked[name] = acked
+        return True
+
+    def write(self, packed: list[PackedBatch], run: LogRun) -> None:
+        """The rows of these, and the record as it is now."""
+        record = PackerRecord(
+            self._incarnation,
+            self._confirmed_whole,
+            self._parts.boot,
+            run.log_id,
+            *self.read_from.place,
+            dict(self._acked),
+        )
+        self._parts.ledger.record(packed, record.encode())
+        self._memory.record = record
+        self._memory.same_process = True
