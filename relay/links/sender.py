@@ -17,10 +17,10 @@ were skipped with nothing under way. Everything that looks over-careful here ans
 a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
 that come late.
 
-Which batches go is `choice`'s, how far the link has got `progress`'s, what is under way `window`'s,
-how long to wait `patience`'s, the clocks `echo`'s. What is left is one piece, long as it is: the
-protocol. Every event may end the session, and what ends one decides when and how the next is asked
-for.
+Which batches go is `choice`'s, as what `outgoing`'s, how far the link has got `progress`'s, what is
+under way `window`'s, how long to wait `patience`'s, the clocks `echo`'s. What is left is one piece,
+long as it is: the protocol. Every event may end the session, and what ends one decides when and how
+the next is asked for.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from collections.abc import Callable, Sequence
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
 from relay.links.choice import BatchChoice
-from relay.links.doubtful_copies import DoubtfulCopies
 from relay.links.echo import LinkEcho
-from relay.links.forwarding import Forwarding, Verdict
+from relay.links.forwarding import Forwarding
 from relay.links.metrics import LinkState, SenderCounters
+from relay.links.outgoing import OutgoingBatches
 from relay.links.patience import Backoff, Patience
 from relay.links.position import LinkPosition, begin
 from relay.links.progress import LinkProgress
@@ -45,7 +45,7 @@ from relay.links.sender_actions import (
     SenderAction,
     StopReading,
 )
-from relay.links.sender_session import MOVES, IllegalMove, SenderPhase, SenderSession, Unread
+from relay.links.sender_session import MOVES, IllegalMove, SenderPhase, SenderSession
 from relay.links.settings import LinkSettings
 from relay.links.transport import Line
 from relay.links.window import LinkWindow
@@ -53,7 +53,6 @@ from relay.links.wire import (
     HEAD_BYTES,
     NO_NONCE,
     NONCE_BYTES,
-    WITH_MEMBERS,
     Ack,
     BadFrame,
     Cause,
@@ -65,8 +64,6 @@ from relay.links.wire import (
     Welcome,
     decode_frame,
     encode_ask,
-    encode_batch_frame,
-    encode_members_frame,
     encode_pulse,
     read_nonce,
 )
@@ -74,7 +71,6 @@ from relay.log.name_set import BadNameSet, NameSet
 
 _FRUITFUL_AFTER_S = 30.0
 """A session that lived so long is no setback even if there was nothing to send."""
-_MOST_INCARNATIONS = 1024
 
 
 def _reason_of(over: Over) -> str:
@@ -112,9 +108,10 @@ class LinkSender:
         self._progress = LinkProgress(position, safe_place, self._settings)
         self._random_bytes = random_bytes
         self._choice = BatchChoice(forwarding, is_void, self._progress)
-        self._members = members
+        self._outgoing = OutgoingBatches(
+            self._choice, members, self._settings.bad_copies, self.counters
+        )
         self._formats = formats
-        self._unread: Unread | None = None
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
         self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
@@ -129,8 +126,6 @@ class LinkSender:
         self._echo = LinkEcho()
         self._taken = 0
         self._blocked = False
-        self._doubtful = DoubtfulCopies(self._settings.bad_copies)
-        self._highest_sent: dict[bytes, int] = {}
         self._reason = ""
 
     # What the driver and status look at
@@ -325,55 +320,7 @@ class LinkSender:
         session = self._session
         if session is None or session_number != self._session_number:
             return []
-        actions: list[SenderAction] = []
-        window, counters, logged = session.window, self.counters, session.logged
-        unread = self._unread
-        moved = False
-        known, passed_by, why_not = self._choice.not_wanted, 0, self._choice.why_not
-        passed: Place | None = None
-        for place, header, data in batches:
-            # Of a hub's messages for its shops, nearly all: no more work for each than must be.
-            if len(header.path) == 1 and header.name.series in known:
-                passed = place
-                passed_by += 1
-                continue
-            if passed is not None:
-                moved = window.skip(passed) or moved
-                passed = None
-            why = why_not(header, logged, now)
-            if why is not None:
-                counters.skipped[why] += 1
-                moved = window.skip(place) or moved
-                continue
-            if session.arrived >= window.last_sent:
-                session.progress_at = now  # the clock of progress runs from the first under way
-            if unread is not None and header.name == unread.name:
-                session.stands = unread.reason
-                break
-            number = window.send(place, header, len(data), now)
-            name = header.name
-            suspect = self._doubtful.is_to_be_marked(name, data)
-            told = header.revision in session.told or self._tell_members(
-                session, header.revision, actions
-            )
-            frame = encode_batch_frame(
-                session.version,
-                self._nonce,
-                session.run,
-                number,
-                data,
-                header.path,
-                suspect,
-                told,
-            )
-            actions.append(Send(frame))
-            counters.sent += 1
-            counters.sent_bytes += len(data)
-            self._count_resent(header)
-        if passed is not None:
-            moved = window.skip(passed) or moved
-        if passed_by:
-            counters.skipped[Verdict.NOT_WANTED.value] += passed_by
+        actions, moved = self._outgoing.frames(session, batches, now)
         if moved:
             self._position_moved(now, actions)
         return actions
@@ -458,8 +405,6 @@ class LinkSender:
         except BadNameSet:
             return self._drop("bad set of names")
         self._move(SenderPhase.RUNNING)
-        if self._unread is not None and self._unread.run != welcome.run:
-            self._unread = None
         beginning = begin(
             self._progress.position,
             welcome.log_id,
@@ -470,9 +415,9 @@ class LinkSender:
         )
         window = LinkWindow(beginning.position.place)
         self._progress.session_begins(beginning, window)
-        self._choice.begin_session()
+        self._outgoing.begin_session(welcome.run)
         self._session = SenderSession(
-            welcome.run, now, window, logged, now, now, welcome.version, welcome.offer
+            self._nonce, welcome.run, now, window, logged, now, now, welcome.version, welcome.offer
         )
         self._session_number += 1
         self.counters.sessions += 1
@@ -494,18 +439,6 @@ class LinkSender:
         return self._drop(error.reason)
 
     # In a session
-
-    def _tell_members(
-        self, session: SenderSession, revision: str, actions: list[SenderAction]
-    ) -> bool:
-        """Whether the receiver knows now of a revision who is in it."""
-        sites = self._members(revision) if session.version >= WITH_MEMBERS else None
-        if sites is None:
-            return False
-        session.told.add(revision)
-        frame = encode_members_frame(session.version, self._nonce, session.run, revision, sites)
-        actions.append(Send(frame))
-        return True
 
     def _on_ack(self, session: SenderSession, ack: Ack, now: float) -> list[SenderAction]:
         self._measure(ack.echo_ms, ack.wall_ms, now)
@@ -545,18 +478,18 @@ class LinkSender:
         if name is None:
             return self._drop("refuses what is not under way")
         self.counters.refused += 1
-        self._doubtful.settled(name)
+        self._outgoing.refused(name)
         return [GaveUpOn(name, refused.reason)]
 
     def _on_over(self, session: SenderSession, over: Over, now: float) -> list[SenderAction]:
         if over.cause is Cause.BAD_BATCH:
             name = session.window.name_of(over.number)
             if name is not None:
-                self._doubtful.called_bad(name)
+                self._outgoing.called_bad(name)
         elif over.cause is Cause.NEWER_FORMAT:
             name = session.window.name_of(over.number)
             if name is not None:
-                self._unread = Unread(session.run, name, _reason_of(over))
+                self._outgoing.not_read(session.run, name, _reason_of(over))
         return self._give_up(now, _reason_of(over))
 
     def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
@@ -614,17 +547,6 @@ class LinkSender:
         self._session = None
         self._nonce = NO_NONCE
         actions.append(StopReading())
-
-    def _count_resent(self, header: BatchHeader) -> None:
-        key = header.name.series.incarnation
-        sequence = header.incarnation_sequence
-        highest = self._highest_sent.get(key, -1)
-        if sequence > highest:
-            self._highest_sent[key] = sequence
-            if len(self._highest_sent) > _MOST_INCARNATIONS:
-                self._highest_sent.pop(next(iter(self._highest_sent)))
-        else:
-            self.counters.resent += 1
 
     def _drop(self, why: str) -> list[SenderAction]:
         self.counters.dropped[why] += 1

@@ -46,6 +46,7 @@ class Unread(NamedTuple):
 class SenderSession:
     """What only one session knows."""
 
+    nonce: bytes
     run: bytes
     began_at: float
     window: LinkWindow

@@ -1,0 +1,136 @@
+"""What a link's sender makes of the batches that it reads: the frames that go out, in order.
+
+Each goes as it is; what the receiver called damaged before is marked, the sites of a revision go
+ahead of its first batch, and nothing goes from a batch on that the receiver does not know to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
+from relay.links.choice import BatchChoice
+from relay.links.doubtful_copies import DoubtfulCopies
+from relay.links.forwarding import Verdict
+from relay.links.metrics import SenderCounters
+from relay.links.sender_actions import SenderAction
+from relay.links.sender_session import SenderSession, Unread
+from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
+
+_MOST_INCARNATIONS = 1024
+
+
+class OutgoingBatches:
+    """One link's, over all its sessions. `members` as `LinkSender` has it; `bad_copies`: sessions
+    in which an intact batch that the receiver calls damaged is tried.
+    """
+
+    def __init__(
+        self,
+        choice: BatchChoice,
+        members: Callable[[str], bytes | None],
+        bad_copies: int,
+        counters: SenderCounters,
+    ) -> None:
+        self._choice = choice
+        self._members = members
+        self._counters = counters
+        self._doubtful = DoubtfulCopies(bad_copies)
+        self._unread: Unread | None = None
+        self._highest_sent: dict[bytes, int] = {}
+
+    def begin_session(self, run: bytes) -> None:
+        """With this run of the receiver."""
+        if self._unread is not None and self._unread.run != run:
+            self._unread = None
+        self._choice.begin_session()
+
+    def called_bad(self, name: BatchName) -> None:
+        """The receiver ended a session over it."""
+        self._doubtful.called_bad(name)
+
+    def not_read(self, run: bytes, name: BatchName, reason: str) -> None:
+        """This run of the receiver does not know to read it."""
+        self._unread = Unread(run, name, reason)
+
+    def refused(self, name: BatchName) -> None:
+        """The receiver has refused it for good."""
+        self._doubtful.settled(name)
+
+    def frames(
+        self, session: SenderSession, batches: Sequence[LoggedBatch], now: float
+    ) -> tuple[list[SenderAction], bool]:
+        """What goes out of these; and whether the place moved over some that do not."""
+        actions: list[SenderAction] = []
+        window, counters, logged = session.window, self._counters, session.logged
+        unread = self._unread
+        moved = False
+        known, passed_by, why_not = self._choice.not_wanted, 0, self._choice.why_not
+        passed: Place | None = None
+        for place, header, data in batches:
+            # Of a hub's messages for its shops, nearly all: no more work for each than must be.
+            if len(header.path) == 1 and header.name.series in known:
+                passed = place
+                passed_by += 1
+                continue
+            if passed is not None:
+                moved = window.skip(passed) or moved
+                passed = None
+            why = why_not(header, logged, now)
+            if why is not None:
+                counters.skipped[why] += 1
+                moved = window.skip(place) or moved
+                continue
+            if session.arrived >= window.last_sent:
+                session.progress_at = now  # the clock of progress runs from the first under way
+            if unread is not None and header.name == unread.name:
+                session.stands = unread.reason
+                break
+            number = window.send(place, header, len(data), now)
+            name = header.name
+            suspect = self._doubtful.is_to_be_marked(name, data)
+            told = header.revision in session.told or self._tell_members(
+                session, header.revision, actions
+            )
+            frame = encode_batch_frame(
+                session.version,
+                session.nonce,
+                session.run,
+                number,
+                data,
+                header.path,
+                suspect,
+                told,
+            )
+            actions.append(Send(frame))
+            counters.sent += 1
+            counters.sent_bytes += len(data)
+            self._count_resent(header)
+        if passed is not None:
+            moved = window.skip(passed) or moved
+        if passed_by:
+            counters.skipped[Verdict.NOT_WANTED.value] += passed_by
+        return actions, moved
+
+    def _tell_members(
+        self, session: SenderSession, revision: str, actions: list[SenderAction]
+    ) -> bool:
+        """Whether the receiver knows now of a revision who is in it."""
+        sites = self._members(revision) if session.version >= WITH_MEMBERS else None
+        if sites is None:
+            return False
+        session.told.add(revision)
+        frame = encode_members_frame(session.version, session.nonce, session.run, revision, sites)
+        actions.append(Send(frame))
+        return True
+
+    def _count_resent(self, header: BatchHeader) -> None:
+        key = header.name.series.incarnation
+        sequence = header.incarnation_sequence
+        highest = self._highest_sent.get(key, -1)
+        if sequence > highest:
+            self._highest_sent[key] = sequence
+            if len(self._highest_sent) > _MOST_INCARNATIONS:
+                self._highest_sent.pop(next(iter(self._highest_sent)))
+        else:
+            self._counters.resent += 1
