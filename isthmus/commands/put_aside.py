@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -68,6 +68,23 @@ _EXAMPLES = (
 OneSite = Annotated[str, typer.Option("--site", help="The site where they are.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
+
+
+def _mending(path: str) -> Callable[..., None]:
+    """The command that has a node do this with messages."""
+
+    def mend(
+        file: MeshFile,
+        site: OneSite,
+        ids: Ids = None,
+        all_: All = False,
+        state: StateFolder = DEFAULT_STATE,
+        as_json: AsJson = False,
+    ) -> None:
+        client = _client(file, site, state)
+        _do(client, path, _asked(ids, all_), as_json)
+
+    return mend
 
 
 def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
@@ -127,29 +144,8 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
         typer.echo(f"{site}: there is no {id_} among its first {aside.value}", err=True)
         raise typer.Exit(EXIT_FAULT)
 
-    @app.command("retry", help=_HELP["retry"].format(name=name))
-    def retry(
-        file: MeshFile,
-        site: OneSite,
-        ids: Ids = None,
-        all_: All = False,
-        state: StateFolder = DEFAULT_STATE,
-        as_json: AsJson = False,
-    ) -> None:
-        client = _client(file, site, state)
-        _do(client, f"{aside.value}/retry", _asked(ids, all_), as_json)
-
-    @app.command("drop", help=_HELP["drop"].format(name=name))
-    def drop(
-        file: MeshFile,
-        site: OneSite,
-        ids: Ids = None,
-        all_: All = False,
-        state: StateFolder = DEFAULT_STATE,
-        as_json: AsJson = False,
-    ) -> None:
-        client = _client(file, site, state)
-        _do(client, f"{aside.value}/drop", _asked(ids, all_), as_json)
+    for done in ("retry", "drop"):
+        app.command(done, help=_HELP[done].format(name=name))(_mending(f"{aside.value}/{done}"))
 
     @app.command("export", help=_HELP["export"].format(name=name))
     def export(
