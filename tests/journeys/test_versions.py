@@ -22,9 +22,8 @@ OLDER = "tokyo"
 STOPPED = 3
 
 
-async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
-    live_mesh: MeshFactory, load: LoadFactory
-) -> None:
+async def half_upgraded(live_mesh: MeshFactory, load: LoadFactory) -> tuple[LiveMesh, Load]:
+    """A mesh under load of which one site runs the version before."""
     mesh = await live_mesh(*SITES, topology={"ring": {"both": True}})
     mesh.older = {OLDER}
     mesh.start_each()
@@ -32,6 +31,13 @@ async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
     traffic = load(mesh)
     await traffic.start()
     await traffic.more(600)
+    return mesh, traffic
+
+
+async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
+    live_mesh: MeshFactory, load: LoadFactory
+) -> None:
+    mesh, traffic = await half_upgraded(live_mesh, load)
     told = await mesh.status()
     assert reads(told) == {"paris": [1, 2], "tokyo": [1, 1], "lima": [1, 2]}
     assert {receiver: link_version(told, receiver) for receiver in ("tokyo", "lima")} == {
@@ -64,13 +70,7 @@ async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
 async def test_a_node_in_whose_log_a_newer_one_writes_ends_in_order(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:
-    mesh = await live_mesh(*SITES, topology={"ring": {"both": True}})
-    mesh.older = {OLDER}
-    mesh.start_each()
-    await mesh.running()
-    traffic = load(mesh)
-    await traffic.start()
-    await traffic.more(600)
+    mesh, traffic = await half_upgraded(live_mesh, load)
     _, newer = batch(0, origin="lima", kind=BatchKind.MARK, format=2)
     names = Names(mesh.mesh.name)
     log = await open_rabbit_log(
