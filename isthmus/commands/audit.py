@@ -140,6 +140,7 @@ def audit_file(
     from spark_audit.nights.nightly import NightlyAudit
     from spark_audit.receipts.receipts import BadReceipts
     from spark_audit.report.advice import Commands
+    from spark_audit.report.folder import write_report
 
     told_ledger, ledger = ledger, ledger_or_own(ledger, state)
     reports = state / "audit"
@@ -155,7 +156,7 @@ def audit_file(
     is_small = _local_bytes(ledger) < SMALL_BYTES
 
     def write(folder: Path, report: AuditReport) -> None:
-        report.write(folder, Commands(str(file), str(folder), told_ledger))
+        write_report(report, folder, Commands(str(file), str(folder), told_ledger))
 
     try:
         with Progress() as progress:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark_audit.compare.latency import Latency
 from spark_audit.ledgers.books import Problem
 from spark_audit.level import Level
 from spark_audit.period import Period
-from spark_audit.report.advice import Commands, by_gravity
+from spark_audit.report.advice import by_gravity
 from spark_audit.report.carried import Carried
 
 FORMAT = 1
@@ -198,28 +196,6 @@ class AuditReport:
             if said[key] is not None:
                 said[key] = _time(said[key])
         return said
-
-    def write(self, folder: Path, commands: Commands | None = None) -> None:
-        """report.html, report.json, and the tables findings.parquet and counts.parquet. `commands`:
-        as the page is to tell them.
-        """
-        from spark_audit.report.counts import counts_table
-        from spark_audit.report.html import page
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self.table.coalesce(1).write.mode("overwrite").parquet(str(folder / "findings.parquet"))
-        table = counts_table(self.table.sparkSession, self.counts)
-        table.coalesce(1).write.mode("overwrite").parquet(str(folder / "counts.parquet"))
-        commands = commands or Commands(out=str(folder))
-        _write(folder / "report.json", json.dumps(self.as_json(), indent=1) + "\n")
-        _write(folder / "report.html", page(self, commands))
-
-
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
 
 
 def _time(ms: int) -> str:

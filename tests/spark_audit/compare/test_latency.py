@@ -15,6 +15,7 @@ from spark_audit.compare.latency import Latency, Way
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.ledgers.search import LedgerSearch
 from spark_audit.period import Period
+from spark_audit.report.folder import write_report
 from tests.spark_audit.conftest import AuditOf
 
 pytestmark = pytest.mark.spark
@@ -86,7 +87,7 @@ def test_it_is_what_the_rows_say_one_by_one(tmp_path: Path, audit_of: AuditOf) -
         assert one.p50_ms == pytest.approx(at(told[pair], 0.5), rel=0.25)
     assert {one.source for one in report.latencies if one.way is Way.PACKING} == set(search.sites)
     assert {one.source for one in report.latencies if one.way is Way.SETTLING} == set(search.sites)
-    report.write(tmp_path / "out")
+    write_report(report, tmp_path / "out")
     assert report.sentence in (tmp_path / "out" / "report.html").read_text()
 
 

@@ -22,6 +22,7 @@ from spark_audit.ledgers.search import LedgerSearch
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.receipts.receipts import BadReceipts, read_receipts
+from spark_audit.report.folder import write_report
 from spark_audit.report.report import AuditReport, AuditVerdict
 
 pytestmark = pytest.mark.spark
@@ -266,7 +267,7 @@ def test_what_only_receipts_tell_is_found_and_nothing_else(tmp_path: Path, spark
     hidden = uuid.UUID(gone.message_id).hex
     assert why[hidden, "not received"].endswith("the ledger says delivered")
     assert "never taken off its exchange" in why[uuid.UUID(never.message_id).hex, "not received"]
-    report.write(tmp_path / "out")
+    write_report(report, tmp_path / "out")
     assert "consumed unpublished" in (tmp_path / "out" / "report.html").read_text()
 
 
