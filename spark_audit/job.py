@@ -19,7 +19,7 @@ from spark_audit.comparison import compare
 from spark_audit.engine.keep import Keep
 from spark_audit.judge.expectation import Revisions, stages_of
 from spark_audit.judge.told_positions import seen_incarnations
-from spark_audit.ledgers.books import Books, FileRows, judge_books
+from spark_audit.ledgers.books import Books, FileRows, Former, judge_books
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
 from spark_audit.ledgers.inventory import file_rows
 from spark_audit.ledgers.source import LedgerSource
@@ -132,7 +132,11 @@ class Audit:
     ) -> AuditReport:
         source.left_out, source.overlap = set(), False
         must_have = {site: stages_of(self.mesh, site) for site in self.mesh.sites}
-        former = set(revisions.site_names().values()) - set(self.mesh.sites)
+        former = {
+            site: Former(tuple(stages_of(last, site)), revisions.left_ms(site))
+            for site in set(revisions.site_names().values()) - set(self.mesh.sites)
+            if (last := revisions.last_with(site)) is not None
+        }
         told = without_files(table, [*source.bad])
         rows = [*file_rows(told), *plan.known_rows]
 

@@ -32,8 +32,15 @@ class KeptRevisions:
     """Revision -> when it was taken up last, and its mesh."""
 
     def keep(self, mesh: Mesh, now_ms: int) -> None:
-        """This revision is taken up now. On the disk when it returns; raises OSError."""
+        """This revision is taken up now. On the disk when it returns; raises OSError.
+
+        A node that starts again with the revision that it ran last keeps the time: by it audits
+        know when a site left the mesh.
+        """
         known = self._load()
+        last = self.latest()
+        if last is not None and last.revision == mesh.revision:
+            now_ms = known[mesh.revision][0]
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{mesh.revision}.json"
         content = {

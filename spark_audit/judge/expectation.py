@@ -33,6 +33,8 @@ class Revisions:
     taken_up_ms: dict[str, int] = field(default_factory=dict)
     """When a site took it up first."""
     unreadable: list[str] = field(default_factory=list)
+    taken_up_at: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Site -> revision -> when that site took it up last."""
     begins_at_start: set[str] = field(default_factory=set)
     """Cluster IDs of sites that take what was for every site before they came."""
 
@@ -48,6 +50,7 @@ class Revisions:
                 found.unreadable.append(f"{site}/revisions: {error!r}")
                 continue
             found.add(mesh, taken_up)
+            found.taken_up_at.setdefault(site, {})[mesh.revision] = taken_up
             own = mesh.sites.get(site)
             if own is not None and own.begins is Begins.START:
                 found.begins_at_start.add(own.cluster_id)
@@ -70,6 +73,32 @@ class Revisions:
             for site in mesh.sites.values():
                 names.setdefault(site.cluster_id, site.name)
         return names
+
+    def left_ms(self, site: str) -> int | None:
+        """When the first of the others took up a mesh without this site, for good as far as that
+        one knows; None where nobody has taken it up yet.
+        """
+        return min(
+            (
+                ms
+                for other, taken in self.taken_up_at.items()
+                if other != site and (ms := self._without_since(site, taken)) is not None
+            ),
+            default=None,
+        )
+
+    def _without_since(self, site: str, taken: Mapping[str, int]) -> int | None:
+        """Since when, by what one site has taken up, it knew the mesh without that other one."""
+        since = None
+        for revision, ms in sorted(taken.items(), key=lambda one: one[1], reverse=True):
+            if site in self.meshes[revision].sites:
+                break
+            since = ms
+        return since
+
+    def last_with(self, site: str) -> Mesh | None:
+        """The mesh that had this site last."""
+        return next((mesh for mesh in self.latest_first() if site in mesh.sites), None)
 
     def exchanges(self) -> dict[str, Exchange]:
         """Each as it was last."""

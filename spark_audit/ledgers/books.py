@@ -18,6 +18,9 @@ from spark_audit.period import Period
 
 PACKED = "packed"
 DELIVERED = "delivered"
+LEAVING_MS = 120_000
+"""So much before a site left the mesh its ledger may end: a row a minute, and its node need not end
+in the second in which the others go on without it."""
 STAGES = (PACKED, "linked_out", "linked_in", DELIVERED)
 
 
@@ -54,6 +57,28 @@ class Problem:
         return f"{where}: {self.what}"
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A site that was in the mesh once. `stages`: those that had to tell of it; `left_ms`: when the
+    others went on without it, None where none of them has yet.
+    """
+
+    stages: tuple[str, ...]
+    left_ms: int | None
+
+    def needed(self, period: Period) -> Period | None:
+        """For how much of the period it has to have a ledger; None: not at all."""
+        if self.left_ms is None:
+            return period
+        end_ms = min(period.to_ms, self.left_ms - LEAVING_MS)
+        return Period(period.from_ms, end_ms) if end_ms > period.from_ms else None
+
+    def text(self) -> str:
+        return "the site left the mesh" + (
+            "" if self.left_ms is None else f" ({_time(self.left_ms)})"
+        )
+
+
 @dataclass(slots=True)
 class Books:
     """The judgement. Sites by name."""
@@ -79,11 +104,11 @@ def judge_books(
     unreadable: Mapping[str, str],
     must_have: Mapping[str, Collection[str]],
     period: Period,
-    former: Collection[str] = (),
+    former: Mapping[str, Former] | None = None,
 ) -> Books:
     """`must_have`: by site, the stages that have to tell of the period. `unreadable`: URI -> why,
-    of files that Spark could not read. `former`: sites that were in the mesh once; when one left,
-    and so where its ledger has to end, nobody says.
+    of files that Spark could not read. `former`: sites that were in the mesh once, which have to
+    tell of the time until they left; what they packed in their last minutes may lack its rows.
     """
     books = Books()
     by_uri = {file.uri: file for file in listing.files}
@@ -100,18 +125,40 @@ def judge_books(
             _judge_run(books, by_uri, site, stage, files, period, is_later=state != first)
         if len(states) > 1:
             books.renewed[site, stage] = first
-    for site in former:
-        has_files = any(file.site == site for file in listing.files)
-        books.incomplete |= {(site, stage) for stage in ([PACKED] if has_files else STAGES)}
     for site, stages in must_have.items():
-        if site not in listing.sites or not any(file.site == site for file in listing.files):
-            for stage in stages:
-                books.incomplete.add((site, stage))
-            books.problems.append(Problem(site, "no ledger of this site for these dates"))
-            continue
-        for stage in stages:
-            _judge_reach(books, site, stage, by_stage.get((site, stage)), period)
+        _judge_site(books, listing, site, stages, by_stage, period)
+    for site, left in (former or {}).items():
+        books.incomplete.add((site, PACKED))
+        needed = left.needed(period)
+        if needed is not None:
+            ends = "the period does" if needed.to_ms == period.to_ms else left.text()
+            _judge_site(books, listing, site, left.stages, by_stage, needed, ends)
+        if not _has_files(listing, site):
+            books.incomplete |= {(site, stage) for stage in STAGES}
     return books
+
+
+def _has_files(listing: LedgerListing, site: str) -> bool:
+    return any(file.site == site for file in listing.files)
+
+
+def _judge_site(
+    books: Books,
+    listing: LedgerListing,
+    site: str,
+    stages: Collection[str],
+    by_stage: Mapping[tuple[str, str], Mapping[str, list[FileRows]]],
+    period: Period,
+    what_ends: str = "the period does",
+) -> None:
+    """Whether all stages of a site tell of the period."""
+    if not _has_files(listing, site):
+        for stage in stages:
+            books.incomplete.add((site, stage))
+        books.problems.append(Problem(site, "no ledger of this site for these dates"))
+        return
+    for stage in stages:
+        _judge_reach(books, site, stage, by_stage.get((site, stage)), period, what_ends)
 
 
 def _judge_files(
@@ -210,6 +257,7 @@ def _judge_reach(
     stage: str,
     states: Mapping[str, list[FileRows]] | None,
     period: Period,
+    what_ends: str,
 ) -> None:
     """Whether a stage's rows begin before the period, or with the first there ever was, and go on
     past its end.
@@ -233,7 +281,7 @@ def _judge_reach(
         books.lack(
             Problem(
                 site,
-                f"the ledger ends at {_time(end_ms)}, before the period does",
+                f"the ledger ends at {_time(end_ms)}, before {what_ends}",
                 stage=stage,
             )
         )

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.mesh_file import load_mesh
 from spark_audit.generate.doubts import DOUBTS
+from spark_audit.generate.files import write_revision
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.report.report import AuditVerdict
 from tests.spark_audit.conftest import DAY, AuditOf
@@ -49,3 +51,25 @@ def test_what_a_site_had_not_come_to_when_it_left_the_mesh_is_explained(
     report = audit_of(tmp_path / "made")
     assert report.verdict is AuditVerdict.PROVEN, report.why_not_proven
     assert report.totals["departed"] == planted.explained["pending"]
+
+
+def test_a_site_that_left_the_mesh_has_to_tell_of_the_time_until_then(
+    tmp_path: Path, audit_of: AuditOf
+) -> None:
+    made = tmp_path / "made"
+    generate_ledgers(made, 4, 6_000, 3, DAY, [], at_rows=256)
+    mesh = made / "mesh.yaml"
+    mesh.write_text(mesh.read_text().replace("  site4: {}\n", ""))
+    left_ms = (DAY.from_ms + DAY.to_ms) // 2
+    for site in ("site1", "site2", "site3"):
+        write_revision(load_mesh(mesh), made / "sites" / site / "ledger", left_ms + 3_600_000)
+    files = sorted((made / "sites" / "site4" / "ledger").glob("date=*/delivered-*.parquet"))
+    for file in files[len(files) // 4 :]:
+        file.unlink()
+    report = audit_of(made)
+    assert report.findings == {}
+    assert report.totals["departed"] == 0
+    assert report.totals["unproven"] > 0
+    (why,) = [str(one) for one in report.problems]
+    assert why.startswith("site4 delivered: the ledger ends at 2026-03-01 0")
+    assert why.endswith("before the site left the mesh (2026-03-01 12:00:00)")

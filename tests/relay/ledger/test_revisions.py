@@ -53,6 +53,21 @@ def test_a_revision_is_kept_for_the_audit_under_its_name(tmp_path: Path) -> None
     assert set(content["mesh"]["exchanges"]) == {"orders", "stock"}
 
 
+def test_a_restart_with_the_same_revision_takes_up_nothing(tmp_path: Path) -> None:
+    first, second = mesh(), mesh(FILE.replace(", c: {}", ""))
+
+    def taken_up() -> dict[str, int]:
+        told = [json.loads(file.read_text()) for file in tmp_path.iterdir()]
+        return {one["revision"]: one["taken_up_ms"] for one in told}
+
+    KeptRevisions(tmp_path).keep(first, 1)
+    KeptRevisions(tmp_path).keep(second, 2)
+    KeptRevisions(tmp_path).keep(second, 3)
+    assert taken_up() == {first.revision: 1, second.revision: 2}
+    KeptRevisions(tmp_path).keep(first, 4)
+    assert taken_up() == {first.revision: 4, second.revision: 2}
+
+
 def test_an_exchange_that_was_taken_out_is_still_packed_and_delivered_as_it_was(
     tmp_path: Path,
 ) -> None:

@@ -120,3 +120,22 @@ def test_each_batch_goes_by_the_scope_and_order_of_its_revision(tmp_path: Path) 
     revisions.add(noon, 1)
     assert revisions.scoped_by_origin().always == ("orders",)
     assert revisions.scoped_by_origin().at_times == {}
+
+
+def test_a_site_left_when_the_first_of_the_others_went_on_without_it(tmp_path: Path) -> None:
+    four = mesh_of(tmp_path, FOUR % "")
+    three = mesh_of(tmp_path, (FOUR % "").replace("  d: {}\n", ""))
+
+    def left_ms(**taken_up: list[tuple[Mesh, int]]) -> int | None:
+        told = [
+            (site, {"mesh": mesh_as_json(mesh), "taken_up_ms": ms})
+            for site, by_mesh in taken_up.items()
+            for mesh, ms in by_mesh
+        ]
+        return Revisions.read(told).left_ms("d")
+
+    assert left_ms(a=[(four, 1), (three, 9)], b=[(four, 1), (three, 7)], d=[(four, 2)]) == 7
+    assert left_ms(a=[(four, 1)], d=[(four, 2)]) is None
+    # It was out for a while, and is back.
+    assert left_ms(a=[(three, 5), (four, 8)]) is None
+    assert left_ms(a=[(four, 1), (three, 9)], b=[(three, 5), (four, 8)]) == 9

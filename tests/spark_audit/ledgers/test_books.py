@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_audit.ledgers.books import Books, FileRows, judge_books
+from spark_audit.ledgers.books import LEAVING_MS, Books, FileRows, Former, judge_books
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
 from spark_audit.period import Period
 
@@ -157,3 +157,45 @@ def test_a_packer_that_does_not_say_that_all_has_its_row_is_named(
     ]
     assert ("paris", "packed") in books.incomplete
     assert judged(of_packer(2_000_000), stages=("packed",)).problems == []
+
+
+def judged_former(rows: list[FileRows], left_ms: int | None) -> Books:
+    files = tuple(
+        LedgerPath("paris", "1970-01-01", row.uri, 1, row.stage, row.first, row.last)
+        for row in rows
+    )
+    sites = frozenset(["paris"] if files else [])
+    former = {"paris": Former(("delivered",), left_ms)}
+    return judge_books(LedgerListing(sites, files, (), ()), rows, {}, {}, PERIOD, former)
+
+
+def test_a_site_that_left_has_to_tell_of_the_time_until_then() -> None:
+    left_ms = 1_600_000
+    lacks = judged_former(WHOLE[:1], left_ms)
+    assert [str(p) for p in lacks.problems] == [
+        "paris delivered: the ledger ends at 1970-01-01 00:21:40,"
+        " before the site left the mesh (1970-01-01 00:26:40)"
+    ]
+    assert ("paris", "delivered") in lacks.incomplete
+    whole = judged_former(WHOLE[:2], left_ms)
+    assert whole.problems == []
+    assert ("paris", "delivered") not in whole.incomplete
+
+
+def test_a_site_that_left_and_whose_ledger_is_gone_is_named() -> None:
+    assert [str(p) for p in judged_former([], 1_600_000).problems] == [
+        "paris: no ledger of this site for these dates"
+    ]
+
+
+def test_a_site_that_left_before_the_period_has_nothing_to_tell_of_it() -> None:
+    for left_ms in (900_000, PERIOD.from_ms + LEAVING_MS):
+        books = judged_former([], left_ms)
+        assert books.problems == []
+        # What was for it all the same nobody can tell.
+        assert ("paris", "delivered") in books.incomplete
+
+
+def test_a_site_that_is_out_of_the_file_only_has_to_tell_of_the_whole_period() -> None:
+    assert judged_former(WHOLE, None).problems == []
+    assert len(judged_former(WHOLE[:2], None).problems) == 1
