@@ -18,6 +18,7 @@ from spark_audit.compare.premises import Premises
 from spark_audit.comparison import compare
 from spark_audit.engine.keep import Keep
 from spark_audit.judge.expectation import Revisions, stages_of
+from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.judge.told_positions import seen_incarnations
 from spark_audit.ledgers.books import Books, FileRows, Former, judge_books
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
@@ -49,7 +50,7 @@ class Looked:
     books: Books
     table: Any
     rows: list[FileRows]
-    incarnations: list[tuple[str, str, int]]
+    incarnations: list[SeenIncarnation]
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from spark_audit.engine.keep import Keep
 from spark_audit.engine.small_table import small_table
 from spark_audit.judge.exchanges_where import ExchangesWhere
 from spark_audit.judge.expectation import Revisions
+from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import Books
 from spark_audit.level import Level
 from spark_audit.period import Period
@@ -29,8 +30,8 @@ class Premises:
     revisions: Revisions
     books: Books
     keep: Keep
-    incarnations: Sequence[tuple[str, str, int]] = ()
-    """(origin, incarnation, when) of what earlier audits saw: their files are not opened again."""
+    incarnations: Sequence[SeenIncarnation] = ()
+    """Of what earlier audits saw: their files are not opened again."""
     names: dict[str, str] = field(init=False)
     clusters: dict[str, str] = field(init=False)
     by_origin: ExchangesWhere = field(init=False)

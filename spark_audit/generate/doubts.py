@@ -6,6 +6,8 @@ from relay.ledger.rows import Event, LedgerRow, Stage
 from spark_audit.generate.planting import Plant, Planting, packed_in_pieces
 from spark_audit.generate.world import MadeRow
 
+_DAY_MS = 86_400_000
+
 
 def pending(planting: Planting) -> None:
     """The last batches of an origin, which a site's log has and its deliverer has not come to."""
@@ -17,6 +19,17 @@ def pending_at_link(planting: Planting) -> None:
     """The last batches of an origin, which its link has not brought to a site."""
     origin, site = _held_back(planting, at_link=True)
     planting.planted.not_proven += ["still on their way", f"wait for link {origin}-{site}"]
+
+
+def pending_after_clock_set_back(planting: Planting) -> None:
+    """The same, and the clock of their origin was set back by a day when its packer began anew."""
+    origin, site = _held_back(planting)
+    rows = planting.world.stage(origin, Stage.PACKED)
+    packed = [made for made in rows if made.row.event is Event.BATCH]
+    for made in packed:
+        if made.row.incarnation == packed[-1].row.incarnation:
+            made.change(recorded_ms=made.row.recorded_ms - _DAY_MS)
+    planting.planted.not_proven += ["still on their way", f"wait for deliverer of {site}"]
 
 
 def pending_in_pieces(planting: Planting) -> None:
@@ -115,6 +128,7 @@ DOUBTS: dict[str, Plant] = {
     **{f"linked_in-{kind}": _damage(f"linked_in-{kind}") for kind in FILE_DAMAGE},
     "pending": pending,
     "pending-at-link": pending_at_link,
+    "pending-after-clock-set-back": pending_after_clock_set_back,
     "pending-in-pieces": pending_in_pieces,
     "packer-stands": packer_stands,
     "gap": gap,

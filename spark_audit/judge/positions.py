@@ -17,6 +17,22 @@ SEQUENCE_BITS = 40
 """A place is rank << 40 | sequence over the incarnation; with 9 bits more for the entry it fits."""
 
 
+class SeenIncarnation(NamedTuple):
+    """A packer's run by the first row that its origin's ledger has of it: row `number` of the state
+    folder `state`, written at `ms` by the origin's clock.
+
+    A packer writes nothing before it has written what the log has of the one before it. So within a
+    state folder runs have the order of their rows, whatever the clock was set to; of several
+    folders only the clock tells which came first.
+    """
+
+    origin: str
+    incarnation: str
+    state: str
+    number: int
+    ms: int
+
+
 class FlowAt(NamedTuple):
     """A flow as a site gets it. Site and origin are cluster IDs."""
 
@@ -42,21 +58,19 @@ class Positions:
     @classmethod
     def of(
         cls,
-        seen: Iterable[tuple[str, str, int]],
+        seen: Iterable[SeenIncarnation],
         through: Iterable[tuple[FlowAt, str, int]],
         gaps: Iterable[tuple[str, FlowAt | None, int]] = (),
     ) -> Positions:
-        """`seen`: (origin, incarnation, when its first row was recorded there). `through`: (flow
-        at a site, incarnation, sequence). `gaps`: (site, flow or None for all, when).
+        """`seen`: any number of rows of each incarnation. `through`: (flow at a site, incarnation,
+        sequence). `gaps`: (site, flow or None for all, when).
         """
-        first_ms: dict[tuple[str, str], int] = {}
-        for origin, incarnation, ms in seen:
-            first_ms[origin, incarnation] = min(ms, first_ms.get((origin, incarnation), ms))
         found = cls()
         count: dict[str, int] = {}
-        for origin, incarnation in sorted(first_ms, key=lambda one: (one[0], first_ms[one])):
-            count[origin] = count.get(origin, 0) + 1
-            found.rank[origin, incarnation] = count[origin]
+        for one in in_order(seen):
+            if (one.origin, one.incarnation) not in found.rank:
+                count[one.origin] = count.get(one.origin, 0) + 1
+                found.rank[one.origin, one.incarnation] = count[one.origin]
         for flow, incarnation, sequence in through:
             rank = found.rank.get((flow.origin, incarnation))
             if rank is None:
@@ -71,3 +85,22 @@ class Positions:
             else:
                 found.gaps[of_flow] = max(ms, found.gaps.get(of_flow, ms))
         return found
+
+
+def in_order(seen: Iterable[SeenIncarnation]) -> list[SeenIncarnation]:
+    """The first row of each incarnation and state folder, as their origins wrote them."""
+    first: dict[tuple[str, str, str], SeenIncarnation] = {}
+    began: dict[tuple[str, str], SeenIncarnation] = {}
+    for one in seen:
+        run, folder = (one.origin, one.incarnation, one.state), (one.origin, one.state)
+        first[run] = min(one, first.get(run, one), key=_number)
+        began[folder] = min(one, began.get(folder, one), key=_number)
+
+    def place(one: SeenIncarnation) -> tuple[str, int, str, int]:
+        return one.origin, began[one.origin, one.state].ms, one.state, one.number
+
+    return sorted(first.values(), key=place)
+
+
+def _number(one: SeenIncarnation) -> tuple[int, int]:
+    return one.number, one.ms

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from spark_audit.compare.premises import Premises
-from spark_audit.judge.positions import FlowAt, Positions
+from spark_audit.judge.positions import FlowAt, Positions, SeenIncarnation
 
 
-def seen_incarnations(table: Any) -> list[tuple[str, str, int]]:
-    """(origin, incarnation, when its first row was recorded), of the digest."""
+def seen_incarnations(table: Any) -> list[SeenIncarnation]:
+    """Of the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
-        (origin, bytes(incarnation).hex(), ms)
-        for origin, incarnation, ms in table.where("stage = 'packed' AND incarnation IS NOT NULL")
-        .groupBy("origin", "incarnation")
-        .agg(F.min("from_ms"))
+        SeenIncarnation(origin, bytes(incarnation).hex(), state, number, ms)
+        for origin, incarnation, state, number, ms in table.where(
+            "stage = 'packed' AND incarnation IS NOT NULL"
+        )
+        .groupBy("origin", "incarnation", "state")
+        .agg(F.min("first_number"), F.min_by("from_ms", "first_number"))
         .collect()
     ]
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark_audit.engine.small_table import small_table
+from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerPath
 from spark_audit.nights import night as nights
@@ -41,7 +42,7 @@ class Before:
     """URI -> size of files that could not be read: they are tried again."""
     open_days: list[OpenDay] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    incarnations: list[tuple[str, str, int]] = field(default_factory=list)
+    incarnations: list[SeenIncarnation] = field(default_factory=list)
     given_up: dict[str, int] = field(default_factory=dict)
 
 

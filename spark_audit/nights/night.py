@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from spark_audit.judge.positions import SeenIncarnation
+
 CARRIED_DAYS = 7
 """So many days, or the outage window where that is longer, a message is looked for again."""
 
@@ -51,8 +53,8 @@ class Night:
     findings: int
     open: int
     open_days: tuple[OpenDay, ...] = ()
-    incarnations: tuple[tuple[str, str, int], ...] = ()
-    """(origin, incarnation, when it was seen first): their order outlasts the files."""
+    incarnations: tuple[SeenIncarnation, ...] = ()
+    """Their order outlasts the files."""
 
     def kept(self) -> str:
         """What only later nights read."""
@@ -74,7 +76,10 @@ class Night:
             findings,
             left,
             tuple(OpenDay.from_json(one) for one in said["open_days"]),
-            tuple((str(o), str(i), int(ms)) for o, i, ms in said["incarnations"]),
+            tuple(
+                SeenIncarnation(str(origin), str(incarnation), str(state), int(number), int(ms))
+                for origin, incarnation, state, number, ms in said["incarnations"]
+            ),
         )
 
 

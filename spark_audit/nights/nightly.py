@@ -14,6 +14,7 @@ from typing import Any
 from federation.mesh import Mesh
 from spark_audit.engine.keep import Keep
 from spark_audit.job import Audit, Looked
+from spark_audit.judge.positions import SeenIncarnation, in_order
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
 from spark_audit.level import Level
 from spark_audit.nights import tables
@@ -189,11 +190,8 @@ def _own(day: str, report: AuditReport, looked: Looked) -> list[OpenDay]:
     return [OpenDay(day, "; ".join(why) + more, tuple(sites), tuple(short))]
 
 
-def _merged(before: Before, looked: Looked) -> tuple[tuple[str, str, int], ...]:
-    first: dict[tuple[str, str], int] = {}
-    for origin, incarnation, ms in [*before.incarnations, *looked.incarnations]:
-        first[origin, incarnation] = min(ms, first.get((origin, incarnation), ms))
-    return tuple((*whose, ms) for whose, ms in sorted(first.items()))
+def _merged(before: Before, looked: Looked) -> tuple[SeenIncarnation, ...]:
+    return tuple(in_order([*before.incarnations, *looked.incarnations]))
 
 
 def _known(looked: Looked, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions
+from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
 from spark_audit.ledgers.search import LedgerSearch, Row
 from spark_audit.period import milliseconds
 
@@ -67,17 +67,20 @@ class Absence:
             f"was to have it, has no row of it, and tells up to {until:%Y-%m-%d %H:%M:%S}: pending"
         )
 
-    def _seen(self, row: Row) -> list[tuple[str, str, int]]:
-        """When each of the origin's runs began, by its own ledger."""
+    def _seen(self, row: Row) -> list[SeenIncarnation]:
+        """The rows of each of the origin's runs, by its own ledger."""
         files = [
             file
             for file in self._search.of_stage("packed", dates=self._dates)
             if file.site == row["site"]
         ]
-        columns = ["origin", "incarnation", "recorded"]
+        columns = ["origin", "incarnation", "state", "number", "recorded"]
         conditions = [("stage", "=", "packed"), ("origin", "=", row["origin"])]
         return [
-            (one["origin"], one["incarnation"].hex(), milliseconds(one["recorded"]))
+            SeenIncarnation(
+                *(one["origin"], one["incarnation"].hex(), one["state"], one["number"]),
+                milliseconds(one["recorded"]),
+            )
             for one in self._search.matching(files, columns, conditions)
             if one["incarnation"] is not None
         ]

@@ -65,8 +65,9 @@ def test_a_lost_message_is_told_from_its_publishing_to_where_it_lacks(
     assert came.path == (lost.origin, other)
 
 
-def test_what_has_not_come_yet_is_pending_and_not_lost(tmp_path: Path) -> None:
-    made(tmp_path, "pending")
+@pytest.mark.parametrize("doubt", ["pending", "pending-after-clock-set-back"])
+def test_what_has_not_come_yet_is_pending_and_not_lost(tmp_path: Path, doubt: str) -> None:
+    made(tmp_path, doubt)
     search = LedgerSearch.open(str(tmp_path / "made" / "sites"))
     last = packed_last(search)
     found = [trace(search, [one]) for one in last]
@@ -81,7 +82,7 @@ def packed_last(search: LedgerSearch) -> list[bytes]:
     """The first message of each site's last batch."""
     rows: dict[str, Any] = {}
     for row in search.matching(search.of_stage("packed"), None, [("event", "=", "batch")]):
-        if row["site"] not in rows or rows[row["site"]]["recorded"] < row["recorded"]:
+        if row["site"] not in rows or rows[row["site"]]["number"] < row["number"]:
             rows[row["site"]] = row
     return [row["identities"][:16] for row in rows.values()]
 

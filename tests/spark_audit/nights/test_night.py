@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
 from spark_audit.nights.before import Before
@@ -62,7 +63,7 @@ def test_a_night_reads_back_what_it_kept() -> None:
         3,
         7,
         (OpenDay("2026-03-02", "why", ("site1",), ("site1",)),),
-        (("cluster", "00ff", 12),),
+        (SeenIncarnation("cluster", "00ff", "5e0c", 3, 12),),
     )
     assert Night.of("2026-03-02", 5, "findings", 3, 7, one.kept()) == one
     with pytest.raises(ValueError, match="Expecting"):
