@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_audit.receipts.reach import ConsumersReach, PublishersReach, packed_to
 from spark_audit.receipts.testimony import Testimony, is_heard
 
 COLUMNS = (
@@ -18,9 +19,15 @@ COLUMNS = (
 _HEX = "lower(replace(message_id, '-', ''))"
 
 
-def not_received(said: Testimony, whole: Any, messages: Any) -> Any:
+ORDER_MS = 60_000
+"""What was published so much later was put into its egress queue later: a publisher notes the time
+a while before, or after."""
+
+
+def not_received(said: Testimony, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
     """Published and confirmed, and no consumer at a site that was to have it has a receipt, nor
-    the ledger another reason. `is_heard`: that site has receipts of this exchange at all.
+    the ledger another reason. `is_heard`: that site has receipts of this exchange at all;
+    `is_told`: also of what came there before and of what came after.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -55,6 +62,9 @@ def not_received(said: Testimony, whole: Any, messages: Any) -> Any:
         )
         # What was not opened is in a batch that was delivered whole.
         .join(judged, ["identity", "scope", "origin", "destination", "exchange"], "left")
+        .join(reach.came, ["message_id", "destination", "exchange"], "left")
+        .join(F.broadcast(reach.heard), ["destination", "exchange"], "left")
+        .withColumn("is_told", F.expr(reach.is_told("coalesce(verdict, '') = 'lost'")))
         .withColumn("verdict", F.expr("coalesce(verdict, 'delivered')"))
         .where("verdict IN ('delivered', 'late', 'suppressed', 'lost')")
         .withColumn("is_heard", F.expr(is_heard(said.consumers, "destination")))
@@ -71,7 +81,9 @@ def not_received(said: Testimony, whole: Any, messages: Any) -> Any:
 
 
 def never_packed(said: Testimony) -> Any:
-    """Published and confirmed, and in no ledger: one finding, wherever it was to go."""
+    """Published and confirmed, and in no ledger: one finding, wherever it was to go. `is_told`:
+    what came later into that egress queue was packed, so that it does not wait there any more.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     lacking = [
@@ -84,7 +96,7 @@ def never_packed(said: Testimony) -> Any:
     ).distinct()
     return (
         said.published.where(f"{said.within} AND is_confirmed AND {said.comparable()}")
-        .where(~said.premises.is_one_of("at", lacking))
+        .withColumn("is_lacking", said.premises.is_one_of("at", lacking))
         .join(
             packed,
             F.expr(
@@ -93,6 +105,7 @@ def never_packed(said: Testimony) -> Any:
             ),
             "left_anti",
         )
+        .join(F.broadcast(packed_to(said)), F.expr("at = to_at AND exchange <=> to_by"), "left")
         .selectExpr(
             "'not received' AS kind",
             f"CASE WHEN is_uuid THEN {_HEX} END AS identity",
@@ -102,7 +115,8 @@ def never_packed(said: Testimony) -> Any:
             "at_ms AS published_ms",
             "CAST(NULL AS BIGINT) AS delivered_ms",
             "concat('no ledger has message_id ', message_id,"
-            " ': it was never taken off its exchange') AS why",
+            " ': it was never taken off its exchange, and what came after it was') AS why",
+            f"NOT is_lacking AND coalesce(at_ms + {ORDER_MS} < packed_to_ms, false) AS is_told",
         )
     )
 
@@ -148,9 +162,9 @@ def twice(said: Testimony, messages: Any) -> Any:
     )
 
 
-def unpublished(said: Testimony) -> Any:
+def unpublished(said: Testimony, reach: PublishersReach) -> Any:
     """Consumed, and no publisher has a receipt of it. `is_heard`: publishers of its origin
-    write receipts at all.
+    write receipts at all; `is_told`: also of what was published before and after.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -173,6 +187,7 @@ def unpublished(said: Testimony) -> Any:
             f" ELSE published_ms >= {from_ms} END"
         )
         .withColumn("exchange", F.expr("coalesce(exchange, of_exchange)"))
+        .join(F.broadcast(reach.heard), ["origin", "exchange"], "left")
         .selectExpr(
             "'consumed unpublished' AS kind",
             f"coalesce(lower(hex(identity)), CASE WHEN is_uuid THEN {_HEX} END) AS identity",
@@ -185,5 +200,6 @@ def unpublished(said: Testimony) -> Any:
             " CASE WHEN identity IS NULL THEN '; no ledger has it'"
             " ELSE '; the ledger says that its origin packed it' END) AS why",
             f"identity IS NULL OR {is_heard(said.publishers, 'origin')} AS is_heard",
+            f"identity IS NULL OR {reach.IS_TOLD} AS is_told",
         )
     )

@@ -73,6 +73,11 @@ class Testimony:
             .join(ids, ["goes_by", "identity"])
         )
 
+    @property
+    def exchanges(self) -> list[str]:
+        """All of the mesh, by name."""
+        return list(self._exchanges)
+
     def _goes_by(self) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 

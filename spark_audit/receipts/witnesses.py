@@ -11,6 +11,7 @@ from typing import Any
 from spark_audit.compare.premises import Premises
 from spark_audit.ledgers.books import Problem
 from spark_audit.receipts import findings
+from spark_audit.receipts.reach import ConsumersReach, PublishersReach
 from spark_audit.receipts.testimony import Testimony
 
 
@@ -40,13 +41,15 @@ def witness(premises: Premises, receipts: Any, packed: Any, whole: Any, messages
     `whole`: all batches with what each was to come to; `messages`: those that were opened, judged.
     """
     said = Testimony(premises, receipts, packed)
-    missing = findings.not_received(said, whole, messages).cache()
-    unpublished = findings.unpublished(said).cache()
-    found = missing.where("is_heard").selectExpr(*findings.COLUMNS)
+    reach = ConsumersReach.of(said, whole)
+    missing = findings.not_received(said, whole, messages, reach).cache()
+    unpublished = findings.unpublished(said, PublishersReach.of(said)).cache()
+    never = findings.never_packed(said).cache()
+    found = missing.where("is_heard AND is_told").selectExpr(*findings.COLUMNS)
     for others in (
-        findings.never_packed(said),
+        never.where("is_told"),
         findings.twice(said, messages),
-        unpublished.where("is_heard"),
+        unpublished.where("is_heard AND is_told"),
     ):
         found = found.unionByName(others.selectExpr(*findings.COLUMNS))
     return Witness(
@@ -60,6 +63,7 @@ def witness(premises: Premises, receipts: Any, packed: Any, whole: Any, messages
                 "publisher's",
                 "that were received were published there",
             ),
+            *_waiting(premises, never),
         ],
         published=said.published.where(said.within).select("message_id", "at").distinct().count(),
         consumed=said.consumed.where(said.within).select("message_id", "at").distinct().count(),
@@ -68,14 +72,37 @@ def witness(premises: Premises, receipts: Any, packed: Any, whole: Any, messages
 
 
 def _silent(premises: Premises, found: Any, column: str, whose: str, what: str) -> list[Problem]:
-    """Of what was found, that nobody can tell it: sites (of this column) without such receipts."""
-    rows = found.where("NOT is_heard").groupBy(column, "exchange").count().collect()
+    """Of what was found, that nobody can tell it: sites (of this column) without such receipts, or
+    whose receipts begin later or end before.
+    """
+    rows = (
+        found.where("NOT (is_heard AND is_told)")
+        .groupBy(column, "exchange", "is_heard")
+        .count()
+        .collect()
+    )
     return [
         Problem(
             premises.names.get(site, site),
-            f"no {whose} receipts of exchange {exchange}: whether {count} messages {what} cannot"
-            " be told",
+            f"{'the' if is_heard else 'no'} {whose} receipts of exchange {exchange}"
+            f"{' begin later or end before' if is_heard else ''}: whether {count} messages {what}"
+            " cannot be told",
             stage="receipts",
         )
-        for site, exchange, count in sorted((row[0], row[1], row[2]) for row in rows)
+        for site, exchange, is_heard, count in sorted(rows, key=str)
+    ]
+
+
+def _waiting(premises: Premises, never: Any) -> list[Problem]:
+    """What was published and is in no ledger, and may be on its way from its exchange into one."""
+    rows = never.where("NOT is_told").groupBy("origin", "exchange").count().collect()
+    return [
+        Problem(
+            premises.names.get(origin, origin),
+            f"{count} messages published{'' if exchange is None else f' to exchange {exchange}'}"
+            " are in no ledger, and nothing published a minute later is: they may wait in its"
+            " egress queue (see `isthmus status`); audit again when later ones have come",
+            stage="receipts",
+        )
+        for origin, exchange, count in sorted(rows, key=str)
     ]

@@ -279,3 +279,34 @@ def test_a_site_whose_consumers_say_nothing_proves_nothing(tmp_path: Path, spark
     assert report.verdict is AuditVerdict.NOT_PROVEN
     (why,) = report.why_not_proven
     assert why.startswith("site3 receipts: no consumer's receipts of exchange orders: whether 600 ")
+
+
+def test_a_witness_says_nothing_of_what_came_before_it_began_or_after_it_ended(
+    tmp_path: Path, spark: Any
+) -> None:
+    generate_ledgers(tmp_path / "made", 3, 4_000, 2, HOUR, [])
+    published, consumed = receipts_of(tmp_path / "made")
+    noon = at(_BEGIN_MS + 1_800_000)
+    # Of site3's consumers half an hour, of site2's publishers the other half.
+    heard = [one for one in consumed if one.site != "site3" or one.time < noon]
+    of_site1 = {one.message_id for one in published if one.site == "site1"}
+    there = sorted((one for one in heard if one.site == "site3"), key=lambda one: one.time)
+    gone = next(one for one in there[len(there) // 2 :] if one.message_id in of_site1)
+    heard.remove(gone)
+    told = [one for one in published if one.site != "site2" or one.time > noon]
+    # Nothing was published behind it yet: it may still wait in egress.
+    waits = Receipt(str(uuid.uuid4()), "site1", at(_BEGIN_MS + 3_599_000), "published")
+    report = audited(spark, tmp_path / "made", [*told, waits, *heard])
+    assert [kind for kind, *_ in found_in(report)] == ["not received"]
+    assert {one[1] for one in found_in(report)} == {gone.message_id}
+    why = sorted(report.why_not_proven)
+    assert [one.partition(":")[0] for one in why] == [
+        "site1 receipts",
+        "site2 receipts",
+        "site3 receipts",
+    ]
+    assert "1 messages published to exchange orders are in no ledger" in why[0]
+    assert "the publisher's receipts of exchange orders begin later or end before" in why[1]
+    assert "the consumer's receipts of exchange orders begin later or end before" in why[2]
+    late = [one for one in published if one.site != "site3" and one.time >= noon]
+    assert len(late) - 50 < int(why[2].split("whether ")[1].split()[0]) < len(late) + 50

@@ -1,0 +1,123 @@
+"""How far receipts go: what a witness says nothing of, since it began later or ended before.
+
+A consumer's file that ends at noon does not say that what came later was not received. How far a
+witness goes is told from the messages that it names, by the ledger's own clocks: a queue hands out
+its messages one after the other, so that who has a receipt of an earlier and one of a later message
+would have one of those between them. All receipts of a site and exchange count as one witness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from spark_audit.receipts.testimony import Testimony
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersReach:
+    """`came`: by message, destination and exchange, when the site delivered it, `came_from` to
+    `came_to` (a row tells of many messages). `heard`: by destination and exchange, `heard_from` and
+    `heard_to`: the same of the first and last message of which there is a receipt.
+    """
+
+    came: Any
+    heard: Any
+
+    @classmethod
+    def of(cls, said: Testimony, whole: Any) -> ConsumersReach:
+        """`whole`: all batches with what every site did (`batches.together`)."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        places = "transform(filter(places, p -> p.at = destination), p -> p.recorded_ms)"
+        came = (
+            said.sent.join(
+                whole.select("series", "sequence", "expected", "places"), ["series", "sequence"]
+            )
+            .withColumn("destination", F.explode("expected"))
+            .withColumn("at_ms", F.expr(places))
+            .groupBy("message_id", "destination", "exchange")
+            .agg(
+                F.min(F.expr("array_min(at_ms)")).alias("came_from"),
+                F.max(F.expr("array_max(at_ms)")).alias("came_to"),
+            )
+            .where("came_to IS NOT NULL")
+            .cache()
+        )
+        receipts = said.consumed.selectExpr(
+            "message_id AS heard_id", "at AS heard_at", "exchange AS heard_by"
+        ).distinct()
+        heard = (
+            came.join(
+                receipts,
+                F.expr(
+                    "message_id = heard_id AND destination = heard_at"
+                    " AND (heard_by IS NULL OR heard_by = exchange)"
+                ),
+                "left_semi",
+            )
+            .groupBy("destination", "exchange")
+            .agg(F.min("came_to").alias("heard_from"), F.max("came_from").alias("heard_to"))
+        )
+        return cls(came, heard)
+
+    @staticmethod
+    def is_told(otherwise: str) -> str:
+        """SQL over both: whether the witness would have it. `otherwise`: another reason to go by
+        what it says. A message that came by another batch has its own time, `delivered_ms`.
+        """
+        begin, end = "coalesce(delivered_ms, came_from)", "coalesce(delivered_ms, came_to)"
+        return f"{otherwise} OR coalesce({begin} > heard_from AND {end} < heard_to, false)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishersReach:
+    """`heard`: by origin and exchange, `heard_from` and `heard_to`: when the first and the last
+    message was taken off its exchange of which there is a publisher's receipt.
+    """
+
+    heard: Any
+    IS_TOLD: ClassVar[str] = (
+        "coalesce(published_ms > heard_from AND published_ms < heard_to, false)"
+    )
+
+    @classmethod
+    def of(cls, said: Testimony) -> PublishersReach:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return cls(
+            _published(said)
+            .groupBy("origin", "exchange")
+            .agg(F.min("published_ms").alias("heard_from"), F.max("published_ms").alias("heard_to"))
+        )
+
+
+def packed_to(said: Testimony) -> Any:
+    """`packed_to_ms` by `to_at`, `to_by`: the latest receipt's time of what the site has packed of
+    that exchange. Where a receipt says no exchange (null), of the exchange that is furthest behind.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = _published(said).groupBy("origin", "exchange").agg(F.max("at_ms")).collect()
+    by_site: dict[str, dict[str, int]] = {}
+    for origin, exchange, ms in told:
+        by_site.setdefault(origin, {})[exchange] = ms
+    rows: list[tuple[str, str | None, int]] = []
+    for origin, to_ms in by_site.items():
+        rows += [(origin, exchange, ms) for exchange, ms in to_ms.items()]
+        if to_ms.keys() >= set(said.exchanges):
+            rows.append((origin, None, min(to_ms.values())))
+    table = said.premises.frame(
+        rows, {"to_at": "string", "to_by": "string", "packed_to_ms": "long"}
+    )
+    return table.select("to_at", "to_by", F.col("packed_to_ms"))
+
+
+def _published(said: Testimony) -> Any:
+    """What was packed and has a receipt of its publishing there, with the receipt's `at_ms`."""
+    receipts = said.published.selectExpr(
+        "message_id", "at AS origin", "exchange AS said_exchange", "at_ms"
+    )
+    return said.sent.join(receipts, ["message_id", "origin"]).where(
+        "said_exchange IS NULL OR said_exchange = exchange"
+    )
