@@ -8,7 +8,7 @@ days left open is looked for in the same files (`nights`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,13 +141,18 @@ class Audit:
         told = without_files(table, [*source.bad])
         rows = [*file_rows(told), *plan.known_rows]
 
-        def judged(files: Sequence[LedgerPath], period: Period) -> Books:
+        def judged(files: Sequence[LedgerPath], period: Period, opened: Collection[str]) -> Books:
             named = {file.uri for file in files}
-            here = replace(listing, files=tuple(files))
+            older = listing.older.union(
+                file.site
+                for file in listing.files
+                if file.uri not in named and file.stage in ("", "delivered")
+            )
+            here = replace(listing, files=tuple(files), older=older)
             mine = [one for one in rows if one.uri in named]
-            return judge_books(here, mine, source.bad, must_have, period, former)
+            return judge_books(here, mine, source.bad, must_have, period, former, opened)
 
-        books = judged(plan.of_day, self.period)
+        books = judged(plan.of_day, self.period, plan.day_opened)
         source.left_out, source.overlap = set(books.not_counted), books.overlap
         counted = without_files(told, [*source.left_out])
         before = self.before
@@ -176,8 +181,9 @@ class Audit:
         self.looked = Looked(listing, plan, books, counted, rows, seen_incarnations(counted))
         if before is None or before.left is None or before.oldest_ms is None:
             return report
+        opened = {file.uri for file in plan.opened}
         since = Period(before.oldest_ms, self.period.to_ms)
-        older = replace(premises, period=since, books=judged(listing.files, since))
+        older = replace(premises, period=since, books=judged(listing.files, since, opened))
         source.left_out |= set(older.books.not_counted)
         source.overlap |= older.books.overlap
         return carried_over(

@@ -59,6 +59,7 @@ def opened_messages(
         messages,
         incomplete_at=premises.is_one_of("at", [s for s, stage in lacking if stage == "delivered"]),
         renewed_at=premises.is_one_of("at", [s for s, stage in renewed if stage == "delivered"]),
+        begun_at=premises.is_one_of("at", premises.books.begun),
         departed_at=premises.is_one_of("at", premises.former),
         incomplete_from=premises.is_one_of("origin", _lacking(premises, "packed")),
     )

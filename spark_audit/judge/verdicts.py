@@ -99,12 +99,19 @@ def by_message(sent: Any, settled: Any) -> Any:
 
 
 def judged(
-    messages: Any, *, incomplete_at: Any, renewed_at: Any, departed_at: Any, incomplete_from: Any
+    messages: Any,
+    *,
+    incomplete_at: Any,
+    renewed_at: Any,
+    begun_at: Any,
+    departed_at: Any,
+    incomplete_from: Any,
 ) -> Any:
     """With `verdict`, `leaked`, `redelivered` and `why`. Expressions:
     whether the books of the site, or of the origin's packer, lack rows (`incomplete_at`,
     `incomplete_from`), whether the site's state folder was made anew (`renewed_at`): what it had
-    passed before is known, what it lacks since is not. Whether the site is in the mesh no more
+    passed before is known, what it lacks since is not. Whether it delivered before these rows begin
+    (`begun_at`): a duplicate may be of something from then. Whether the site is in the mesh no more
     (`departed_at`): what it had not come to is not for it any more.
     """
     from pyspark.sql import Window
@@ -119,6 +126,7 @@ def judged(
         .withColumn("first_in_all", F.min("first").over(all_origins))
         .withColumn("incomplete_at", incomplete_at)
         .withColumn("renewed_at", renewed_at)
+        .withColumn("begun_at", begun_at)
         .withColumn("incomplete_from", incomplete_from)
         .withColumn("departed_at", departed_at)
     )
@@ -134,7 +142,8 @@ def judged(
             WHEN sent > 0 AND expired > 0 THEN 'expired'
             WHEN sent > 0 AND duplicates > 0 THEN
                 CASE WHEN arrived_in_all + known_in_all > 0 THEN 'suppressed'
-                     WHEN incomplete_at OR renewed_at THEN 'unproven' ELSE 'lost' END
+                     WHEN incomplete_at OR renewed_at OR begun_at THEN 'unproven'
+                     ELSE 'lost' END
             WHEN sent > 0 AND arrived_in_all > 0 THEN 'suppressed'
             WHEN sent > 0 AND live = 0 THEN CASE WHEN aside > 0 THEN 'quarantined' ELSE 'void' END
             WHEN sent > 0 AND (incomplete_at OR disputed > 0) THEN 'unproven'
@@ -164,6 +173,8 @@ def judged(
             WHEN verdict = 'unexpected' AND from_nowhere > 0 THEN
                 'delivered, and its origin never packed it'
             WHEN verdict = 'unexpected' THEN 'delivered at a site that was not to have it'
+            WHEN verdict = 'unproven' AND duplicates > 0 THEN
+                'suppressed as a duplicate of what the rows that were read of this site lack'
             WHEN verdict = 'unproven' AND partial > 0 AND incomplete_from THEN
                 'packed in part, and rows of its origin are missing that might tell of the rest'
             WHEN verdict = 'unproven' AND sent = 0 THEN

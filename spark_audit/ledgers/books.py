@@ -92,6 +92,9 @@ class Books:
     renewed: dict[tuple[str, str], str] = field(default_factory=dict)
     """(site, stage) that more than one state folder tells of -> the first of them. What an earlier
     one had not exported went with it, so that only the first one's own rows say what it passed."""
+    begun: set[str] = field(default_factory=set)
+    """Sites that delivered before the rows begin that are looked at: older files were taken away,
+    or not opened. What a barrier knew from then has no row here."""
 
     def lack(self, problem: Problem) -> None:
         self.problems.append(problem)
@@ -105,10 +108,12 @@ def judge_books(
     must_have: Mapping[str, Collection[str]],
     period: Period,
     former: Mapping[str, Former] | None = None,
+    opened: Collection[str] | None = None,
 ) -> Books:
     """`must_have`: by site, the stages that have to tell of the period. `unreadable`: URI -> why,
     of files that Spark could not read. `former`: sites that were in the mesh once, which have to
     tell of the time until they left; what they packed in their last minutes may lack its rows.
+    `opened`: URIs of files that are looked into; None: all.
     """
     books = Books()
     by_uri = {file.uri: file for file in listing.files}
@@ -125,6 +130,17 @@ def judge_books(
             _judge_run(books, by_uri, site, stage, files, period, is_later=state != first)
         if len(states) > 1:
             books.renewed[site, stage] = first
+        if stage == DELIVERED and (
+            site in listing.older
+            or min(one.first for one in states[first]) > 0
+            or any(
+                one.uri not in opened
+                for files in states.values()
+                for one in files
+                if opened is not None
+            )
+        ):
+            books.begun.add(site)
     for site, stages in must_have.items():
         _judge_site(books, listing, site, stages, by_stage, period)
     for site, left in (former or {}).items():

@@ -43,6 +43,8 @@ class LedgerListing:
     """(site, document) of every revision that could be read."""
     unreadable: tuple[str, ...]
     """Revision documents that could not."""
+    older: frozenset[str] = frozenset()
+    """Sites of which a deliverer's files lie there besides that are too old to be among `files`."""
 
 
 def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
@@ -58,12 +60,14 @@ def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
         return list(system.globStatus(jvm.org.apache.hadoop.fs.Path(f"{root}/{pattern}")) or ())
 
     sites = frozenset(one.getPath().getName() for one in found("*") if one.isDirectory())
-    files = []
+    files, older = [], set()
     for pattern in ("*/ledger/date=*/*.parquet", "*/date=*/*.parquet"):
         for status in found(pattern):
             file = ledger_path(status.getPath().toString(), status.getLen())
             if file.date >= from_date:
                 files.append(file)
+            elif file.stage in ("", "delivered"):
+                older.add(file.site)
     revisions, unreadable = [], []
     for pattern in ("*/ledger/revisions/*.json", "*/revisions/*.json"):
         for status in found(pattern):
@@ -74,7 +78,11 @@ def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
             except ValueError as error:
                 unreadable.append(f"{site}/revisions/{uri.rsplit('/', 1)[-1]}: {error}")
     return LedgerListing(
-        sites, tuple(sorted(files, key=lambda f: f.uri)), tuple(revisions), tuple(unreadable)
+        sites,
+        tuple(sorted(files, key=lambda f: f.uri)),
+        tuple(revisions),
+        tuple(unreadable),
+        frozenset(older),
     )
 
 

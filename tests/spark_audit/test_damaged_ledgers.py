@@ -10,6 +10,7 @@ from federation.mesh_file import load_mesh
 from spark_audit.generate.doubts import DOUBTS
 from spark_audit.generate.files import write_revision
 from spark_audit.generate.generator import generate_ledgers
+from spark_audit.period import Period
 from spark_audit.report.report import AuditVerdict
 from tests.spark_audit.conftest import DAY, AuditOf
 
@@ -73,3 +74,16 @@ def test_a_site_that_left_the_mesh_has_to_tell_of_the_time_until_then(
     (why,) = [str(one) for one in report.problems]
     assert why.startswith("site4 delivered: the ledger ends at 2026-03-01 0")
     assert why.endswith("before the site left the mesh (2026-03-01 12:00:00)")
+
+
+def test_a_duplicate_of_what_older_files_had_is_not_lost(tmp_path: Path, audit_of: AuditOf) -> None:
+    made = tmp_path / "made"
+    (lost,) = generate_ledgers(made, 3, 3_000, 7, DAY, ["lost-as-duplicate"], at_rows=64).findings
+    files = (made / "sites" / lost.destination / "ledger").glob("date=*/delivered-*.parquet")
+    # Retention took it: what a barrier knew from then nobody can look up.
+    min(files, key=lambda file: file.name[-33:]).unlink()
+    report = audit_of(made, Period(DAY.from_ms + 3 * 3_600_000, DAY.to_ms))
+    assert report.findings == {}
+    assert report.totals["unproven"] == 1
+    assert report.verdict is AuditVerdict.NOT_PROVEN
+    assert [str(one) for one in report.problems] == []

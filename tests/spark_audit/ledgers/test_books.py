@@ -199,3 +199,18 @@ def test_a_site_that_left_before_the_period_has_nothing_to_tell_of_it() -> None:
 def test_a_site_that_is_out_of_the_file_only_has_to_tell_of_the_whole_period() -> None:
     assert judged_former(WHOLE, None).problems == []
     assert len(judged_former(WHOLE[:2], None).problems) == 1
+
+
+def test_a_site_that_delivered_before_its_rows_begin_is_told_from_one_that_is_new() -> None:
+    assert judged(WHOLE).begun == set()
+    assert judged(WHOLE[1:]).begun == {"paris"}, "the first file was taken away"
+    files = tuple(
+        LedgerPath("paris", "1970-01-01", one.uri, 1, "delivered", one.first, one.last)
+        for one in WHOLE
+    )
+    older = LedgerListing(frozenset(["paris"]), files, (), (), frozenset(["paris"]))
+    assert judge_books(older, WHOLE, {}, {}, PERIOD).begun == {"paris"}
+    listing = LedgerListing(frozenset(["paris"]), files, (), ())
+    opened = [one.uri for one in WHOLE]
+    assert judge_books(listing, WHOLE, {}, {}, PERIOD, opened=opened).begun == set()
+    assert judge_books(listing, WHOLE, {}, {}, PERIOD, opened=opened[1:]).begun == {"paris"}
