@@ -13,11 +13,21 @@ from spark_audit.judge.verdicts import OPEN, batch_name
 
 SCHEMA = """
     published TIMESTAMP, verdict STRING, identity STRING, origin STRING, destination STRING,
-    exchange STRING, scope STRING, why STRING, batch STRING, series BIGINT, sequence BIGINT
+    exchange STRING, scope STRING, why STRING, batch STRING, series BIGINT, sequence BIGINT,
+    variant STRING
 """
-"""Of the table `pending`. Sites are cluster IDs; (series, sequence) names the batch here."""
-_MESSAGE = ("destination", "exchange", "scope", "identity", "origin")
+"""Of the table `pending`. Sites are cluster IDs; (series, sequence) names the batch here; `variant`
+tells messages apart that were published under one identity, as in `verdicts.MESSAGE`."""
 _ARRIVED = ("delivered", "late")
+_IS_ONE = """
+    judged.at = left.destination AND judged.exchange = left.exchange AND judged.scope = left.scope
+    AND judged.origin = left.origin AND lower(hex(judged.identity)) = left.identity
+    AND (lower(hex(judged.variant)) <=> left.variant
+        OR (judged.variant IS NULL OR left.variant IS NULL)
+            AND judged.batch.series = left.series AND judged.batch.sequence = left.sequence)
+"""
+"""Whether a judged message is the one that was left open. That its identity stands for several
+messages one night may know and the other not: then its batch says which of them it is."""
 
 
 def left_open(messages: Any) -> Any:
@@ -36,6 +46,7 @@ def left_open(messages: Any) -> Any:
         f"{name} AS batch",
         "batch.series AS series",
         "batch.sequence AS sequence",
+        "lower(hex(variant)) AS variant",
     )
 
 
@@ -80,24 +91,17 @@ def _judged(
     packed = reading.packed(files).join(names, [*NAME], "left_semi")
     settled = reading.settled(files).join(names, [*NAME], "left_semi")
     whole = premises.keep(compared_whole(premises, reading.source, packed, settled, expected))
-    messages = reading.opened(whole, names, overtaken)
-    is_one = [
-        F.col("at") == F.col("left.destination"),
-        F.lower(F.hex(messages["identity"])) == F.col("left.identity"),
-        *(messages[one] == F.col(f"left.{one}") for one in ("exchange", "scope", "origin")),
-    ]
-    return premises.keep(messages.join(left.alias("left"), is_one, "left_semi"))
+    messages = reading.opened(whole, names, overtaken).alias("judged")
+    return premises.keep(messages.join(left.alias("left"), F.expr(_IS_ONE), "left_semi"))
 
 
 def without_rows(left: Any, judged: Any) -> Any:
     """Those of `left` that `looked_at_again` has no answer to, as rows of SCHEMA."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = judged.selectExpr(
-        *("at AS destination", "exchange", "scope", "lower(hex(identity)) AS identity", "origin")
-    )
     return (
-        left.join(found, [*_MESSAGE], "left_anti")
+        left.alias("left")
+        .join(judged.alias("judged"), F.expr(_IS_ONE), "left_anti")
         .withColumn("verdict", F.lit("unproven"))
         .withColumn("why", F.lit("the ledger has no row of its packing any more"))
     )

@@ -7,14 +7,17 @@ morning of the third day.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
-from relay.ledger.rows import Stage
+from relay.ledger.rows import CONFLICT, Outcome, Stage
 from spark_audit.generate.files import write_ledgers, write_mesh
+from spark_audit.generate.planted import Planted
+from spark_audit.generate.planting import Planting, repeat, set_outcome
 from spark_audit.generate.world import MadeBatch, MadeWorld, make_world
 from spark_audit.period import Period
 
@@ -54,6 +57,7 @@ class ThreeDays:
         made._hold("site1", begin + 22 * HOUR_MS, begin + 33 * HOUR_MS, made.settled_on_second)
         made._hold("site3", begin + 20 * HOUR_MS, begin + 53 * HOUR_MS, made.settled_on_third)
         made._lose(begin + DAY_MS)
+        made._share_an_identity()
         rows = world.stage(WAITING, Stage.DELIVERED)
         rows.sort(key=lambda one: one.row.recorded_ms)
         return made
@@ -72,6 +76,22 @@ class ThreeDays:
         self.settled_on_second.remove(lost)
         self.world.stage(WAITING, Stage.DELIVERED).remove(lost.delivered[WAITING])
         self.lost = lost
+
+    def _share_an_identity(self) -> None:
+        """What is lost has a message of the identity of an earlier one, and other content."""
+        assert self.lost is not None
+        cluster = self.world.cluster("site1")
+        first = next(one for one in self.world.batches if one.packed.row.origin == cluster)
+        place = repeat(self._planting(), first, self.lost, 0)
+        for made in (self.lost.own, *self.lost.delivered.values()):
+            contents = bytearray(made.row.contents)
+            contents[8 * place : 8 * place + 8] = b"another!"
+            made.change(contents=bytes(contents))
+        for made in self.lost.delivered.values():
+            set_outcome(made, place, Outcome.DELIVERED | CONFLICT)
+
+    def _planting(self) -> Planting:
+        return Planting(self.world, random.Random(1), Planted(), [])
 
     def next_night(self) -> date:
         """Writes what the ledgers have at two in the morning; the day before is to be audited."""
