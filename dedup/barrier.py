@@ -104,16 +104,18 @@ class Barrier:
         contents: list[bytes],
         places: list[bytes],
         unproven: Collection[bytes] = (),
+        delivered: Collection[bytes] = (),
     ) -> Judgement:
         """As `judge`, for what a repair sends again: DUPLICATE what a repair has brought before.
 
         `unproven`: keys, as `remembered` gave them, of messages that are remembered here although
         the site's ledger has no delivery of them. Those are NEW; what else is remembered is not.
+        `delivered`: keys, as `not_remembered` gave them, of which the ledger has a delivery.
         """
         contents = [content[:CONTENT_KEPT] for content in contents]
         judgement = Judgement(claimant, keys, contents, places, [], {}, {}, None, False)
         for index in range(len(keys)):
-            verdict = self._judge_repaired(judgement, index, unproven)
+            verdict = self._judge_repaired(judgement, index, unproven, delivered)
             judgement.verdicts.append(verdict)
             if verdict is Verdict.CLAIMED:
                 break
@@ -127,6 +129,17 @@ class Barrier:
         for index, (key, content) in enumerate(zip(keys, contents, strict=True)):
             key, kept = self._remembered_as(key, content[:CONTENT_KEPT])
             if kept is not None and self._recall(repair_key(key)) is None:
+                found[index] = key
+        return found
+
+    def not_remembered(self, keys: list[bytes], contents: list[bytes]) -> dict[int, bytes]:
+        """Index -> key under which this very message would be remembered, of those that are not:
+        what is older than `memory_ms` may have been delivered and forgotten.
+        """
+        found = {}
+        for index, (key, content) in enumerate(zip(keys, contents, strict=True)):
+            key, kept = self._remembered_as(key, content[:CONTENT_KEPT])
+            if kept is None and self._recall(repair_key(key)) is None:
                 found[index] = key
         return found
 
@@ -144,7 +157,11 @@ class Barrier:
         return key, kept
 
     def _judge_repaired(
-        self, judgement: Judgement, index: int, unproven: Collection[bytes]
+        self,
+        judgement: Judgement,
+        index: int,
+        unproven: Collection[bytes],
+        delivered: Collection[bytes],
     ) -> Verdict:
         first, content = judgement.keys[index], judgement.contents[index]
         key, kept = self._remembered_as(first, content)
@@ -152,6 +169,8 @@ class Barrier:
         if (brought := self._recall(again)) is not None:
             return self._same(judgement, index, again, brought)
         if kept is None:
+            if key in delivered:
+                return Verdict.DUPLICATE
             verdict = self._judge_one(judgement, index, first, self._recall(first))
             if verdict is Verdict.NEW or verdict is Verdict.CONFLICT:
                 judgement.repair_keys[index] = repair_key(judgement.second_keys.get(index, first))

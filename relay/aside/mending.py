@@ -40,7 +40,7 @@ from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
-from relay.delivery.repair_proof import unproven_of
+from relay.delivery.repair_proof import proof_of
 from relay.ledger.proof import LedgerUnreadable, Sought
 from relay.ledger.rows import (
     CONTENT_BYTES,
@@ -214,8 +214,8 @@ class Mending:
         sought = Sought(
             exchange.name, whose if by_origin else "", origin.identity, content[:CONTENT_BYTES]
         )
-        unproven = await unproven_of(sought, columns[0][0], origin.published_ms, context)
-        return context.barrier.judge_repair(object(), *columns, unproven)
+        proof = await proof_of(sought, columns[0][0], whose, origin.published_ms, context)
+        return context.barrier.judge_repair(object(), *columns, *proof)
 
     async def _publish(self, exchange: Exchange, one: PutAside, origin: Origin) -> Answer:
         context = self._context

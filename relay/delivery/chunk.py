@@ -86,6 +86,10 @@ class Chunk:
     """A repair brings these: judged by rules of their own, never together with others."""
     proven: dict[bytes, bool] = field(default_factory=dict)
     """Of a repair, by barrier key: whether the site's ledger has a delivery of it."""
+    forgotten: dict[bytes, bool] = field(default_factory=dict)
+    """The same, of what the barrier does not remember and may have forgotten."""
+    not_proven: dict[int, str] = field(default_factory=dict)
+    """By number, why the ledger could not say it: these are not repeated."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -171,7 +171,8 @@ class FlowDelivery:
         )
         if chunk.is_repair:
             unproven = {key for key, proven in chunk.proven.items() if not proven}
-            judgement = self._context.barrier.judge_repair(self, *columns, unproven)
+            delivered = {key for key, was in chunk.forgotten.items() if was}
+            judgement = self._context.barrier.judge_repair(self, *columns, unproven, delivered)
         else:
             judgement = self._context.barrier.judge(self, *columns)
         self._judgement = judgement
@@ -187,6 +188,8 @@ class FlowDelivery:
             number = pending[index]
             if verdict is Verdict.DUPLICATE:
                 chunk.outcomes[number] = Outcome.DUPLICATE
+                if (why := chunk.not_proven.get(number)) is not None:
+                    chunk.reasons[number] = f"not delivered again: {why}"
                 settled = True
             elif verdict is Verdict.REPLAY:
                 chunk.outcomes[number] = Outcome.DELIVERED

@@ -1,10 +1,13 @@
-"""What a repair brings and the barrier remembers: was it really delivered here? The ledger says."""
+"""What a repair brings and the barrier remembers, or may have forgotten: was it really delivered
+here? The ledger says.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
 
+from dedup.generations import is_beyond_window
 from dedup.keys import place_prefix, places_of
 from relay.delivery.chunk import Chunk
 from relay.delivery.context import DeliveryContext
@@ -27,45 +30,73 @@ def delivered_early(keys: Collection[bytes], context: DeliveryContext) -> set[by
 
 
 async def prove(chunk: Chunk, context: DeliveryContext, *, by_origin: bool) -> None:
-    """Fill `chunk.proven` for all that the barrier remembers. Without an await after the last look
-    at the barrier: the judgement follows at once. `by_origin`: the exchange's scope.
+    """Fill `chunk.proven` for all that the barrier remembers, `chunk.forgotten` for what it may
+    have forgotten. Without an await after the last look at the barrier: the judgement follows at
+    once. `by_origin`: the exchange's scope.
     """
     while True:
         pending = chunk.pending()
         keys, hashes = [chunk.keys[n] for n in pending], [chunk.hashes[n] for n in pending]
-        remembered = context.barrier.remembered(keys, hashes)
-        asked = {
-            key: chunk.sought(pending[index], by_origin=by_origin)
-            for index, key in remembered.items()
+        remembered = {
+            key: pending[index]
+            for index, key in context.barrier.remembered(keys, hashes).items()
             if key not in chunk.proven
         }
-        early = delivered_early(asked, context)
+        early = delivered_early(remembered, context)
         chunk.proven |= dict.fromkeys(early, True)
-        asked = {key: sought for key, sought in asked.items() if key not in early}
+        remembered = {key: number for key, number in remembered.items() if key not in early}
+        forgotten = {
+            key: pending[index]
+            for index, key in context.barrier.not_remembered(keys, hashes).items()
+            if key not in chunk.forgotten and _is_old(chunk, pending[index], context)
+        }
+        asked = [*remembered.values(), *forgotten.values()]
         if not asked:
             return
-        since_ms = min(chunk.entries[n].published_ms for n in pending)
+        sought = {number: chunk.sought(number, by_origin=by_origin) for number in asked}
+        since_ms = min(chunk.entries[number].published_ms for number in asked)
         try:
-            delivered = await context.delivered_before(asked.values(), since_ms)
+            delivered = await context.delivered_before(sought.values(), since_ms)
         except LedgerUnreadable as error:
-            log.error("the ledger cannot be looked through, nothing is repeated: %s", error)
-            delivered = set(asked.values())
-        chunk.proven |= {key: sought in delivered for key, sought in asked.items()}
+            log.error("what a repair brought is not delivered, the ledger lacks proof: %s", error)
+            chunk.not_proven |= dict.fromkeys(asked, str(error))
+            delivered = set(sought.values())
+        chunk.proven |= {key: sought[n] in delivered for key, n in remembered.items()}
+        chunk.forgotten |= {key: sought[n] in delivered for key, n in forgotten.items()}
 
 
-async def unproven_of(
-    sought: Sought, key: bytes, since_ms: int, context: DeliveryContext
-) -> set[bytes]:
+def _is_old(chunk: Chunk, number: int, context: DeliveryContext) -> bool:
+    origin = chunk.part_of(number).repaired_of
+    return is_forgotten_by_now(chunk.entries[number].published_ms, origin, context)
+
+
+def is_forgotten_by_now(published_ms: int, origin: str, context: DeliveryContext) -> bool:
+    """Whether a message may have been delivered so long ago that the barrier does not remember it.
+    Where its origin's clock is behind, it is no younger for that.
+    """
+    ahead_ms = max(0, context.clock_differences_ms.get(origin, 0))
+    return is_beyond_window(published_ms, context.now_ms(), context.window_ms, ahead_ms)
+
+
+async def proof_of(
+    sought: Sought, key: bytes, origin: str, published_ms: int, context: DeliveryContext
+) -> tuple[set[bytes], set[bytes]]:
     """Of one message with this barrier key: the key under which it is remembered without a
-    delivery, if it is. Judge at once. Raises LedgerUnreadable.
+    delivery, and the one under which it is not although the ledger has one. Judge at once. Raises
+    LedgerUnreadable.
     """
     proven: dict[bytes, bool] = {}
     while remembered := context.barrier.remembered([key], [sought.content]):
         known_as = remembered[0]
         if known_as in proven:
-            break
+            return ({known_as} if not proven[known_as] else set()), set()
         if delivered_early([known_as], context):
-            return set()
-        delivered = await context.delivered_before([sought], since_ms)
+            return set(), set()
+        delivered = await context.delivered_before([sought], published_ms)
         proven[known_as] = sought in delivered
-    return {known_as for known_as, was in proven.items() if not was}
+    forgotten = context.barrier.not_remembered([key], [sought.content])
+    if not forgotten or not is_forgotten_by_now(published_ms, origin, context):
+        return set(), set()
+    if sought in await context.delivered_before([sought], published_ms):
+        return set(), {forgotten[0]}
+    return set(), set()

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,9 +60,12 @@ class LedgerProof:
     async def delivered(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
         """Those that were delivered here at or after that time. Raises LedgerUnreadable."""
         # The files first: a row that is exported meanwhile is still in the state, or in a file.
+        first = next((number for number, _ in self._state.rows(Stage.DELIVERED)), None)
+        if first is None:
+            first = self._state.next_row(Stage.DELIVERED)
         before = self._in_state(sought)
         left = set(sought) - before
-        found = before | (await self._in_files(left, since_ms) if left else set())
+        found = before | (await self._in_files(left, since_ms, first) if left else set())
         left = set(sought) - found
         return found | self._in_state(left)
 
@@ -73,9 +76,13 @@ class LedgerProof:
         except BadLedgerRow as error:
             raise LedgerUnreadable(f"a row that is not exported yet: {error}") from error
 
-    async def _in_files(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
+    async def _in_files(
+        self, sought: Collection[Sought], since_ms: int, first_row: int
+    ) -> set[Sought]:
         asked = {
             "since_ms": since_ms,
+            "state": (self._state.get("state_id") or b"").hex(),
+            "first_row": first_row,
             "sought": [
                 (one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in sought
             ],
@@ -131,6 +138,34 @@ def _in_row(one: Sought, identities: bytes, contents: bytes, outcomes: bytes) ->
         at = identities.find(one.identity, at + 1)
 
 
+def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date) -> str:
+    """Why files of these names (`date=.../delivered-STATE-FIRST-LAST.parquet`) do not have all rows
+    from that day on up to `first_row`, without, of this state folder; empty if they have. A folder
+    that was made anew since has not told what its predecessor did last.
+    """
+    mine: list[tuple[int, int, str]] = []
+    is_first_folder = True
+    for name in names:
+        day, _, file = name.partition("/")
+        of, first, last = file.removesuffix(".parquet").split("-")[1:]
+        if of == state[:8]:
+            mine.append((int(first), int(last), day.removeprefix("date=")))
+        else:
+            is_first_folder = False
+    missing_before = first_row
+    for first_of_file, last_of_file, begun in sorted(mine, reverse=True):
+        if last_of_file + 1 < missing_before:
+            return f"rows {last_of_file + 1} to {missing_before - 1} of its files are missing"
+        if begun < since.isoformat():
+            return ""
+        missing_before = min(missing_before, first_of_file)
+    if missing_before > 0:
+        return f"rows 0 to {missing_before - 1} of its files are missing"
+    if is_first_folder:
+        return ""
+    return "this site's state folder was made anew since the message was published"
+
+
 def look_through(folder: Path, sought: Collection[Sought], since_ms: int) -> set[Sought]:
     """Those that a file of this ledger has a delivery of, recorded at or after that time."""
     import numpy as np
@@ -169,7 +204,15 @@ def look_through(folder: Path, sought: Collection[Sought], since_ms: int) -> set
 def main() -> None:
     os.nice(5)  # the relay's work goes before
     asked = json.loads(sys.stdin.buffer.read())
-    found = look_through(Path(sys.argv[1]), set(_decoded(asked["sought"])), int(asked["since_ms"]))
+    folder, since_ms = Path(sys.argv[1]), int(asked["since_ms"])
+    sought = set(_decoded(asked["sought"]))
+    found = look_through(folder, sought, since_ms)
+    if found < sought:
+        files = folder.glob("date=*/delivered-*.parquet")
+        names = [str(file.relative_to(folder)) for file in files]
+        since = datetime.fromtimestamp(since_ms / 1000, UTC).date()
+        if why := why_incomplete(names, asked["state"], int(asked["first_row"]), since):
+            sys.exit(why)
     told = [(one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in found]
     print(json.dumps(told))
 

@@ -92,9 +92,14 @@ def _settle(
     commit = Commit()
     begin = 0
     while begin < len(chunk):
-        judgement = context.barrier.judge(
-            builder, chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
-        )
+        columns = chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
+        if chunk.is_repair:
+            # Also what is remembered by its first delivery: the rows that told it are lost, and
+            # nothing else would say that a repair has brought it.
+            remembered = context.barrier.remembered(*columns[:2]).values()
+            judgement = context.barrier.judge_repair(builder, *columns, remembered)
+        else:
+            judgement = context.barrier.judge(builder, *columns)
         context.barrier.commit(judgement, commit.changes)
         begin += len(judgement)
     for part in chunk.parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from federation.mesh import Exchange, RetryRule
 from relay.batches.batch import BatchHeader, BatchKind, Entry
@@ -13,8 +14,9 @@ from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker
 from relay.ledger.proof import LedgerUnreadable, Sought
 from relay.ledger.rows import OUTCOME_MASK, REPAIRED, LedgerRow, Outcome
-from tests.relay.deliverer_world import NOW_MS, WINDOW_MS, World, entry, mesh
+from tests.relay.deliverer_world import NOW_MS, WINDOW_MS, Life, World, entry, mesh
 
+HOUR_MS = 3_600_000
 FROM_SYDNEY = {"origin": "sydney", "incarnation": b"incarn_s"}
 Batch = tuple[BatchHeader, bytes]
 
@@ -60,6 +62,7 @@ async def test_repaired_messages_say_so_and_whose_they_are() -> None:
 async def test_a_message_of_any_age_is_repaired() -> None:
     world = World()
     async with world.running() as life:
+        life.context.delivered_before = nothing
         old = entry(1, published_ms=NOW_MS - 2 * WINDOW_MS)
         await life.settled(await life.log(repair(world, [old])))
     assert world.delivered() == ["body 1"]
@@ -109,6 +112,68 @@ async def test_what_the_barrier_remembers_and_the_ledger_lacks_is_delivered_once
         (Outcome.DUPLICATE, True),
         (Outcome.DUPLICATE, True),
     ]
+
+
+async def in_rows(world: World, sought: Collection[Sought], since_ms: int) -> set[Sought]:
+    """Nothing of the ledger is in files yet."""
+    there = {
+        row.identities[16 * n : 16 * n + 16]
+        for row in world.rows()
+        for n, (outcome, _) in enumerate(outcomes(row))
+        if outcome is Outcome.DELIVERED
+    }
+    return {one for one in sought if one.identity in there}
+
+
+def forget_all(life: Life, hours: int = 2 * WINDOW_MS // HOUR_MS + 3) -> None:
+    """So many hours pass, in which the barrier forgets what it remembered."""
+    for _ in range(hours):
+        life.world.now_ms += HOUR_MS
+        life.context.barrier.rotate_if_due(life.world.now_ms)
+
+
+async def test_what_the_barrier_has_forgotten_is_repaired_once_by_the_word_of_the_ledger() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.delivered_before = partial(in_rows, world)
+        await life.settled(await life.log(world.batch([entry(1)])))
+        await life.settled(await life.log(repair(world, [entry(2)])))
+        forget_all(life)
+        await life.settled(await life.log(repair(world, [entry(1), entry(2), entry(3)])))
+    assert world.delivered() == ["body 1", "body 2", "body 3"]
+    assert outcomes(world.rows()[-1]) == [
+        (Outcome.DUPLICATE, True),
+        (Outcome.DUPLICATE, True),
+        (Outcome.DELIVERED, True),
+    ]
+
+
+async def test_what_is_young_enough_to_be_remembered_is_not_asked_about() -> None:
+    world = World()
+    async with world.running() as life:
+
+        async def fails(sought: Collection[Sought], since_ms: int) -> set[Sought]:
+            raise LedgerUnreadable("nobody is to ask")
+
+        life.context.delivered_before = fails
+        await life.settled(await life.log(repair(world, [entry(1)])))
+    assert world.delivered() == ["body 1"]
+
+
+async def test_what_the_ledger_cannot_say_is_not_delivered_and_the_row_says_why() -> None:
+    world = World()
+    async with world.running() as life:
+
+        async def fails(sought: Collection[Sought], since_ms: int) -> set[Sought]:
+            raise LedgerUnreadable("rows 0 to 17 of its files are missing")
+
+        life.context.delivered_before = fails
+        old = entry(1, published_ms=NOW_MS - 2 * WINDOW_MS)
+        await life.settled(await life.log(repair(world, [old])))
+    assert world.delivered() == []
+    (row,) = world.rows()
+    assert outcomes(row) == [(Outcome.DUPLICATE, True)]
+    assert row.reason == "not delivered again: rows 0 to 17 of its files are missing"
 
 
 async def test_nothing_is_repeated_while_the_ledger_cannot_be_read() -> None:

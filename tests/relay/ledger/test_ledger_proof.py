@@ -41,9 +41,9 @@ def row(*outcomes: int, first: int = 1, recorded_ms: int = NOON_MS) -> LedgerRow
 
 
 class Site:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state_id: bytes = b"\xab" * 16) -> None:
         self.state = NodeState(MemoryStore(TABLES))
-        self.state.begin(b"\xab" * 16)
+        self.state.begin(state_id)
         self.export = LedgerExport(self.state, "tokyo", folder, FileWriters())
         self.proof = LedgerProof(self.state, folder)
 
@@ -121,6 +121,33 @@ async def test_files_of_days_before_the_message_are_left_out(site: Site, tmp_pat
     await site.exported(row(Outcome.DELIVERED))
     assert await site.delivered(sought(1), since_ms=NOON_MS + DAY_MS) == {sought(1)}
     assert await site.delivered(sought(1), since_ms=NOON_MS + 2 * DAY_MS) == set()
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+async def test_rows_that_are_missing_are_said_unless_what_is_sought_is_found(
+    site: Site, tmp_path: Path, removed: int
+) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    await site.exported(row(Outcome.DELIVERED, first=2))
+    site.add(row(Outcome.DELIVERED, first=3))
+    files = sorted((tmp_path / "ledger").rglob("*.parquet"))
+    files[removed].unlink()
+    with pytest.raises(LedgerUnreadable, match=f"rows {removed} to {removed} of its files"):
+        await site.delivered(sought(9))
+    there = {sought(2 - removed), sought(3)}
+    assert await site.delivered(*there) == there
+
+
+async def test_a_state_folder_that_was_made_anew_cannot_say_what_the_former_one_did(
+    site: Site, tmp_path: Path
+) -> None:
+    await site.exported(row(Outcome.DELIVERED))
+    anew = Site(tmp_path / "ledger", b"\xcd" * 16)
+    await anew.exported(row(Outcome.DELIVERED, first=2))
+    assert await anew.delivered(sought(1)) == {sought(1)}
+    with pytest.raises(LedgerUnreadable, match="made anew"):
+        await anew.delivered(sought(9))
+    assert await anew.delivered(sought(9), since_ms=NOON_MS + DAY_MS) == set()
 
 
 async def test_a_site_without_files_has_delivered_nothing(site: Site) -> None:

@@ -7,6 +7,7 @@ from relay.delivery.context import POSITION
 from relay.node.recovery import rebuild, recovered_past
 from relay.state.node_state import TABLES, NodeState, StateVerdict, judge_state
 from tests.relay.deliverer_world import Life, World, entry
+from tests.relay.delivery.test_repaired import nothing, repair
 
 
 async def recovered(world: World, mark: int | None) -> NodeState:
@@ -43,3 +44,19 @@ async def test_a_state_rebuilt_behind_a_gap_is_not_taken_for_an_older_copy() -> 
     assert recovered_past(state) == mark
     assert judge_state(True, recovered_past(state), mark) is StateVerdict.OK
     assert judge_state(True, recovered_past(state), mark + 1) is StateVerdict.OLDER_THAN_MARK
+
+
+async def test_what_a_repair_brought_is_not_repaired_again_by_a_state_that_was_made_anew() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.delivered_before = nothing
+        await life.settled(await life.log(world.batch([entry(1)])))
+        for number in (1, 2):  # the ledger lacked the first one
+            await life.settled(await life.log(repair(world, [entry(number)])))
+    assert world.delivered() == ["body 1", "body 1", "body 2"]
+    await recovered(world, world.stream.records[-1].offset)
+    async with world.running() as life:
+        life.context.delivered_before = nothing  # the rows are lost with the state
+        again = repair(world, [entry(1), entry(2)], origin="lima")
+        await life.settled(await life.log(again))
+    assert world.delivered() == ["body 1", "body 1", "body 2"]
