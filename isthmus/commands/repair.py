@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,7 +77,7 @@ def repair(
             f"{audit} is an audit of mesh {folder.report['mesh']}, {file} is {mesh.name}", err=True
         )
         raise typer.Exit(EXIT_USAGE)
-    work = RepairWork(mesh, state, folder.lost)
+    work = RepairWork(mesh, state, folder.lost, warn=partial(typer.echo, err=True))
     with saying("repair") as say:
         asyncio.run(_work(work, per_second, wait_s, say, dry_run=dry_run))
     told: dict[str, Any] = {"audit": str(audit), "dry_run": dry_run, **work.as_json()}
@@ -124,7 +125,7 @@ def _rate(text: str) -> float:
 def _status(work: RepairWork, *, dry_run: bool) -> int:
     if work.irrecoverable or work.departed:
         return EXIT_FAULT
-    if work.not_asked or (not dry_run and any(work.batches.values())):
+    if work.not_asked or work.refused or (not dry_run and any(work.batches.values())):
         return EXIT_USAGE
     return 0
 
@@ -138,6 +139,12 @@ def _show(work: RepairWork, folder: AuditFolder, *, dry_run: bool) -> None:
         typer.echo(f"{site} {verb} {counted(len(sent), 'message')}: {to}")
     _list(work, "irrecoverable", work.irrecoverable, "no site's log has it any more")
     _list(work, "departed", work.departed, "its destination is not in the mesh file any more")
+    for one, why in work.refused[:SHOWN]:
+        _list(work, "not sent", [one], why)
+    if len(work.refused) > SHOWN:
+        typer.echo(
+            f"... and {len(work.refused) - SHOWN:,} more not sent: --json lists all", err=True
+        )
     if work.not_asked:
         typer.echo(
             f"{counted(len(work.not_asked), 'message')} no site that was asked has in its log, and"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from isthmus.repair.sources import Sources
 
 NAMES_AT_ONCE = 200
 POLL_S = 0.25
+WARN_EVERY_S = 30.0
+"""Of a repair that is waited for."""
 
 
 @dataclass
@@ -34,12 +37,23 @@ class RepairWork:
     """Their destination is not in the mesh any more: nobody is asked."""
     not_asked: list[Lost] = field(default_factory=list)
     """Nobody who was asked has them, and not everybody could be asked."""
+    refused: list[tuple[Lost, str]] = field(default_factory=list)
+    """A log has them, and they may not be sent: what to do."""
     problems: dict[str, str] = field(default_factory=dict)
     """By site, why it could not be asked, or did not finish."""
     batches: dict[str, set[str]] = field(default_factory=dict)
     """By destination: repair batches that are under way."""
     settled: dict[str, int] = field(default_factory=dict)
     """By destination: repair batches that it is done with."""
+    waited: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By site that is, or was, at work for another repair: for whom (`for`), on how many
+    `messages`, since when (`for_s`), and how long this one has waited (`seconds`)."""
+    by: str = field(default_factory=lambda: f"the `isthmus repair` of process {os.getpid()}")
+    """Who repairs, for those that wait meanwhile."""
+    warn: Callable[[str], None] = lambda said: None
+    """Told what holds it up."""
+    take_pieces: set[str] = field(default_factory=set)
+    """Cluster IDs of destinations whose nodes are known to put repaired big messages together."""
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -49,6 +63,7 @@ class RepairWork:
     async def run(self, rate: float, say: Callable[[str], None], *, dry_run: bool) -> None:
         """Ask for everything that was lost."""
         sources = Sources(self.mesh)
+        await self._ask_versions()
         self.departed = [one for one in self.lost if one.destination not in sources.names]
         left = [one for one in self.lost if one.destination in sources.names]
         candidates = {one.place: sources.of(one) for one in left}
@@ -68,7 +83,8 @@ class RepairWork:
                 self.sent.setdefault(site, []).extend(sent)
                 for one in missing:
                     candidates[one.place].remove(site)
-                done = {one.place for one in [*sent, *missing]}
+                refused = [one for one, _ in self.refused]
+                done = {one.place for one in [*sent, *missing, *refused]}
                 left += missing + [one for one in wanted if one.place not in done]
         self.sent = {site: sent for site, sent in self.sent.items() if sent}
 
@@ -91,12 +107,30 @@ class RepairWork:
             "messages": [one.wanted().as_json() for one in wanted],
             "rate": rate,
             "dry_run": dry_run,
+            "by": self.by,
+            "take_pieces": sorted(self.take_pieces),
         }
+        began, warned_at = time.monotonic(), -WARN_EVERY_S
         try:
             async for told in NodeClient.of(self.state, site).post("repair", asked):
                 for batch, entry in told.get("missing", ()):
                     missing += by_place.pop((batch, entry), [])
-                if "batch" in told:
+                if "refused" in told:
+                    batch, entry = told["refused"]
+                    some = by_place.pop((batch, entry), [])
+                    self.refused += [(one, told["why"]) for one in some]
+                elif "waits_for" in told:
+                    waited_s = time.monotonic() - began
+                    self.waited[site] = {
+                        "for": told["waits_for"],
+                        "messages": told["messages"],
+                        "for_s": told["for_s"],
+                        "seconds": round(waited_s, 1),
+                    }
+                    if waited_s - warned_at >= WARN_EVERY_S:
+                        warned_at = waited_s
+                        self.warn(_held_up(site, self.waited[site]))
+                elif "batch" in told:
                     some = [
                         one
                         for batch, entry in told["sent"]
@@ -114,6 +148,15 @@ class RepairWork:
         if dry_run:
             sent = [one for some in by_place.values() for one in some]
         return sent, missing
+
+    async def _ask_versions(self) -> None:
+        """Which destinations' nodes are of a version that knows of repairs: those that answer."""
+        for cluster_id in {one.destination for one in self.lost} & self.names.keys():
+            try:
+                await self._not_settled(self.names[cluster_id], set())
+            except (NodeAway, NodeSaysNo):
+                continue  # nobody says that it is; that it is away, is told where it matters
+            self.take_pieces.add(cluster_id)
 
     def _under_way(self, destination: str) -> set[str]:
         return self.batches.setdefault(self.names[destination], set())
@@ -153,7 +196,7 @@ class RepairWork:
     async def _not_settled(self, site: str, names: set[str]) -> set[str]:
         client = NodeClient.of(self.state, site)
         found: set[str] = set()
-        for some in _parts(sorted(names), NAMES_AT_ONCE):
+        for some in _parts(sorted(names), NAMES_AT_ONCE) if names else [[]]:
             async for told in client.post("repair/settled", {"batches": some}):
                 found |= set(told["waiting"])
         return found
@@ -179,6 +222,8 @@ class RepairWork:
             "irrecoverable": [_told(one) for one in self.irrecoverable],
             "departed": [_told(one) for one in self.departed],
             "not_asked": [_told(one) for one in self.not_asked],
+            "refused": [_told(one) | {"why": why} for one, why in self.refused],
+            "waited": self.waited,
             "under_way": {site: sorted(names) for site, names in self.batches.items() if names},
             "problems": self.problems,
         }
@@ -194,6 +239,13 @@ def _told(one: Lost) -> dict[str, Any]:
         "batch": str(one.batch),
         "entry": one.entry,
     }
+
+
+def _held_up(site: str, waited: Mapping[str, Any]) -> str:
+    return (
+        f"{site} is at work for {waited['for']}, on {waited['messages']:,} messages, for"
+        f" {waited['for_s']:.0f} s by now: this repair waits for that one's end"
+    )
 
 
 def _parts(names: list[str], size: int) -> Iterator[list[str]]:

@@ -1,14 +1,19 @@
 """A process's part in a repair over HTTP, for who knows its token (as `admin_mending`).
 
 POST /sites/SITE/repair           {"messages": [{"batch", "entry", "identity", "destinations"},
-                                   ...], "rate": messages a second, "dry_run": true: only look}
+                                   ...], "rate": messages a second, "dry_run": true: only look,
+                                   "by": whose it is, "take_pieces": [destinations that do]}
 POST /sites/SITE/repair/settled   {"batches": ["...", ...]}
 POST /sites/SITE/ledger           {}
 
-The first answers JSON lines as it goes: {"looked_at"}, and with what was put into the log just now
-{"batch", "sent": [[batch, entry], ...]}; the last ones are {"missing": [[batch, entry], ...]}: what
-this site's log does not have. The second: {"waiting": [...]}, those that the site has not settled.
-The third: what the stages did so far is in the ledger's files, {"failure": ""} or why not.
+The first answers JSON lines as it goes:
+    {"looked_at"}, and with what was put into the log just now {"batch", "sent": [[batch, entry],
+                                       ...]}
+    {"waits_for", "messages", "for_s"} while another request is worked on
+    {"refused": [batch, entry], "why"} what may not be sent
+    {"missing": [[batch, entry], ...]} the last ones: what this site's log does not have
+The second: {"waiting": [...]}, those that the site has not settled. The third: what the stages did
+so far is in the ledger's files, {"failure": ""} or why not.
 """
 
 from __future__ import annotations
@@ -23,8 +28,8 @@ from aiohttp import web
 from relay.batches.batch import BatchName
 from relay.node.admin_mending import check_token
 from relay.node.stages import Stages
-from relay.repair.repairing import Progress, RepairFailed
-from relay.repair.wanted import BadRequest, Wanted, read_wanted
+from relay.repair.repairing import Refused, RepairFailed, Request, Step, Waits
+from relay.repair.wanted import BadRequest, read_wanted
 
 MOST_BYTES = 64 << 20
 """Of one request: some 200,000 messages."""
@@ -83,6 +88,9 @@ async def _repair(
     rate = asked.get("rate", DEFAULT_RATE)
     if not isinstance(rate, int | float) or not rate > 0:
         raise web.HTTPBadRequest(text="rate: messages a second, above 0")
+    by, take_pieces = asked.get("by", "another repair"), asked.get("take_pieces", [])
+    if not isinstance(by, str) or not isinstance(take_pieces, list):
+        raise web.HTTPBadRequest(text="by: a text; take_pieces: a list of cluster IDs")
     try:
         wanted = read_wanted(asked.get("messages"))
     except BadRequest as error:
@@ -90,7 +98,8 @@ async def _repair(
     repairing = stages.repairing
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
-    steps = repairing.look(wanted) if asked.get("dry_run") else repairing.send(wanted, rate)
+    ours = Request(wanted, by, frozenset(map(str, take_pieces)))
+    steps = repairing.look(ours) if asked.get("dry_run") else repairing.send(ours, rate)
     try:
         async with aclosing(steps):
             async for step in steps:
@@ -102,8 +111,14 @@ async def _repair(
     return response
 
 
-def _told(step: Progress | list[Wanted]) -> Iterator[dict[str, Any]]:
+def _told(step: Step) -> Iterator[dict[str, Any]]:
     """A line each: who reads them takes no endless ones."""
+    if isinstance(step, Waits):
+        yield {"waits_for": step.by, "messages": step.messages, "for_s": round(step.for_s, 1)}
+        return
+    if isinstance(step, Refused):
+        yield {"refused": step.wanted.place, "why": step.why}
+        return
     if isinstance(step, list):
         for first in range(0, max(1, len(step)), IN_A_LINE):
             yield {"missing": [one.place for one in step[first : first + IN_A_LINE]]}

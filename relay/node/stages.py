@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from federation.mesh import OLDEST_BATCH_FORMAT
 from relay.aside.mending import Mending
 from relay.batches.batch import Predecessor
 from relay.batches.incarnation import VoidTable
@@ -112,7 +113,12 @@ class Stages:
             links,
             housekeeping,
             Mending(context, partial(parts.connect, "mending")),
-            Repairing(writer, voids.is_void, packer.repair),
+            Repairing(
+                writer,
+                voids.is_void,
+                packer.repair,
+                lambda: packer.batch_format > OLDEST_BATCH_FORMAT,
+            ),
             members,
             now_ms,
         )

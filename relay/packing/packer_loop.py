@@ -85,6 +85,11 @@ class PackerLoop:
         else:
             self._packer.stop()
 
+    @property
+    def batch_format(self) -> int:
+        """In which it writes batches."""
+        return self._settings.batch_format
+
     def repair(self, parcel: RepairParcel) -> None:
         """Put this into the log; its `logged` tells when, or NotPacking. Raises NotPacking."""
         if self._packer is None or self._stopping.is_set():

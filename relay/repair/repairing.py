@@ -7,11 +7,14 @@ crash, say, has the same messages sent again, and the barriers there suppress wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, LoggedBatch
 from relay.batches.format import total_bytes
+from relay.batches.fragments import FRAGMENT_ABOVE
 from relay.log.site_log import LogClosed, SiteLogError
 from relay.packing.repair_parcel import NotPacking, RepairParcel
 from relay.repair.search import Found, Search
@@ -29,6 +32,16 @@ class RepairFailed(Exception):
     """Not all could be looked for, or sent; the text says why. Asking again does no harm."""
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`by`: whose it is, for people."""
+
+    wanted: Sequence[Wanted]
+    by: str = "another repair"
+    take_pieces: frozenset[str] = frozenset()
+    """Cluster IDs of destinations that are known to put big messages together."""
+
+
 class Progress(NamedTuple):
     """Of one request, so far."""
 
@@ -40,50 +53,88 @@ class Progress(NamedTuple):
     """What is in it."""
 
 
+class Waits(NamedTuple):
+    """Another request is being worked on."""
+
+    by: str
+    """Whose."""
+    messages: int
+    """It asks for so many."""
+    for_s: float
+    """Since it began."""
+
+
+class Refused(NamedTuple):
+    """Not sent, and not missing; `why` says what to do."""
+
+    wanted: Wanted
+    why: str
+
+
 class ReadableLog(Protocol):
     """What this needs of the site's log: `LogWriter` is it."""
 
     def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]: ...
 
 
+Step = Progress | Waits | Refused | list[Wanted]
+
+PIECES = (
+    "it is too big for one batch, and {sites} may run a version that would deliver it in pieces:"
+    " upgrade all nodes, then say `batch_format: 2` in the mesh file, and repair again"
+)
+
+
 class Repairing:
-    """One site's. `repair` puts a parcel into the log (`PackerLoop.repair`)."""
+    """One site's. `repair` puts a parcel into the log (`PackerLoop.repair`). `is_new_format`: every
+    node of the mesh reads batches that the first release did not.
+    """
 
     def __init__(
         self,
         log: ReadableLog,
         is_void: Callable[[BatchHeader], bool],
         repair: Callable[[RepairParcel], None],
+        is_new_format: Callable[[], bool] = lambda: True,
     ) -> None:
         self._log = log
         self._is_void = is_void
         self._repair = repair
-        self._one_at_a_time = asyncio.Lock()
+        self._is_new_format = is_new_format
+        self._present: _Present | None = None
+        self._free = asyncio.Event()
 
-    async def look(self, wanted: Iterable[Wanted]) -> AsyncGenerator[Progress | list[Wanted], None]:
+    async def look(self, request: Request) -> AsyncGenerator[Step, None]:
         """Only look, and send nothing: progress now and then, in the end what the log lacks."""
-        search = Search(wanted)
-        async with self._one_at_a_time:
+        search = Search(request.wanted)
+        async for waits in self._until_free():
+            yield waits
+        with self._working_on(request):
             async for step in self._search(search):
                 if isinstance(step, Progress):
                     yield step
+                elif why := self._why_refused(step, request):
+                    yield Refused(step.wanted, why)
         yield search.missing
 
-    async def send(
-        self, wanted: Iterable[Wanted], rate: float
-    ) -> AsyncGenerator[Progress | list[Wanted], None]:
+    async def send(self, request: Request, rate: float) -> AsyncGenerator[Step, None]:
         """Send these, at most `rate` messages a second: progress as it comes, in the end what the
         log does not have (any more). Raises RepairFailed.
         """
-        search = Search(wanted)
+        search = Search(request.wanted)
         pace = _Pace(rate)
-        async with self._one_at_a_time:
+        async for waits in self._until_free():
+            yield waits
+        with self._working_on(request):
             open_parcels = _Parcels()
             looked_at = 0
             async for step in self._search(search):
                 if isinstance(step, Progress):
                     looked_at = step.looked_at
                     yield step
+                    continue
+                if why := self._why_refused(step, request):
+                    yield Refused(step.wanted, why)
                     continue
                 for parcel, sent in open_parcels.add(step):
                     async for told in self._append(parcel, sent, pace, looked_at):
@@ -92,6 +143,34 @@ class Repairing:
                 async for told in self._append(parcel, sent, pace, looked_at):
                     yield told
         yield search.missing
+
+    async def _until_free(self) -> AsyncIterator[Waits]:
+        """One request at a time; who waits hears whose is before. Nothing is awaited between its
+        end and `_working_on`.
+        """
+        while self._present is not None:
+            request, began = self._present
+            yield Waits(request.by, len(request.wanted), _now() - began)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOLD_EVERY_S):
+                    await self._free.wait()
+
+    @contextlib.contextmanager
+    def _working_on(self, request: Request) -> Iterator[None]:
+        self._present = _Present(request, _now())
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._present = None
+            self._free.set()
+
+    def _why_refused(self, found: Found, request: Request) -> str:
+        """A node of the first release takes each piece of a big repaired message for a message."""
+        if total_bytes([found.entry]) <= FRAGMENT_ABOVE or self._is_new_format():
+            return ""
+        unknown = [site for site in found.wanted.destinations if site not in request.take_pieces]
+        return PIECES.format(sites=", ".join(unknown)) if unknown else ""
 
     async def _search(self, search: Search) -> AsyncIterator[Progress | Found]:
         attempts = looked_at = 0
@@ -136,6 +215,11 @@ class Repairing:
         except NotPacking as error:
             raise RepairFailed(f"nothing can be put into the site's log: {error}") from error
         yield Progress(looked_at, name, tuple(sent))
+
+
+class _Present(NamedTuple):
+    request: Request
+    began: float
 
 
 class _Pace:

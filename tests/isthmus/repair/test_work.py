@@ -20,7 +20,7 @@ from relay.node.admin import Admin
 from relay.node.admin_mending import write_token
 from relay.node.admin_repair import RepairRoutes
 from relay.node.stages import Stages
-from relay.repair.repairing import Progress, RepairFailed
+from relay.repair.repairing import Progress, Refused, RepairFailed, Request, Step, Waits
 from relay.repair.wanted import Wanted, by_place
 
 SITES = ("paris", "tokyo", "lima")
@@ -50,16 +50,24 @@ class Node:
     export_failure: str = ""
     written: int = 0
     rate: float = 0.0
+    busy_for: str = ""
+    refuses: set[int] = field(default_factory=set)
+    asked: list[Request] = field(default_factory=list)
 
-    async def look(self, wanted: Iterable[Wanted]) -> AsyncGenerator[Progress | list[Wanted], None]:
+    async def look(self, request: Request) -> AsyncGenerator[Step, None]:
         yield Progress(len(self.has))
-        yield [one for one in wanted if one.batch.sequence not in self.has]
+        yield [one for one in request.wanted if one.batch.sequence not in self.has]
 
-    async def send(
-        self, wanted: Iterable[Wanted], rate: float
-    ) -> AsyncGenerator[Progress | list[Wanted], None]:
+    async def send(self, request: Request, rate: float) -> AsyncGenerator[Step, None]:
         self.rate = rate
-        wanted = [one for entries in by_place(wanted).values() for one in entries.values()]
+        self.asked.append(request)
+        if self.busy_for:
+            yield Waits(self.busy_for, 17, 42.0)
+        wanted = [one for some in by_place(request.wanted).values() for one in some.values()]
+        for one in wanted:
+            if one.batch.sequence in self.refuses:
+                yield Refused(one, "upgrade")
+        wanted = [one for one in wanted if one.batch.sequence not in self.refuses]
         found = [one for one in wanted if one.batch.sequence in self.has]
         for first in range(0, len(found), IN_A_BATCH):
             if self.fails_after >= 0 and first >= self.fails_after:
@@ -185,6 +193,35 @@ async def test_who_fails_half_way_has_sent_half_of_it(
     assert {site: len(sent) for site, sent in work.sent.items()} == {"paris": 100, "lima": 150}
     assert "the packer began anew" in work.problems["paris"]
     assert len(work.batches["tokyo"]) == 3
+
+
+async def test_who_is_at_work_for_another_repair_is_told_at_once_and_in_the_end(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
+    await serve(paris=Node({1}, busy_for="the first repair"), tokyo=Node(set()), lima=Node(set()))
+    warned: list[str] = []
+    work = RepairWork(mesh, tmp_path / "state", [lost(1)], warn=warned.append)
+    await work.run(500, lambda said: None, dry_run=False)
+    (said,) = warned
+    assert said.startswith("paris is at work for the first repair, on 17 messages, for 42 s")
+    told = work.as_json()["waited"]["paris"]
+    assert (told["for"], told["messages"], told["for_s"]) == ("the first repair", 17, 42.0)
+    assert numbers(work.sent["paris"]) == [1]
+
+
+async def test_what_is_refused_is_asked_of_nobody_else_and_told_with_what_to_do(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
+    nodes = {"paris": Node({1, 2}, refuses={2}), "tokyo": Node({2}), "lima": Node({2})}
+    await serve(**nodes)
+    work = await worked(mesh, tmp_path, lost(1), lost(2))
+    assert numbers(work.sent["paris"]) == [1]
+    assert [(one.batch.sequence, why) for one, why in work.refused] == [(2, "upgrade")]
+    assert [told["why"] for told in work.as_json()["refused"]] == ["upgrade"]
+    assert not nodes["lima"].sent
+    (request,) = nodes["paris"].asked
+    assert request.take_pieces == {"tokyo"}
+    assert "process" in request.by
 
 
 async def test_only_looking_sends_nothing(mesh: Mesh, tmp_path: Path, serve: Serve) -> None:

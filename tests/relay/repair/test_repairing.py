@@ -14,14 +14,14 @@ from relay.batches.repaired import message_origin
 from relay.ledger.batch_rows import packed_row
 from relay.packing.packer_metrics import PackerState
 from relay.packing.packer_record import PackedBatch
-from relay.repair.repairing import Progress, RepairFailed, Repairing
+from relay.repair.repairing import Progress, Refused, RepairFailed, Repairing, Request, Step, Waits
 from relay.repair.wanted import BadRequest, Wanted, read_wanted
 from tests.relay.packer_world import PackerWorld, Process, numbered
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until
 
 FAST = 1e6
-Steps = AsyncGenerator[Progress | list[Wanted], None]
+Steps = AsyncGenerator[Step, None]
 
 
 def batches(world: PackerWorld, kind: BatchKind = BatchKind.MESSAGES) -> list[LoggedBatch]:
@@ -39,8 +39,10 @@ def wanted_of(batch: LoggedBatch, *numbers: int, to: tuple[str, ...] = ("tokyo",
     return [Wanted(batch.header.name, n, entries[n].identity, to) for n in numbers]
 
 
-def repairing(process: Process) -> Repairing:
-    return Repairing(process.log, process.voids.is_void, process.packer.repair)
+def repairing(process: Process, *, is_new_format: bool = True) -> Repairing:
+    return Repairing(
+        process.log, process.voids.is_void, process.packer.repair, lambda: is_new_format
+    )
 
 
 def is_packing(process: Process) -> bool:
@@ -52,6 +54,7 @@ async def all_of(steps: Steps) -> tuple[list[Progress], list[Wanted]]:
     async for step in steps:
         if isinstance(step, list):
             return progress, step
+        assert isinstance(step, Progress)
         progress.append(step)
     raise AssertionError("no end was told")
 
@@ -68,7 +71,7 @@ async def test_wanted_messages_go_into_the_log_again_for_who_lacks_them() -> Non
     await process.has_packed(300)
     first, second = batches(world)
     wanted = [*wanted_of(second, 3), *wanted_of(first, 7, 1), *wanted_of(first, 9, to=("lima",))]
-    steps, missing = await all_of(repairing(process).send(wanted, FAST))
+    steps, missing = await all_of(repairing(process).send(Request(wanted), FAST))
     assert missing == []
     (to_tokyo, entries), (to_lima, others) = repaired(world)
     assert to_tokyo.series == first.header.name.series._replace(destinations=("tokyo",))
@@ -99,7 +102,7 @@ async def test_what_two_sites_lack_is_sent_to_both_at_once() -> None:
     await process.has_packed(10)
     (batch,) = batches(world)
     wanted = wanted_of(batch, 4) + wanted_of(batch, 4, to=("lima",))
-    await all_of(repairing(process).send(wanted, FAST))
+    await all_of(repairing(process).send(Request(wanted), FAST))
     ((name, entries),) = repaired(world)
     assert (name.series.destinations, len(entries)) == (("lima", "tokyo"), 1)
     await process.stop()
@@ -118,10 +121,10 @@ async def test_what_the_log_does_not_have_is_told() -> None:
         known[0]._replace(entry=300),
         known[0]._replace(entry=2),  # another message stands there
     ]
-    looked, missing = await all_of(repairing(process).look([*known, *gone]))
+    looked, missing = await all_of(repairing(process).look(Request([*known, *gone])))
     assert (looked, sorted(missing)) == ([], sorted(gone))
     assert repaired(world) == []
-    _, missing = await all_of(repairing(process).send([*known, *gone], FAST))
+    _, missing = await all_of(repairing(process).send(Request([*known, *gone]), FAST))
     assert sorted(missing) == sorted(gone)
     assert [len(entries) for _, entries in repaired(world)] == [1]
     await process.stop()
@@ -136,7 +139,7 @@ async def test_big_messages_go_in_pieces_and_many_in_many_batches() -> None:
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     pieces = batches(world, BatchKind.FRAGMENT)
     wanted += wanted_of(pieces[0], 0)
-    _, missing = await all_of(repairing(process).send(wanted, FAST))
+    _, missing = await all_of(repairing(process).send(Request(wanted), FAST))
     assert missing == []
     again = batches(world, BatchKind.REPAIR)
     assert [b.header.fragment for b in again if b.header.fragment] == [
@@ -161,7 +164,7 @@ async def test_no_more_than_asked_for_a_second() -> None:
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await all_of(repairing(process).send(wanted, 256))
+    await all_of(repairing(process).send(Request(wanted), 256))
     assert 3 <= loop.time() - began < 3.5
     await process.stop()
 
@@ -174,11 +177,58 @@ async def test_who_asked_hears_of_a_slow_repair_every_few_seconds() -> None:
     await process.has_packed(600)
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     clock, told_at = asyncio.get_running_loop().time, list[float]()
-    async for _ in repairing(process).send(wanted, 2):
+    async for _ in repairing(process).send(Request(wanted), 2):
         told_at.append(clock())
     assert told_at[-1] - told_at[0] >= 256
     silences = [later - before for before, later in pairwise(told_at)]
     assert max(silences) < 5
+
+
+@in_virtual_time
+async def test_a_big_message_is_not_sent_to_who_may_deliver_its_pieces() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(bytes(2_000_000), *numbered(1))
+    await process.has_packed(2)
+    (small,) = batches(world)
+    wanted = wanted_of(small, 0)
+    for site in ("tokyo", "lima"):
+        wanted += wanted_of(batches(world, BatchKind.FRAGMENT)[0], 0, to=(site,))
+    subject = repairing(process, is_new_format=False)
+    request = Request(wanted, take_pieces=frozenset({"tokyo"}))
+    for steps in (subject.look(request), subject.send(request, FAST)):
+        told = [step async for step in steps]
+        (refused,) = [step for step in told if isinstance(step, Refused)]
+        assert refused.wanted.batch == wanted[1].batch
+        assert "lima may run a version" in refused.why
+        assert "batch_format: 2" in refused.why
+        assert told[-1] == []  # it is there
+    assert [[e.body for e in entries] for _, entries in repaired(world)] == [numbered(1)]
+    request = Request(wanted, take_pieces=frozenset({"tokyo", "lima"}))
+    await all_of(subject.send(request, FAST))
+    assert len(repaired(world)) > 2
+    await process.stop()
+
+
+@in_virtual_time
+async def test_who_waits_for_another_repair_hears_whose_it_is_and_how_long_it_takes() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(*numbered(600))
+    await process.has_packed(600)
+    wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
+    subject = repairing(process)
+    first = subject.send(Request(wanted, by="the first"), 10)
+    assert not isinstance(await anext(first), Waits)
+    second = subject.send(Request(wanted[:1], by="the second"), FAST)
+    assert await anext(second) == Waits("the first", 600, pytest.approx(0, abs=3))
+    later = await anext(second)
+    assert isinstance(later, Waits)
+    assert later.for_s >= 2
+    await first.aclose()  # who asked has gone
+    steps, missing = await all_of(second)
+    assert (len(steps), missing) == (1, [])
+    await process.stop()
 
 
 @in_virtual_time
@@ -192,11 +242,11 @@ async def test_a_packer_that_dies_and_begins_anew_has_the_same_asked_again() -> 
     world.broker.break_connections("away")
     await until(lambda: not is_packing(process), "the packer has seen its end", 10, every_s=0.001)
     with pytest.raises(RepairFailed, match="nothing can be put into the site's log"):
-        await all_of(repairing(process).send(wanted, FAST))
+        await all_of(repairing(process).send(Request(wanted), FAST))
     await process.kill()
     process = await world.start().ready()
     await until(lambda: is_packing(process), "the next one packs", 10)
-    _, missing = await all_of(repairing(process).send(wanted, FAST))
+    _, missing = await all_of(repairing(process).send(Request(wanted), FAST))
     assert missing == []
     assert [len(entries) for _, entries in repaired(world)] == [10]
     await process.finish()
@@ -209,7 +259,7 @@ async def test_what_a_repair_logged_is_not_taken_for_what_egress_hands_out_again
     world.publish(*numbered(10))
     await world.drained()
     (batch,) = batches(world)
-    await all_of(repairing(process).send(wanted_of(batch, 3), FAST))
+    await all_of(repairing(process).send(Request(wanted_of(batch, 3)), FAST))
     await process.kill()
     world.publish(*numbered(10, 10))
     await world.pack_all()
