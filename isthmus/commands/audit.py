@@ -7,6 +7,7 @@ import math
 import re
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -155,7 +156,10 @@ def audit_file(
     out = out or reports / f"from={_folder_name(period)}"
     is_small = _local_bytes(ledger) < SMALL_BYTES
 
+    asked = _asked(ledger=ledger, receipts=receipts, work=work, master=master)
+
     def write(folder: Path, report: AuditReport) -> None:
+        report = replace(report, asked=asked)
         write_report(report, folder, Commands(str(file), str(folder), told_ledger))
 
     try:
@@ -194,7 +198,7 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=1))
+        typer.echo(json.dumps(replace(report, asked=asked).as_json(), indent=1))
     else:
         show(report, out)
     raise typer.Exit(report.verdict.exit_status)
@@ -316,6 +320,15 @@ def _one_day(period: Period) -> date | None:
     """The day that it is, if it is one."""
     day = datetime.fromtimestamp(period.from_ms / 1000, UTC).date()
     return day if period == Period.of_day(day) else None
+
+
+def _asked(**options: str | None) -> dict[str, str]:
+    """Those that were given; what lies on this machine, from whatever folder it is asked again."""
+    return {
+        option: str(Path(value).absolute()) if Path(value).exists() else value
+        for option, value in options.items()
+        if value
+    }
 
 
 def _reported(folder: Path) -> list[str]:

@@ -24,6 +24,7 @@ from isthmus.options import (
 )
 from isthmus.progress import saying
 from isthmus.repair.lost import LOST, AuditFolder, BadAudit, Lost, read_audit
+from isthmus.repair.second_audit import second_audit
 from isthmus.repair.work import RepairWork, by_destination
 
 SHOWN = 20
@@ -47,7 +48,10 @@ def repair(
     no_audit: Annotated[
         bool, typer.Option("--no-audit", help="Leave out the second audit.")
     ] = False,
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Spark's master. Default: the first audit's."),
+    ] = None,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
@@ -56,8 +60,9 @@ def repair(
 
     The same messages, under the same identities, with the header `x-mesh-repaired`. Each site's
     barrier suppresses what has come by itself meanwhile, or by an earlier repair: doing it twice
-    does no harm. Asks the nodes of this machine. In the end an audit of the same time shows the
-    difference; its report goes to DIR/after-repair.
+    does no harm. Asks the nodes of this machine. In the end an audit of the same time, with the
+    options of the first (--ledger, --receipts, --work, --master), shows the difference; its report
+    goes to DIR/after-repair.
 
     Exit status 0: nothing is lost any more. 1: no log has some of it any more, or it is still lost.
     2: not all could be asked or reached, or the second audit cannot prove it; what to do is said.
@@ -170,21 +175,13 @@ def _list(work: RepairWork, what: str, lost: list[Lost], why: str) -> None:
 
 
 def _audit_again(
-    file: Path, folder: AuditFolder, master: str, state: Path
+    file: Path, folder: AuditFolder, master: str | None, state: Path
 ) -> dict[str, Any] | None:
     """The report of an audit of the same time; None where there is none."""
     out = folder.folder / AFTER
     report = out / "report.json"
     report.unlink(missing_ok=True)
-    # What an earlier day had left open may have been published before the audited time.
-    begin = min([folder.report["from"], *(one.published for one in folder.lost if one.published)])
-    command = [
-        *(sys.executable, "-m", "isthmus", "audit", str(file)),
-        *("--from", begin, "--to", folder.report["to"]),
-        *("--ledger", folder.report["ledger"], "--master", master),
-        *("--level", folder.report["level"]),
-        *("--out", str(out), "--state", str(state), "--json"),
-    ]
+    command = [sys.executable, "-m", "isthmus", *second_audit(folder, file, out, state, master)]
     ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     try:
         told: dict[str, Any] = json.loads(report.read_text())

@@ -11,6 +11,8 @@ from relay.batches.batch import BatchName
 from relay.repair.wanted import Wanted
 
 LOST = "lost"
+ASKED = ("ledger", "receipts", "work", "master")
+"""Options of an audit that its report tells."""
 
 
 class BadAudit(Exception):
@@ -52,6 +54,12 @@ class AuditFolder:
     lost: list[Lost]
 
     @property
+    def asked(self) -> dict[str, str]:
+        """Options that the audit was called with, whose values a repair's own audit needs too."""
+        told: dict[str, str] = self.report.get("asked", {})
+        return told
+
+    @property
     def other_findings(self) -> dict[str, int]:
         """What a repair cannot mend: how many of each kind."""
         return {kind: count for kind, count in self.report["findings"].items() if kind != LOST}
@@ -66,6 +74,8 @@ def read_audit(folder: Path) -> AuditFolder:
         report = json.loads((folder / "report.json").read_text())
         for key in ("mesh", "from", "to", "ledger", "level", "findings", "totals", "verdict"):
             report[key]
+        if any(key not in ASKED for key in report.get("asked", {})):
+            raise ValueError("asked in a way that this version does not know")
         table = pq.read_table(folder / "findings.parquet", filters=[("kind", "=", LOST)])
         lost = [_lost(row) for row in table.to_pylist()]
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:

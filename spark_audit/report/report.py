@@ -66,6 +66,8 @@ class AuditReport:
     """Messages that are open, as a DataFrame (`nights.open_messages`)."""
     revisions_unknown: list[str] = field(default_factory=list)
     """Revisions of batches that no ledger has."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Options of the call by which the same can be asked again; none where it was no command's."""
     carried: Carried | None = None
     """What became of earlier days; None where only this time was asked for."""
 
@@ -152,6 +154,7 @@ class AuditReport:
             "to": _time(self.period.to_ms),
             "ledger": self.ledger,
             "level": self.level.value,
+            "asked": dict(self.asked),
             "not_told": self.level.not_told,
             "totals": dict(sorted(self.totals.items())),
             "pairs": [
