@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,13 @@ class Lost(NamedTuple):
     @property
     def exchange(self) -> str:
         return self.batch.series.exchange
+
+    @property
+    def published_ms(self) -> int:
+        """Not after it was published; 0 where nobody knows when."""
+        if not self.published:
+            return 0
+        return int(datetime.fromisoformat(self.published).timestamp()) * 1000
 
     @property
     def place(self) -> tuple[str, int, str]:

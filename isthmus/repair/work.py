@@ -63,7 +63,7 @@ class RepairWork:
     async def run(self, rate: float, say: Callable[[str], None], *, dry_run: bool) -> None:
         """Ask for everything that was lost."""
         sources = Sources(self.mesh)
-        await self._ask_versions()
+        await self._tell_destinations(say, dry_run=dry_run)
         self.departed = [one for one in self.lost if one.destination not in sources.names]
         left = [one for one in self.lost if one.destination in sources.names]
         candidates = {one.place: sources.of(one) for one in left}
@@ -149,13 +149,25 @@ class RepairWork:
             sent = [one for some in by_place.values() for one in some]
         return sent, missing
 
-    async def _ask_versions(self) -> None:
-        """Which destinations' nodes are of a version that knows of repairs: those that answer."""
-        for cluster_id in {one.destination for one in self.lost} & self.names.keys():
+    async def _tell_destinations(self, say: Callable[[str], None], *, dry_run: bool) -> None:
+        """So that they look for all of it in their ledgers at once, beside what they deliver. Who
+        understands it is of a version that knows of repairs.
+        """
+        for cluster_id in sorted({one.destination for one in self.lost} & self.names.keys()):
+            site = self.names[cluster_id]
+            lacking = [] if dry_run else [o for o in self.lost if o.destination == cluster_id]
+            asked = {
+                "identities": [one.identity.hex() for one in lacking],
+                "since_ms": min((one.published_ms for one in lacking), default=0),
+            }
             try:
-                await self._not_settled(self.names[cluster_id], set())
-            except (NodeAway, NodeSaysNo):
-                continue  # nobody says that it is; that it is away, is told where it matters
+                async for told in NodeClient.of(self.state, site).post("repair/expected", asked):
+                    if "for_s" in told:
+                        say(f"{site} looks through its ledger, for {told['for_s']:.0f} s by now")
+            except NodeAway:
+                continue  # it looks when they come; that it is away, is told where it matters
+            except NodeSaysNo as error:
+                self.warn(str(error))  # where its ledger has to say it, nothing is delivered
             self.take_pieces.add(cluster_id)
 
     def _under_way(self, destination: str) -> set[str]:
@@ -196,7 +208,7 @@ class RepairWork:
     async def _not_settled(self, site: str, names: set[str]) -> set[str]:
         client = NodeClient.of(self.state, site)
         found: set[str] = set()
-        for some in _parts(sorted(names), NAMES_AT_ONCE) if names else [[]]:
+        for some in _parts(sorted(names), NAMES_AT_ONCE):
             async for told in client.post("repair/settled", {"batches": some}):
                 found |= set(told["waiting"])
         return found

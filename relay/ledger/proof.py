@@ -1,18 +1,17 @@
 """Does a site's own ledger have a delivery of these messages? Asked before a repair repeats one.
 
-    python -m relay.ledger.proof FOLDER < JSON
-
-looks through the files, in a process of its own: pyarrow and numpy never give their memory back. It
-is asked only about messages that the barrier remembers and an audit calls lost, so seldom ever.
+Its rows are in the state, and in files that `delivered_files` looks through. A whole ledger takes
+its time: who knows beforehand what a repair is about to bring says so (`expect`), and later only
+files are looked through for that which were not there yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +31,9 @@ from relay.state.node_state import NodeState
 
 _THERE = (Outcome.DELIVERED, Outcome.UNROUTED, Outcome.OWN)
 """The site's broker has, or had, the message."""
-_ROWS_AT_ONCE = 1024
-_COLUMNS = ["exchange", "origin", "kind", "position", "identities", "contents", "outcomes"]
+MOST_EXPECTED = 4
+"""Repairs at a time."""
+EXPECTED_FOR_S = 3600.0
 
 
 class Sought(NamedTuple):
@@ -50,47 +50,94 @@ class LedgerUnreadable(Exception):
     """The ledger's files cannot be looked through; the text says why."""
 
 
+@dataclass(eq=False, slots=True)
+class _Expected:
+    """What a repair is about to bring: its deliveries in files from `day` on."""
+
+    identities: frozenset[bytes]
+    day: date
+    deliveries: set[Sought]
+    files: set[str]
+    """Those looked through."""
+
+
 class LedgerProof:
     """One site's: rows that are still in the state, and the files of `folder`."""
 
     def __init__(self, state: NodeState, folder: Path) -> None:
         self._state = state
         self._folder = folder
+        self._expected: list[_Expected] = []
+
+    async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:
+        """Messages of these identities, published since then, are about to come by a repair: look
+        through the files now, beside whatever is delivered meanwhile. Raises LedgerUnreadable.
+        """
+        known = frozenset(identities)
+        day = _first_day(since_ms)
+        files = _since(self._files(), day)
+        deliveries = await self._look_through(files, known) if files else set()
+        expected = _Expected(known, day, deliveries, set(files))
+        self._expected = [*self._expected, expected][-MOST_EXPECTED:]
+        asyncio.get_running_loop().call_later(EXPECTED_FOR_S, self._forget, expected)
+
+    def _forget(self, expected: _Expected) -> None:
+        self._expected = [one for one in self._expected if one is not expected]
 
     async def delivered(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
         """Those that were delivered here at or after that time. Raises LedgerUnreadable."""
         # The files first: a row that is exported meanwhile is still in the state, or in a file.
-        first = next((number for number, _ in self._state.rows(Stage.DELIVERED)), None)
-        if first is None:
-            first = self._state.next_row(Stage.DELIVERED)
+        first_row = next((number for number, _ in self._state.rows(Stage.DELIVERED)), None)
+        if first_row is None:
+            first_row = self._state.next_row(Stage.DELIVERED)
         before = self._in_state(sought)
         left = set(sought) - before
-        found = before | (await self._in_files(left, since_ms, first) if left else set())
+        found = before | (await self._in_files(left, since_ms, first_row) if left else set())
         left = set(sought) - found
         return found | self._in_state(left)
 
     def _in_state(self, sought: Collection[Sought]) -> set[Sought]:
         rows = (decode_row(data) for _, data in self._state.rows(Stage.DELIVERED))
         try:
-            return set(_found(sought, rows)) if sought else set()
+            return _of(sought, _deliveries(sought, rows)) if sought else set()
         except BadLedgerRow as error:
             raise LedgerUnreadable(f"a row that is not exported yet: {error}") from error
 
-    async def _in_files(
-        self, sought: Collection[Sought], since_ms: int, first_row: int
+    async def _in_files(self, sought: set[Sought], since_ms: int, first_row: int) -> set[Sought]:
+        files, day = self._files(), _first_day(since_ms)
+        found = _of(sought, await self._deliveries(_since(files, day), sought, day))
+        if found < sought:
+            state = (self._state.get("state_id") or b"").hex()
+            since = datetime.fromtimestamp(since_ms / 1000, UTC).date()
+            if why := why_incomplete(files, state, first_row, since):
+                raise LedgerUnreadable(why)
+        return found
+
+    async def _deliveries(
+        self, files: list[str], sought: Collection[Sought], day: date
     ) -> set[Sought]:
+        identities = frozenset(one.identity for one in sought)
+        for expected in self._expected:
+            if identities <= expected.identities and expected.day <= day:
+                if new := [file for file in files if file not in expected.files]:
+                    expected.deliveries |= await self._look_through(new, expected.identities)
+                    expected.files.update(new)
+                return expected.deliveries
+        return await self._look_through(files, identities) if files else set()
+
+    def _files(self) -> list[str]:
+        files = self._folder.glob("date=*/delivered-*.parquet")
+        return sorted(str(file.relative_to(self._folder)) for file in files)
+
+    async def _look_through(self, files: list[str], identities: frozenset[bytes]) -> set[Sought]:
         asked = {
-            "since_ms": since_ms,
-            "state": (self._state.get("state_id") or b"").hex(),
-            "first_row": first_row,
-            "sought": [
-                (one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in sought
-            ],
+            "files": [str(self._folder / file) for file in files],
+            "identities": [one.hex() for one in identities],
         }
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: what lies in the working directory is nobody's module.
-                *(sys.executable, "-P", "-m", "relay.ledger.proof", str(self._folder)),
+                *(sys.executable, "-P", "-m", "relay.ledger.delivered_files"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -107,35 +154,62 @@ class LedgerProof:
             words = said.decode(errors="replace").strip().splitlines()
             raise LedgerUnreadable(words[-1] if words else f"exit {process.returncode}")
         try:
-            return set(_decoded(json.loads(out)))
+            return {
+                Sought(exchange, origin, bytes.fromhex(identity), bytes.fromhex(content))
+                for exchange, origin, identity, content in json.loads(out)
+            }
         except ValueError as error:
             raise LedgerUnreadable(f"no answer from who looks through its files: {error}") from None
 
 
-def _decoded(told: Iterable[Iterable[str]]) -> Iterator[Sought]:
-    for exchange, origin, identity, content in told:
-        yield Sought(exchange, origin, bytes.fromhex(identity), bytes.fromhex(content))
+def _first_day(since_ms: int) -> date:
+    """The site's clock, which dates the files, may differ from that of who asks."""
+    return datetime.fromtimestamp(since_ms / 1000, UTC).date() - timedelta(days=1)
 
 
-def _found(sought: Collection[Sought], rows: Iterable[LedgerRow]) -> Iterator[Sought]:
+def _since(files: Iterable[str], day: date) -> list[str]:
+    return [file for file in files if file.partition("/")[0] >= f"date={day.isoformat()}"]
+
+
+def _of(sought: Collection[Sought], deliveries: Collection[Sought]) -> set[Sought]:
+    """Those of which there is a delivery."""
+    anyones = {one._replace(origin="") for one in deliveries}
+    return {one for one in sought if one in (deliveries if one.origin else anyones)}
+
+
+def _deliveries(sought: Collection[Sought], rows: Iterable[LedgerRow]) -> set[Sought]:
+    """What these rows have of the identities."""
+    wanted = {one.identity for one in sought}
+    found: set[Sought] = set()
     for row in rows:
         if not row.identities:
             continue
-        for one in sought:
-            origin = row.position if row.kind == BatchKind.REPAIR else row.origin
-            if one.exchange == row.exchange and one.origin in ("", origin):
-                yield from _in_row(one, row.identities, row.contents, row.outcomes)
+        whose = row.position if row.kind == BatchKind.REPAIR else row.origin
+        numbers = [
+            at // IDENTITY_BYTES
+            for at in range(0, len(row.identities), IDENTITY_BYTES)
+            if row.identities[at : at + IDENTITY_BYTES] in wanted
+        ]
+        found.update(
+            deliveries_in(row.exchange, whose, row.identities, row.contents, row.outcomes, numbers)
+        )
+    return found
 
 
-def _in_row(one: Sought, identities: bytes, contents: bytes, outcomes: bytes) -> Iterator[Sought]:
-    at = identities.find(one.identity)
-    while at >= 0:
-        number, rest = divmod(at, IDENTITY_BYTES)
-        content = contents[CONTENT_BYTES * number : CONTENT_BYTES * (number + 1)]
-        if not rest and content == one.content and outcomes[number] & OUTCOME_MASK in _THERE:
-            yield one
-            return
-        at = identities.find(one.identity, at + 1)
+def deliveries_in(
+    exchange: str,
+    whose: str,
+    identities: bytes,
+    contents: bytes,
+    outcomes: bytes,
+    numbers: Iterable[int],
+) -> Iterator[Sought]:
+    """Of these messages of a row, those that the site's broker has got."""
+    for number in numbers:
+        if outcomes[number] & OUTCOME_MASK in _THERE:
+            identity = identities[IDENTITY_BYTES * number : IDENTITY_BYTES * (number + 1)]
+            content = contents[CONTENT_BYTES * number : CONTENT_BYTES * (number + 1)]
+            yield Sought(exchange, whose, identity, content)
 
 
 def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date) -> str:
@@ -164,58 +238,3 @@ def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date
     if is_first_folder:
         return ""
     return "this site's state folder was made anew since the message was published"
-
-
-def look_through(folder: Path, sought: Collection[Sought], since_ms: int) -> set[Sought]:
-    """Those that a file of this ledger has a delivery of, recorded at or after that time."""
-    import numpy as np
-    import pyarrow.parquet as pq
-
-    # The site's clock, which dates the files, may differ from that of who asks.
-    first = datetime.fromtimestamp(since_ms / 1000, UTC).date() - timedelta(days=1)
-    by_head: dict[int, list[Sought]] = {}
-    for one in sought:
-        by_head.setdefault(int(np.frombuffer(one.identity, np.uint64)[0]), []).append(one)
-    heads = np.array(sorted(by_head), np.uint64)
-    found: set[Sought] = set()
-    for file in sorted(folder.glob("date=*/delivered-*.parquet")):
-        if file.parent.name < f"date={first.isoformat()}":
-            continue
-        for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
-            columns = [batch.column(name) for name in _COLUMNS]
-            for nth, packed in enumerate(columns[4]):
-                if not packed.is_valid:
-                    continue
-                identities = packed.as_py()
-                mine = np.frombuffer(identities, np.uint64)[:: IDENTITY_BYTES // 8]
-                hits = np.flatnonzero(np.isin(mine, heads))
-                if not len(hits):
-                    continue
-                exchange, origin, kind, position = (c[nth].as_py() for c in columns[:4])
-                contents, outcomes = columns[5][nth].as_py() or b"", columns[6][nth].as_py() or b""
-                for head in {int(mine[hit]) for hit in hits}:
-                    for one in by_head[head]:
-                        whose = position if kind == "repair" else origin
-                        if one.exchange == exchange and one.origin in ("", whose):
-                            found.update(_in_row(one, identities, contents, outcomes))
-    return found
-
-
-def main() -> None:
-    os.nice(5)  # the relay's work goes before
-    asked = json.loads(sys.stdin.buffer.read())
-    folder, since_ms = Path(sys.argv[1]), int(asked["since_ms"])
-    sought = set(_decoded(asked["sought"]))
-    found = look_through(folder, sought, since_ms)
-    if found < sought:
-        files = folder.glob("date=*/delivered-*.parquet")
-        names = [str(file.relative_to(folder)) for file in files]
-        since = datetime.fromtimestamp(since_ms / 1000, UTC).date()
-        if why := why_incomplete(names, asked["state"], int(asked["first_row"]), since):
-            sys.exit(why)
-    told = [(one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in found]
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 POST /sites/SITE/repair           {"messages": [{"batch", "entry", "identity", "destinations"},
                                    ...], "rate": messages a second, "dry_run": true: only look,
                                    "by": whose it is, "take_pieces": [destinations that do]}
+POST /sites/SITE/repair/expected  {"identities": ["...", ...], "since_ms": published since then}
 POST /sites/SITE/repair/settled   {"batches": ["...", ...]}
 POST /sites/SITE/ledger           {}
 
@@ -12,12 +13,15 @@ The first answers JSON lines as it goes:
     {"waits_for", "messages", "for_s"} while another request is worked on
     {"refused": [batch, entry], "why"} what may not be sent
     {"missing": [[batch, entry], ...]} the last ones: what this site's log does not have
-The second: {"waiting": [...]}, those that the site has not settled. The third: what the stages did
-so far is in the ledger's files, {"failure": ""} or why not.
+The second, when it has looked for these in its ledger, which spares it doing so once they come:
+{"for_s"} meanwhile, {"expected": how many}. The third: {"waiting": [...]}, those that the site has
+not settled. The fourth: what the stages did so far is in the ledger's files, {"failure": ""} or why
+not. Of all: {"error"} of what could not be done.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
@@ -26,9 +30,17 @@ from typing import Any
 from aiohttp import web
 
 from relay.batches.batch import BatchName
+from relay.ledger.proof import LedgerUnreadable
 from relay.node.admin_mending import check_token
 from relay.node.stages import Stages
-from relay.repair.repairing import Refused, RepairFailed, Request, Step, Waits
+from relay.repair.repairing import (
+    TOLD_EVERY_S,
+    Refused,
+    RepairFailed,
+    Request,
+    Step,
+    Waits,
+)
 from relay.repair.wanted import BadRequest, read_wanted
 
 MOST_BYTES = 64 << 20
@@ -50,6 +62,7 @@ class RepairRoutes:
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post("/sites/{site}/repair", self._guarded(_repair))
+        app.router.add_post("/sites/{site}/repair/expected", self._guarded(_expected))
         app.router.add_post("/sites/{site}/repair/settled", self._guarded(_settled))
         app.router.add_post("/sites/{site}/ledger", self._guarded(_ledger))
 
@@ -107,6 +120,33 @@ async def _repair(
                     await response.write(json.dumps(told).encode() + b"\n")
     except RepairFailed as error:
         await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+    await response.write_eof()
+    return response
+
+
+async def _expected(
+    request: web.Request, stages: Stages, asked: dict[str, Any]
+) -> web.StreamResponse:
+    try:
+        identities = [bytes.fromhex(one) for one in asked["identities"]]
+        since_ms = int(asked["since_ms"])
+    except (KeyError, TypeError, ValueError):
+        raise web.HTTPBadRequest(text='say {"identities": ["..."], "since_ms": 0}') from None
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    looking = asyncio.create_task(stages.proof.expect(identities, since_ms))
+    try:
+        while not (await asyncio.wait({looking}, timeout=TOLD_EVERY_S))[0]:
+            await response.write(json.dumps({"for_s": round(clock() - began, 1)}).encode() + b"\n")
+        looking.result()
+        told: dict[str, Any] = {"expected": len(identities)}
+    except LedgerUnreadable as error:
+        told = {"error": str(error)}
+    finally:
+        looking.cancel()
+    await response.write(json.dumps(told).encode() + b"\n")
     await response.write_eof()
     return response
 

@@ -46,6 +46,7 @@ class Stages:
     housekeeping: Housekeeping
     mending: Mending
     repairing: Repairing
+    proof: LedgerProof
     members: RevisionMembers
     now_ms: Callable[[], int]
 
@@ -71,7 +72,8 @@ class Stages:
         packer = parts.packer(state, writer, voids, neighbours)
         context, connection = parts.context(state, loaded, writer, voids)
         context.absent = members.absent(parts.mesh)
-        context.delivered_before = LedgerProof(state, ledger).delivered
+        proof = LedgerProof(state, ledger)
+        context.delivered_before = proof.delivered
         links = NodeLinks(
             parts.delivered_mesh(),
             parts.site,
@@ -119,6 +121,7 @@ class Stages:
                 packer.repair,
                 lambda: packer.batch_format > OLDEST_BATCH_FORMAT,
             ),
+            proof,
             members,
             now_ms,
         )

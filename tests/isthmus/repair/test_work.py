@@ -16,6 +16,7 @@ from federation.mesh_file import load_mesh
 from isthmus.repair.lost import Lost
 from isthmus.repair.work import RepairWork
 from relay.batches.batch import BatchName
+from relay.ledger.proof import LedgerUnreadable
 from relay.node.admin import Admin
 from relay.node.admin_mending import write_token
 from relay.node.admin_repair import RepairRoutes
@@ -53,6 +54,8 @@ class Node:
     busy_for: str = ""
     refuses: set[int] = field(default_factory=set)
     asked: list[Request] = field(default_factory=list)
+    expected: list[tuple[set[bytes], int]] = field(default_factory=list)
+    ledger_failure: str = ""
 
     async def look(self, request: Request) -> AsyncGenerator[Step, None]:
         yield Progress(len(self.has))
@@ -77,6 +80,11 @@ class Node:
             yield Progress(first, batch(1000 + len(self.sent), self.site), some)
         yield [one for one in wanted if one not in found]
 
+    async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:
+        self.expected.append((set(identities), since_ms))
+        if self.ledger_failure:
+            raise LedgerUnreadable(self.ledger_failure)
+
     async def tell_all(self) -> None:
         self.written += 1
 
@@ -87,7 +95,7 @@ class Node:
 
 class _Stages:
     def __init__(self, node: Node) -> None:
-        self.repairing = self.housekeeping = node
+        self.repairing = self.housekeeping = self.proof = node
         self.context = node
 
 
@@ -224,6 +232,24 @@ async def test_what_is_refused_is_asked_of_nobody_else_and_told_with_what_to_do(
     assert "process" in request.by
 
 
+async def test_destinations_look_through_their_ledgers_once_before_anything_is_sent(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
+    nodes = {"paris": Node({1, 2}), "tokyo": Node(set()), "lima": Node(set())}
+    nodes["lima"].ledger_failure = "rows 3 to 5 of its files are missing"
+    await serve(**nodes)
+    warned: list[str] = []
+    messages = [lost(1), lost(2), lost(2, "lima")]
+    work = RepairWork(mesh, tmp_path / "state", messages, warn=warned.append)
+    await work.run(500, lambda said: None, dry_run=False)
+    since_ms = 1_795_219_200_000
+    assert nodes["tokyo"].expected == [({n.to_bytes(16) for n in (1, 2)}, since_ms)]
+    assert nodes["lima"].expected == [({(2).to_bytes(16)}, since_ms)]
+    assert nodes["paris"].expected == []
+    assert warned == ["lima: rows 3 to 5 of its files are missing"]
+    assert work.take_pieces == {"tokyo", "lima"}
+
+
 async def test_only_looking_sends_nothing(mesh: Mesh, tmp_path: Path, serve: Serve) -> None:
     nodes = {site: Node({1, 2}) for site in SITES}
     await serve(**nodes)
@@ -274,12 +300,13 @@ async def test_a_stranger_and_a_bad_request_are_refused(tmp_path: Path, serve: S
         ):
             return answer.status
 
-    for path in ("paris/repair", "paris/repair/settled", "paris/ledger"):
+    for path in ("paris/repair", "paris/repair/expected", "paris/repair/settled", "paris/ledger"):
         assert await status(path, good) == 401
     assert await status("oslo/repair", good, headers=headers) == 404
     for bad in ([], {}, {"messages": []}, {**good, "rate": 0}, {**good, "rate": "fast"}):
         assert await status("paris/repair", bad, headers=headers) == 400
     assert await status("paris/repair/settled", {"batches": ["?"]}, headers=headers) == 400
+    assert await status("paris/repair/expected", {"identities": ["?"]}, headers=headers) == 400
     assert node.sent == []
     assert await status("paris/repair", good, headers=headers) == 200
     assert len(node.sent) == 1

@@ -187,3 +187,23 @@ async def test_a_row_that_cannot_be_read_is_said(site: Site) -> None:
         pytest.raises(LedgerUnreadable, match="cut"),
     ):
         await site.delivered(sought(1))
+
+
+async def test_what_is_expected_is_looked_for_once_and_later_only_in_new_files(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.exported(row(Outcome.DELIVERED, first=1))
+    await site.proof.expect([n.to_bytes(16) for n in range(1, 9)], NOON_MS)
+    with monkeypatch.context() as nobody:
+        nobody.setattr("sys.executable", "/nowhere/python")
+        assert await site.delivered(sought(1), sought(2)) == {sought(1)}
+        site.add(row(Outcome.DELIVERED, first=2))
+        assert await site.delivered(sought(1), sought(2)) == {sought(1), sought(2)}
+        with pytest.raises(LedgerUnreadable, match="no process"):
+            await site.delivered(sought(9))  # not expected
+        with pytest.raises(LedgerUnreadable, match="no process"):
+            await site.delivered(sought(3), since_ms=NOON_MS - DAY_MS)  # older than was expected
+    await site.exported()
+    assert await site.delivered(*map(sought, range(1, 5))) == {sought(1), sought(2)}
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    assert await site.delivered(*map(sought, range(1, 5))) == {sought(1), sought(2)}
