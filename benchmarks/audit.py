@@ -124,11 +124,9 @@ def duckdb(folder: Path, sites: int, question: str) -> Once:
     return lambda: run([sys.executable, "-c", program], 0)
 
 
-def measured(
-    what: str, messages: int, sites: int, times: int, once: Callable[..., object]
-) -> float:
-    """Prints a line; the median in seconds."""
-    taken, most = [], 0
+def measured(what: str, messages: int, sites: int, times: int, once: Once) -> None:
+    """Prints a line, or why there is none."""
+    taken, most = list[float](), 0
     for _ in range(times):
         try:
             seconds, memory = once()

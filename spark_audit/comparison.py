@@ -8,7 +8,7 @@ from typing import Any
 from spark_audit.compare import latency, order
 from spark_audit.compare.exactly import by_batches
 from spark_audit.compare.fingerprints import by_blocks
-from spark_audit.compare.latency import Latency
+from spark_audit.compare.latency import Latency, Sample
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
 from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
@@ -24,9 +24,6 @@ from spark_audit.receipts.witnesses import witness
 from spark_audit.report import counts
 from spark_audit.report.report import AuditReport
 from spark_audit.report.shown import shown
-
-MOST_TIMED = 500_000
-"""Rows of which all times are looked at by fingerprints."""
 
 
 def compare(
@@ -89,14 +86,13 @@ def compare(
 
 
 def _latencies(reading: Reading) -> list[Latency]:
-    """By fingerprints, of a large day: of one minute of each hour, and of the files of that."""
+    """Of a large day only of some minutes, and of the files that have these."""
     premises = reading.premises
     from_ms, to_ms = premises.period.from_ms, premises.period.to_ms
-    settled, rows = reading.settled(), reading.source.rows()
-    if premises.level is Level.FINGERPRINT and reading.count() > MOST_TIMED:
-        files = reading.files_where(latency.SAMPLED_FILES)
-        settled = reading.settled(files).where(latency.SAMPLED)
-        rows = reading.source.rows(only=files).where(latency.SAMPLED_ROWS)
+    sample = Sample.of(reading.count())
+    files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
+    settled = reading.settled(files).where(sample.holds())
+    rows = reading.source.rows(only=files).where(sample.holds("unix_millis(first_published)"))
     hops = latency.hops(rows, from_ms, to_ms)
     return latency.percentiles(latency.deliveries(settled, from_ms, to_ms).unionByName(hops))
 

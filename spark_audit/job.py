@@ -34,6 +34,7 @@ from spark_audit.report.report import AuditReport
 
 BYTES_OF_A_PARTITION = 16 << 20
 SMALL_BYTES = 64 << 20
+SMALL_ROWS = 100_000
 _LATEST = 2**62
 _BEFORE_S = 3600
 """A site's rows have to begin before the first message that is looked for, by its own clock."""
@@ -80,7 +81,7 @@ class Audit:
         self.say("looking through the ledgers' files")
         listing = list_ledgers(self.spark, self.ledger, self._from_date())
         plan = self._plan(listing)
-        self._fit(sum(file.size for file in plan.opened))
+        self._fit(plan.opened)
         source = LedgerSource(self.spark, list(plan.opened))
         revisions = Revisions.read(listing.revisions)
         revisions.add(self.mesh, _LATEST)
@@ -91,7 +92,7 @@ class Audit:
             clusters = {name: cluster for cluster, name in revisions.site_names().items()}
             receipts = read_receipts(self.spark, self.receipts, clusters)
         # Lenient: what cannot be read is missed by the books then, and named.
-        table = keep(digest(source.rows(lenient=True)))
+        table = keep(digest(source, links_by_flow=bool(revisions.begins_at_start)))
         return source.without_bad_files(
             lambda: self._attempt(listing, plan, source, revisions, keep, table, receipts)
         )
@@ -190,13 +191,17 @@ class Audit:
             report, older, source, without_files(told, [*source.left_out]), before.left, self.say
         )
 
-    def _fit(self, size: int) -> None:
-        """Spark's settings for so many bytes of files. A small audit is mostly Spark's own work:
-        each partition is a task, each stage compiled code that it runs once.
+    def _fit(self, files: Sequence[LedgerPath]) -> None:
+        """Spark's settings for these files. A small audit is mostly Spark's own work: each
+        partition is a task, each stage compiled code that it runs once.
         """
         cores = self.spark.sparkContext.defaultParallelism
+        size = sum(file.size for file in files)
+        rows = sum(file.last - file.first + 1 for file in files if file.stage)
         self.spark.conf.set(
             "spark.sql.shuffle.partitions", str(max(cores, size // BYTES_OF_A_PARTITION))
         )
+        # What can be compressed well is small as files, and no less work.
+        is_small = size <= SMALL_BYTES and rows <= SMALL_ROWS
         for setting in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
-            self.spark.conf.set(setting, str(size > SMALL_BYTES).lower())
+            self.spark.conf.set(setting, str(not is_small).lower())

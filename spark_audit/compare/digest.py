@@ -15,20 +15,38 @@ from typing import Any
 
 from spark_audit.compare.batches import ADDRESSED, MESSAGES, SERIES
 from spark_audit.compare.order import IS_LOOPED
-from spark_audit.ledgers.source import FILE_URI
+from spark_audit.ledgers.source import FILE_URI, RAW_URI, LedgerSource
 
 BLOCK = ("series", "first_minute", "last_minute")
 """Names a block."""
 _WHOSE = ("uri", "site", "state", "stage", "event")
 _FLOW = (*("origin", "incarnation", "exchange", "lane", "destinations"), "revision", "is_message")
+_LINKS = ("linked_in", "linked_out")
+OF_LINKS = f"stage IN {_LINKS!r} AND series IS NULL"
+"""Whether a row of the digest is of all flows of a link's file."""
 
 
-def digest(rows: Any) -> Any:
-    """One row a file, stage, event and block. `rows`: lenient, of all stages."""
+def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
+    """One row a file, stage, event and block; read leniently. Links' rows are more than half of
+    all, and nothing is summed up of them: these are a row a file and event, with the times between
+    which their batches were published, but for `links_by_flow`.
+    """
+    of_links = {file.uri for file in source.files if file.stage in _LINKS and not links_by_flow}
+    others = {file.uri for file in source.files} - of_links
+    by_flow = _by_flow(source.rows(only=others, lenient=True))
+    of_files = _by_file(source.rows(only=of_links, lenient=True))
+    table = by_flow.unionByName(of_files, allowMissingColumns=True)
+    # Of each file once: to decode a name costs more than all else of a row.
+    return table.selectExpr(
+        *(f"{FILE_URI} AS uri" if one == "uri" else one for one in table.columns)
+    )
+
+
+def _by_flow(rows: Any) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
     told = rows.selectExpr(
-        f"{FILE_URI} AS uri",
+        f"{RAW_URI} AS uri",
         *_WHOSE[1:],
         "origin",
         "incarnation",
@@ -39,12 +57,9 @@ def digest(rows: Any) -> Any:
         f"coalesce({MESSAGES}, false) AS is_message",
         _minute("first_published", "first_minute"),
         _minute("last_published", "last_minute"),
-        "number",
+        *_OF_A_ROW,
         "incarnation_sequence",
-        "unix_millis(recorded) AS recorded_ms",
         "CASE WHEN stage = 'packed' THEN unix_millis(through) END AS through_ms",
-        "unix_millis(first_published) AS first_ms",
-        "unix_millis(last_published) AS last_ms",
         "count",
         "delivered_count",
         "identity_sum_1",
@@ -52,18 +67,11 @@ def digest(rows: Any) -> Any:
         "content_sum",
         "kind = 'repair' AS is_repair",
         "size(path) > 1 AS is_from_elsewhere",
-        f"{IS_LOOPED} AS is_looped",
     )
     return (
         told.groupBy(*_WHOSE, *_FLOW, *BLOCK[1:])
         .agg(
-            F.count("number").alias("rows"),
-            F.min("number").alias("first_number"),
-            F.max("number").alias("last_number"),
-            F.min("recorded_ms").alias("from_ms"),
-            F.max("recorded_ms").alias("to_ms"),
-            F.min("first_ms").alias("first_ms"),
-            F.max("last_ms").alias("last_ms"),
+            *_of_rows(),
             F.max("incarnation_sequence").alias("last_sequence"),
             F.max("through_ms").alias("through_ms"),
             F.sum("count").alias("messages"),
@@ -75,11 +83,40 @@ def digest(rows: Any) -> Any:
             F.max(F.expr("recorded_ms - first_ms")).alias("longest_ms"),
             F.max("is_repair").alias("has_repair"),
             F.max("is_from_elsewhere").alias("has_from_elsewhere"),
-            F.max("is_looped").alias("has_loop"),
         )
         .withColumn("series", F.expr(SERIES))
         .withColumn("addressed", F.expr(ADDRESSED))
     )
+
+
+def _by_file(rows: Any) -> Any:
+    told = rows.selectExpr(f"{RAW_URI} AS uri", *_WHOSE[1:], *_OF_A_ROW)
+    return told.groupBy(*_WHOSE).agg(*_of_rows())
+
+
+_OF_A_ROW = (
+    "number",
+    "unix_millis(recorded) AS recorded_ms",
+    "unix_millis(first_published) AS first_ms",
+    "unix_millis(last_published) AS last_ms",
+    f"{IS_LOOPED} AS is_looped",
+)
+
+
+def _of_rows() -> list[Any]:
+    """What every file's rows come to."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [
+        F.count("number").alias("rows"),
+        F.min("number").alias("first_number"),
+        F.max("number").alias("last_number"),
+        F.min("recorded_ms").alias("from_ms"),
+        F.max("recorded_ms").alias("to_ms"),
+        F.min("first_ms").alias("first_ms"),
+        F.max("last_ms").alias("last_ms"),
+        F.max("is_looped").alias("has_loop"),
+    ]
 
 
 def _minute(column: str, name: str) -> str:

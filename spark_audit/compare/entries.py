@@ -42,9 +42,12 @@ def _widest_scope(by_origin: ExchangesWhere, whose: str) -> str:
     return f"CASE WHEN {by_origin.always_holds()} THEN {whose} ELSE '' END"
 
 
-def repeated_identities(packed: Any, settled: Any, by_origin: ExchangesWhere) -> Any:
+def repeated_identities(
+    packed: Any, settled: Any, by_origin: ExchangesWhere, partitions: int
+) -> Any:
     """Hashes (`known_as`) of identities that stand in more than one place of what was packed, or
     was delivered otherwise than packed. `settled` are the rows of batches that differ.
+    `partitions`: in how many parts they are looked for.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -52,7 +55,9 @@ def repeated_identities(packed: Any, settled: Any, by_origin: ExchangesWhere) ->
         _hashed(settled, by_origin, "coalesce(first_entry, 0)")
     )
     return (
-        places.groupBy("known_as")
+        # Nearly none repeats: to sum up what a task has before it is moved would only cost a table.
+        places.repartition(partitions, "known_as")
+        .groupBy("known_as")
         .agg(F.min("stands_at").alias("a"), F.max("stands_at").alias("b"))
         .where("a <> b")
         .select("known_as")
@@ -62,7 +67,9 @@ def repeated_identities(packed: Any, settled: Any, by_origin: ExchangesWhere) ->
 def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
     """The hash of each message, as `repeated_identities` makes it."""
     scope = _widest_scope(by_origin, "origin")
-    return messages.selectExpr(f"xxhash64(exchange, {scope}, identity) AS known_as")
+    return messages.selectExpr(
+        f"{_known_as(f'xxhash64(exchange, {scope})', 'identity')} AS known_as"
+    )
 
 
 def batches_with(
@@ -86,19 +93,22 @@ def _hashed(rows: Any, by_origin: ExchangesWhere, first: str, *columns: str) -> 
         rows.where("identities IS NOT NULL")
         .selectExpr(
             *columns,
-            "exchange",
-            f"{_widest_scope(by_origin, 'whose')} AS scope",
+            # Of a batch once, so that the hash of each message is of a number and 16 bytes.
+            f"xxhash64(exchange, {_widest_scope(by_origin, 'whose')}) AS within",
             "identities",
-            "xxhash64(series, sequence) AS batch",
-            f"{first} AS first",
+            f"xxhash64(series, sequence) + {first} AS batch",
             "explode(sequence(0, count - 1)) AS i",
         )
         .selectExpr(
             *columns,
-            f"xxhash64(exchange, scope, {_slice('identities', IDENTITY_BYTES)}) AS known_as",
-            "batch + first + i AS stands_at",
+            f"{_known_as('within', _slice('identities', IDENTITY_BYTES))} AS known_as",
+            "batch + i AS stands_at",
         )
     )
+
+
+def _known_as(within: str, identity: str) -> str:
+    return f"xxhash64({within}, {identity})"
 
 
 def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:

@@ -13,6 +13,9 @@ from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.reading import Compared, Reading
 from spark_audit.compare.whole_batches import compared_whole
 
+IDENTITIES_AT_ONCE = 200_000
+"""What a task looks for repeats in: a table of so many stays small beside a gigabyte."""
+
 
 def by_batches(
     reading: Reading, expected: Any, say: Callable[[str], None], *, open_all: bool
@@ -28,7 +31,10 @@ def by_batches(
     say("looking for identities that came twice")
     known_as = keep(
         entries.repeated_identities(
-            packed, settled.join(odd, [*NAME], "left_semi"), premises.by_origin
+            packed,
+            settled.join(odd, [*NAME], "left_semi"),
+            premises.by_origin,
+            reading.messages_packed() // IDENTITIES_AT_ONCE + 1,
         )
     )
     if known_as.head(1):

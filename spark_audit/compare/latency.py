@@ -11,26 +11,47 @@ to three digits, so that a day costs as many values as it has rows, and a night 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from spark_audit.compare import batches
 from spark_audit.compare.entries import offset_at
 
+MOST_TIMED = 250_000
+"""Rows of all stages whose times are looked at, about."""
 _MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
+_PARTS_OF_AN_HOUR = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
-_IN_SAMPLE = "{} DIV 60000 % 60 = 30"
-SAMPLED = _IN_SAMPLE.format("first_ms")
-"""Whether a row is of one minute of each hour: what stands for a large day where all of it would
-cost more than the audit. SAMPLED_ROWS: the same of the ledger's own columns."""
-SAMPLED_ROWS = _IN_SAMPLE.format("unix_millis(first_published)")
-SAMPLED_FILES = """
-    first_minute % 60 = 30 OR (stage IN ('linked_in', 'linked_out')
-        AND (to_ms - 1800000) DIV 3600000 * 3600000 + 2160000 >= from_ms)
-"""
-"""Whether a row of the digest may have such rows. Those of links do not tell when their batches
-were published, but come soon after."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One minute of so many, `every`, stands for a large day where all of it would cost more than
+    the audit; of 1, every minute is looked at.
+    """
+
+    every: int
+
+    @classmethod
+    def of(cls, rows: int) -> Self:
+        """About MOST_TIMED rows, of so many."""
+        wide = (one for one in _PARTS_OF_AN_HOUR if rows <= one * MOST_TIMED)
+        return cls(next(wide, _PARTS_OF_AN_HOUR[-1]))
+
+    def holds(self, ms: str = "first_ms") -> str:
+        """Whether a row is of such a minute. `ms`: when its batch was published first."""
+        return f"{ms} DIV 60000 % {self.every} = {self.every // 2}"
+
+    def is_in_file(self) -> str:
+        """Whether a row of the digest may have such rows. Of links' files it is known only between
+        when their batches were published: whether that has such a minute in it.
+        """
+        every, nth = self.every, self.every // 2
+        last = f"(last_ms DIV 60000 - {nth}) DIV {every} * {every} + {nth}"
+        return f"""
+            first_minute % {every} = {nth}
+            OR (stage IN ('linked_in', 'linked_out') AND {last} >= first_ms DIV 60000)
+        """
 
 
 class Way(StrEnum):

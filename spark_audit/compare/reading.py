@@ -56,6 +56,11 @@ class Reading:
         """Of all rows."""
         return int(self.table.agg({"rows": "sum"}).head()[0] or 0)
 
+    def messages_packed(self) -> int:
+        """Of all files that count."""
+        packed = self.table.where("stage = 'packed'")
+        return int(packed.agg({"messages": "sum"}).head()[0] or 0)
+
     def packed(self, only: Collection[str] | None = None) -> Any:
         """Of all files that count, or `only` of these."""
         rows = self.source.rows(("packed",), only=only)

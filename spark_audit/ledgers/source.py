@@ -18,8 +18,10 @@ from spark_audit.ledgers.files import LedgerPath
 
 Answer = TypeVar("Answer")
 _NAMED = re.compile(r"(?:Encountered error while reading file|reading file:?)\s+(.+?\.parquet)")
-FILE_URI = "url_decode(replace(_metadata.file_path, '+', '%2B'))"
-"""A row's file as `LedgerPath.uri` has it: Spark encodes blanks and the like."""
+RAW_URI = "_metadata.file_path"
+"""A row's file as Spark tells it."""
+FILE_URI = "url_decode(replace(uri, '+', '%2B'))"
+"""Made of that, `uri`, as `LedgerPath.uri` has it: Spark encodes blanks and the like."""
 MOST_BAD_FILES = 50
 """More than these, one found after the other, and something else is wrong."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_audit.compare import batches, entries
+from spark_audit.compare.digest import OF_LINKS
 from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.reading import Reading
 from spark_audit.compare.whole_batches import compared_whole
@@ -119,7 +120,8 @@ def files_of(table: Any, left: Any) -> set[str]:
     here = table.join(
         F.broadcast(wanted),
         F.expr(
-            "series = of_series AND first_ms DIV 60000 <= minute AND last_ms DIV 60000 >= minute"
+            f"(series = of_series OR {OF_LINKS})"
+            " AND first_ms DIV 60000 <= minute AND last_ms DIV 60000 >= minute"
         ),
         "left_semi",
     )
