@@ -54,16 +54,19 @@ _BY_SUMS = """
     SELECT count(*) FROM both_of_them WHERE right_sites <> {sites}
 """
 _BY_MESSAGE = """
-    WITH sent AS (
-        SELECT exchange, substr(hex(identities), 1 + 32 * unnest(range(count)), 32) AS identity
+    WITH packed AS (
+        SELECT exchange, identities, unnest(range(count)) AS i
         FROM read_parquet('{folder}/sites/*/ledger/date=*/packed-*.parquet')
         WHERE event = 'batch'
-    ), came AS (
-        SELECT exchange, substr(hex(identities), 1 + 32 * unnest(range(count)), 32) AS identity
+    ), delivered AS (
+        SELECT exchange, identities, unnest(range(count)) AS i
         FROM read_parquet('{folder}/sites/*/ledger/date=*/delivered-*.parquet')
         WHERE event = 'batch' AND len(path) > 1
     ), everything AS (
-        SELECT *, 1 AS sent, 0 AS came FROM sent UNION ALL SELECT *, 0, 1 FROM came
+        SELECT exchange, identities[16 * i + 1 : 16 * i + 16] AS identity, 1 AS sent, 0 AS came
+        FROM packed
+        UNION ALL
+        SELECT exchange, identities[16 * i + 1 : 16 * i + 16], 0, 1 FROM delivered
     )
     SELECT count(*) FROM (
         SELECT 1 FROM everything GROUP BY exchange, identity
