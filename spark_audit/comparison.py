@@ -81,6 +81,7 @@ def compare(
         latencies=latencies,
         receipts=heard.as_json() if heard else None,
         left=left_open(compared.messages),
+        leaked_before=reading.leaked_before,
         revisions_unknown=expected.unknown,
     )
 

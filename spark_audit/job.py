@@ -26,6 +26,7 @@ from spark_audit.ledgers.inventory import file_rows
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
 from spark_audit.nights.before import Before
+from spark_audit.nights.came_again import with_leaks_since
 from spark_audit.nights.carry import carried_over
 from spark_audit.nights.plan import Plan, plan_night
 from spark_audit.period import Period
@@ -180,7 +181,14 @@ class Audit:
             receipts=receipts,
         )
         self.looked = Looked(listing, plan, books, counted, rows, seen_incarnations(counted))
-        if before is None or before.left is None or before.oldest_ms is None:
+        if before is None:
+            return report
+        if before.since:
+            report = with_leaks_since(
+                *(report, premises, of_day, without_files(counted, others)),
+                *(plan.unseen, before.told, self.say),
+            )
+        if before.left is None or before.oldest_ms is None:
             return report
         opened = {file.uri for file in plan.opened}
         since = Period(before.oldest_ms, self.period.to_ms)

@@ -24,8 +24,9 @@ def opened_messages(
     overtaken: Any,
     positions: Positions,
 ) -> Any:
-    """One row a message, site and origin, of the batches named in `odd`, published in the period.
-    `whole`: all batches, with what each was to come to. `overtaken`: rows that came out of order.
+    """One row a message, site and origin, of the batches named in `odd`, published in the period;
+    of earlier ones those that came once too often. `whole`: all batches, with what each was to come
+    to. `overtaken`: rows that came out of order.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -64,7 +65,9 @@ def opened_messages(
         incomplete_from=premises.is_one_of("origin", _lacking(premises, "packed")),
     )
     period = premises.period
-    return judged.where(f"published_ms >= {period.from_ms} AND published_ms < {period.to_ms}")
+    return judged.where(
+        f"published_ms < {period.to_ms} AND (published_ms >= {period.from_ms} OR leaked > 0)"
+    )
 
 
 def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:

@@ -39,6 +39,9 @@ class Reading:
     table: Any
     positions: Positions
     ranks: Any = field(init=False)
+    leaked_before: Any = field(init=False, default=None)
+    """Judged messages published before the period that were delivered twice, of what was opened
+    last: a copy of the period showed them."""
 
     def __post_init__(self) -> None:
         self.ranks = ranks_frame(self.premises, self.positions)
@@ -84,7 +87,8 @@ class Reading:
         were compared.
         """
         files = self.files_of(batches.blocks_of(whole.join(odd, [*NAME], "left_semi")))
-        return self.premises.keep(
+        from_ms = self.premises.period.from_ms
+        judged = self.premises.keep(
             opened_messages(
                 self.premises,
                 self.packed(files),
@@ -95,6 +99,8 @@ class Reading:
                 self.positions,
             )
         )
+        self.leaked_before = judged.where(f"published_ms < {from_ms}")
+        return judged.where(f"published_ms >= {from_ms}")
 
     def few(self, names: Any) -> Any:
         """Names of batches, kept already, so that what is joined with them is not moved about for

@@ -75,6 +75,7 @@ def by_message(sent: Any, settled: Any) -> Any:
         count(f"{delivered} AND NOT is_known").alias("from_nowhere"),
         F.min(F.expr(order)).alias("first"),
         F.min(F.expr(f"CASE WHEN {delivered} THEN delivered_ms END")).alias("delivered_ms"),
+        F.max(F.expr(f"CASE WHEN {plain} THEN delivered_ms END")).alias("again_ms"),
         F.coalesce(
             F.min(F.expr("CASE WHEN is_sent THEN published_ms END")), F.min("published_ms")
         ).alias("published_ms"),

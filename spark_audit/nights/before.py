@@ -13,6 +13,7 @@ from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerPath
 from spark_audit.nights import night as nights
 from spark_audit.nights import open_messages, tables
+from spark_audit.nights.came_again import TOLD_SCHEMA
 from spark_audit.nights.night import Night, OpenDay
 from spark_audit.nights.plan import KnownFile
 from spark_audit.nights.tables import DamagedTables, NightTables
@@ -44,6 +45,8 @@ class Before:
     skipped: list[str] = field(default_factory=list)
     incarnations: list[SeenIncarnation] = field(default_factory=list)
     given_up: dict[str, int] = field(default_factory=dict)
+    told: Any = None
+    """Findings of earlier nights (`came_again.TOLD_SCHEMA`), None where there are no nights."""
 
 
 def read_before(
@@ -69,7 +72,9 @@ def read_before(
     while True:
         spoken = nights.speakers(good.values(), day)
         try:
-            return _put_together(store, day, spoken, damaged, days, since)
+            found = _put_together(store, day, spoken, damaged, days, since)
+            found.told = _told(store, good)
+            return found
         except DamagedTables as error:
             damaged[error.day] = str(error)
             del good[error.day]
@@ -109,6 +114,16 @@ def _put_together(
     known_days = {*days, *(one.day for one in found.open_days)}
     found.skipped = nights.skipped(known_days, day, since)
     return found
+
+
+def _told(store: NightTables, days: Iterable[str]) -> Any:
+    """Raises DamagedTables."""
+    told = None
+    for day in sorted(days):
+        store.count(tables.FINDINGS, day, TOLD_SCHEMA)
+        rows = store.read(tables.FINDINGS, day, TOLD_SCHEMA)
+        told = rows if told is None else told.unionByName(rows)
+    return told
 
 
 def _take(found: Before, left: Any, since: str) -> None:

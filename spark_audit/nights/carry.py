@@ -41,9 +41,10 @@ def carried_over(
     gone = keep(without_rows(left, judged))
     found = keep(verdicts.findings_of(judged))
     findings = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+    again = report.carried.findings if report.carried else {}
     carried = Carried(
         days=_days(judged, gone),
-        findings=findings,
+        findings=dict(Counter(again) + Counter(findings)),
         waiting=told_waiting(premises, source, judged),
     )
     all_found = keep(report.table.unionByName(found, allowMissingColumns=True))

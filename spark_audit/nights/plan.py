@@ -31,13 +31,15 @@ class KnownFile:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`of_day`: files that the day's books are judged by. `opened`: all that are. `day_opened`:
-    URIs of those of them that tell of the day. `known_rows`: of what stays closed.
+    URIs of those of them that tell of the day. `known_rows`: of what stays closed. `unseen`: URIs
+    of the day's files that no earlier night has looked into.
     """
 
     of_day: tuple[LedgerPath, ...]
     opened: tuple[LedgerPath, ...]
     day_opened: frozenset[str]
     known_rows: tuple[FileRows, ...] = ()
+    unseen: frozenset[str] = frozenset()
 
     @classmethod
     def of_all(cls, files: Iterable[LedgerPath]) -> Plan:
@@ -57,7 +59,7 @@ def plan_night(
     """`window_date`, `window_ms`: the first folder and moment of recording that the day needs.
     `is_open`: something of earlier days is.
     """
-    of_day, opened, day_opened, closed = [], [], set(), []
+    of_day, opened, day_opened, closed, unseen = [], [], set(), [], set()
     for file in files:
         told = known.get(file.uri)
         if told is not None and told.size != file.size:
@@ -70,6 +72,10 @@ def plan_night(
             opened.append(file)
             if needs_day:
                 day_opened.add(file.uri)
+                if told is None:
+                    unseen.add(file.uri)
         elif told is not None:
             closed += told.rows
-    return Plan(tuple(of_day), tuple(opened), frozenset(day_opened), tuple(closed))
+    return Plan(
+        tuple(of_day), tuple(opened), frozenset(day_opened), tuple(closed), frozenset(unseen)
+    )

@@ -64,6 +64,8 @@ class AuditReport:
     level: Level = Level.EXACT
     left: Any = None
     """Messages that are open, as a DataFrame (`nights.open_messages`)."""
+    leaked_before: Any = None
+    """Judged messages of earlier days that a copy of this time shows to have come twice."""
     revisions_unknown: list[str] = field(default_factory=list)
     """Revisions of batches that no ledger has."""
     asked: Mapping[str, str] = field(default_factory=dict)

@@ -123,3 +123,24 @@ def test_rows_that_come_late_and_tables_that_are_damaged(tmp_path: Path, spark: 
     third = nightly(spark, made, clock).run(DAYS[2])
     assert third.verdict is not AuditVerdict.PROVEN
     assert any("the tables of 2026-03-02" in why for why in third.why_not_proven)
+
+
+def test_what_is_delivered_again_after_its_night_is_told_by_the_next_one_and_once(
+    tmp_path: Path, spark: Any
+) -> None:
+    made = ThreeDays.make(tmp_path / "made")
+    again = {made.leak_within_batch("site1", 28), made.leak_across_batches("site3", 29)}
+    clock = itertools.count(1)
+    first = nightly(spark, made, clock).run(made.next_night())
+    assert "leaked duplicate" not in first.findings
+    second = nightly(spark, made, clock).run(made.next_night())
+    assert {
+        (bytes.fromhex(one["identity"]), second.name(one["destination"]))
+        for one in second.shown
+        if one["kind"] == "leaked duplicate"
+    } == again
+    assert second.findings["leaked duplicate"] == 2
+    assert second.carried is not None
+    assert second.carried.findings["leaked duplicate"] == 2
+    third = nightly(spark, made, clock).run(made.next_night())
+    assert "leaked duplicate" not in third.findings

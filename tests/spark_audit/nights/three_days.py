@@ -17,8 +17,8 @@ from federation.mesh_file import load_mesh
 from relay.ledger.rows import CONFLICT, Outcome, Stage
 from spark_audit.generate.files import write_ledgers, write_mesh
 from spark_audit.generate.planted import Planted
-from spark_audit.generate.planting import Planting, repeat, set_outcome
-from spark_audit.generate.world import MadeBatch, MadeWorld, make_world
+from spark_audit.generate.planting import Planting, cut, repeat, set_outcome
+from spark_audit.generate.world import MadeBatch, MadeRow, MadeWorld, make_world
 from spark_audit.period import Period
 
 FIRST = date(2026, 3, 1)
@@ -76,6 +76,48 @@ class ThreeDays:
         self.settled_on_second.remove(lost)
         self.world.stage(WAITING, Stage.DELIVERED).remove(lost.delivered[WAITING])
         self.lost = lost
+
+    def leak_within_batch(self, site: str, hour: int) -> tuple[bytes, str]:
+        """A message of the first day that the site delivers once more in that hour."""
+        batch = self._of_first_day(site)
+        again = cut(batch.delivered[site], 0, 1)
+        again.change(recorded_ms=self.world.from_ms + hour * HOUR_MS)
+        self._write(site, again)
+        return batch.identity(0), site
+
+    def leak_across_batches(self, site: str, hour: int) -> tuple[bytes, str]:
+        """A message of the first day that its origin packs once more in that hour, and the site
+        delivers; the others do not.
+        """
+        first = self._of_first_day(site)
+        second = next(
+            one
+            for one in self.world.batches
+            if one.packed.row.origin == first.packed.row.origin
+            and first_ms(one) >= self.world.from_ms + hour * HOUR_MS
+        )
+        place = repeat(self._planting(), first, second, 1)
+        for other, made in second.delivered.items():
+            if other != site:
+                set_outcome(made, place, Outcome.DUPLICATE)
+        return first.identity(1), site
+
+    def _of_first_day(self, site: str) -> MadeBatch:
+        """One that came from `WAITING` in the evening, and had nothing done to it."""
+        cluster = self.world.cluster(WAITING)
+        evening_ms = self.world.from_ms + 20 * HOUR_MS
+        number = 3 if site == "site1" else 5
+        mine = [
+            one
+            for one in self.world.batches
+            if one.packed.row.origin == cluster and first_ms(one) >= evening_ms
+        ]
+        return [one for one in mine if one.packed.row.count > 2][number]
+
+    def _write(self, site: str, made: MadeRow) -> None:
+        rows = self.world.stage(site, Stage.DELIVERED)
+        rows.append(made)
+        rows.sort(key=lambda one: one.row.recorded_ms)
 
     def _share_an_identity(self) -> None:
         """What is lost has a message of the identity of an earlier one, and other content."""

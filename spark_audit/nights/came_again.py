@@ -1,0 +1,145 @@
+"""Messages of earlier days that were delivered again: leaked duplicates that no night told of.
+
+A message belongs to the day on which it was published first, and that day's night may have run
+before its second copy came: in another batch, packed since, or in a row that a deliverer has
+written since. Looked for are copies of what was published within the outage window before the day,
+in which the barrier promises that nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from spark_audit.compare import entries
+from spark_audit.compare.opened_batches import NAME
+from spark_audit.compare.premises import Premises
+from spark_audit.compare.reading import Reading
+from spark_audit.compare.whole_batches import compared_whole, expectations
+from spark_audit.judge import verdicts
+from spark_audit.judge.told_positions import told_positions
+from spark_audit.ledgers.source import LedgerSource
+from spark_audit.level import Level
+from spark_audit.period import Period
+from spark_audit.report.carried import Carried
+from spark_audit.report.report import AuditReport
+from spark_audit.report.shown import shown
+
+TOLD_SCHEMA = "kind STRING, identity STRING, destination STRING, exchange STRING"
+"""Of the table `findings`: what tells one from another."""
+_SAME = ("kind", "identity", "destination", "exchange")
+
+
+def with_leaks_since(
+    report: AuditReport,
+    premises: Premises,
+    source: LedgerSource,
+    table: Any,
+    unseen: Collection[str],
+    told: Any,
+    say: Callable[[str], None],
+) -> AuditReport:
+    """The report of a day with what of earlier ones was delivered again. `table`: the digest of the
+    day's files; `unseen`: URIs of those that no night has looked into; `told`: findings of earlier
+    nights (TOLD_SCHEMA), None where there are none.
+    """
+    found = report.leaked_before
+    since = _leaked_since(premises, source, table, unseen, say)
+    if since is not None:
+        found = since if found is None else found.unionByName(since)
+    if found is None:
+        return report
+    # What came again later than that, a barrier need not know any more.
+    kept_ms = round(premises.mesh.retention_s * 1000)
+    leaked = verdicts.findings_of(found.where(f"again_ms - delivered_ms <= {kept_ms}"))
+    leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*_SAME])
+    if told is not None:
+        leaked = leaked.join(told, [*_SAME], "left_anti")
+    leaked = premises.keep(leaked.select(*report.table.columns))
+    count = leaked.count()
+    if not count:
+        return report
+    more = Counter({"leaked duplicate": count})
+    carried = report.carried or Carried()
+    carried.findings = dict(Counter(carried.findings) + more)
+    all_found = premises.keep(report.table.unionByName(leaked))
+    return replace(
+        report,
+        carried=carried,
+        table=all_found,
+        findings=dict(Counter(report.findings) + more),
+        shown=shown(all_found),
+    )
+
+
+def _leaked_since(
+    premises: Premises,
+    source: LedgerSource,
+    table: Any,
+    unseen: Collection[str],
+    say: Callable[[str], None],
+) -> Any:
+    """Judged messages of batches packed before the day of which a deliverer has written since and
+    that came more than once; None where there are none.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    keep = premises.keep
+    before = f"first_ms < {premises.period.from_ms}"
+    late = table.where(
+        f"stage = 'delivered' AND event = 'batch' AND is_message AND {before}"
+    ).where(F.col("uri").isin(*unseen) if unseen else F.lit(False))
+    uris = {row["uri"] for row in late.select("uri").distinct().collect()}
+    if not uris:
+        return None
+    say("looking for what was delivered again")
+    kept_ms = round(premises.mesh.retention_s * 1000)
+    from_ms = premises.period.from_ms
+    earlier = replace(premises, period=Period(from_ms - kept_ms, from_ms))
+    reading = Reading(earlier, source, table, told_positions(earlier, table))
+    rows = reading.settled(uris).where(f"event = 'batch' AND {before}")
+    names = keep(rows.select(*NAME).distinct())
+    twice = _twice(reading, names)
+    if premises.level is Level.EXACT:
+        twice = twice.unionByName(_sharing(reading, rows, names)).distinct()
+    odd = keep(twice)
+    if not odd.head(1):
+        return None
+    packed = reading.packed().join(odd, [*NAME], "left_semi")
+    settled = reading.settled().join(odd, [*NAME], "left_semi")
+    expected = expectations(earlier, table)
+    whole = keep(compared_whole(earlier, source, packed, settled, expected.table))
+    return reading.opened(whole, odd, reading.settled(set()))
+
+
+def _twice(reading: Reading, names: Any) -> Any:
+    """Of these batches those of which a site settled more messages than there are."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sent = reading.packed().where("piece = 0").join(names, [*NAME], "left_semi")
+    came = reading.settled().where("event = 'batch'").join(names, [*NAME], "left_semi")
+    return (
+        came.groupBy(*NAME, "at")
+        .agg(F.sum("count").alias("came"))
+        .join(sent.groupBy(*NAME).agg(F.sum("count").alias("sent")), [*NAME])
+        .where("came > sent")
+        .select(*NAME)
+        .distinct()
+    )
+
+
+def _sharing(reading: Reading, rows: Any, names: Any) -> Any:
+    """Batches that share an identity, one of them one of `names`, whose rows these are."""
+    by_origin = reading.premises.by_origin
+    keep = reading.premises.keep
+    packed = reading.packed()
+    mine = keep(entries.known_as_of(entries.settled_entries(rows, by_origin), by_origin).distinct())
+    there = keep(reading.with_identities(packed, mine).unionByName(names).distinct())
+    if not there.join(names, [*NAME], "left_anti").head(1):
+        return names.where("false")
+    packed = packed.join(there, [*NAME], "left_semi")
+    none = reading.settled(set())
+    shared = keep(entries.repeated_identities(packed, none, by_origin))
+    return reading.with_identities(packed, shared)
