@@ -73,7 +73,8 @@ class Bookkeeping:
         acked = before = self._acked.get(name)
         if sequence >= 0:
             acked = Acked(self._incarnation, sequence)
-        elif flow.recognised:
+        elif flow.recognised and (before is None or before.incarnation != self._incarnation):
+            # What only came round afterwards takes nothing back of what this run has acknowledged.
             last = self._past.tail.last(flow.exchange.flow(self._cluster_id))
             if last is not None:
                 acked = last

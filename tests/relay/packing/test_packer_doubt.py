@@ -8,6 +8,7 @@ import pytest
 
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp.content_header import MESSAGE_ID, NONE_PRESENT, rewrite
+from relay.delivery.properties import DeliveryStamp
 from tests.relay.packer_world import PackerWorld, numbered
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -99,3 +100,23 @@ async def test_what_the_log_lost_and_egress_still_has_is_packed_again_flagged(ki
     assert all(
         copies[e.body] == 1 or any(a.body == e.body for a in again) for e in seen.entries["orders"]
     )
+
+
+@in_virtual_time
+async def test_what_comes_round_makes_no_doubt_of_what_was_acknowledged_before_it() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(b"1")
+    await process.has_packed(1)
+    world.broker.break_connections()  # held: it comes again, and is recognised
+    await world.drained()
+    world.publish(b"2")
+    await world.drained()
+    stamp = DeliveryStamp("orders", ("tokyo", "paris"), "relay")
+    world.broker.publish("egress.orders", b"key", b"ours", stamp.apply(NONE_PRESENT, flagged=False))
+    await world.drained()
+    world.publish(b"3")
+    await process.has_packed(3)
+    world.broker.break_connections()
+    await process.finish()
+    world.assert_exactly_once_in_order()
