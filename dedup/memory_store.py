@@ -17,7 +17,9 @@ _Tables = dict[str, dict[bytes, bytes]]
 
 
 class MemoryStore:
-    """`Store` without a disk. `sync_time` is awaited by each sync: virtual time of a disk."""
+    """`Store` without a disk. `sync_time` is awaited by each sync: virtual time of a disk.
+    `on_write` is called before each write and after it: a crash may come at either moment.
+    """
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class MemoryStore:
         self._closed = False
         self._failure: StoreFailed | None = None
         self.checkpoints: dict[Path, MemoryStore] = {}
+        self.on_write: Callable[[], None] = lambda: None
 
     def _check(self) -> None:
         if self._closed:
@@ -60,11 +63,15 @@ class MemoryStore:
 
     def write(self, changes: Changes, *, sync: bool = False) -> None:
         self._check()
+        self.on_write()
+        self._check()
         kept = copy.copy(changes)
         kept.tables = {table: dict(keys) for table, keys in changes.tables.items()}
         kept.ranges = list(changes.ranges)
         _apply(kept, self._tables)
         self._unsynced.append(kept)
+        self.on_write()
+        self._check()
         if sync:
             self._sync_up_to(self._end())
 

@@ -39,6 +39,7 @@ class _Exchanges(MemoryBroker):
     egress: MemoryEgressBroker = field(default_factory=MemoryEgressBroker)
     egress_of: dict[str, str] = field(default_factory=dict)
     arrived: Callable[[str, Outgoing], None] = lambda queue, message: None
+    on_taken: Callable[[], None] = lambda: None
 
     def take(self, exchange: str, message: Outgoing) -> Answer:
         before = {queue: len(self.messages[queue]) for queue in self.exchanges.get(exchange, ())}
@@ -54,7 +55,8 @@ class _Exchanges(MemoryBroker):
                 egress, message.routing_key, message.body, message.properties, exchange
             )
             if answer is Answer.UNROUTED:
-                return Answer.CONFIRMED
+                answer = Answer.CONFIRMED
+        self.on_taken()
         return answer
 
 
@@ -137,6 +139,10 @@ class SiteBroker:
         return answering
 
     # Faults
+
+    def on_step(self, call: Callable[[], None]) -> None:
+        """Call this between what the broker does and its answer."""
+        self.exchanges.on_taken = self.stream.on_stored = call
 
     def go_away(self) -> None:
         """The broker stops: every connection ends, with what it carried."""

@@ -75,7 +75,6 @@ class MemoryBrokers:
         self._home = network.brokers[site]
         self._site = site
         self._killed = False
-        self._logs: list[MemoryLog] = []
         self._egresses: list[MemoryEgress] = []
         self._exchanges: list[MemoryExchange] = []
         self._ends: list[MemoryEnd] = []
@@ -83,9 +82,7 @@ class MemoryBrokers:
     def kill(self) -> None:
         """The process is gone: every connection of it ends, as far as brokers can tell."""
         self._killed = True
-        for log in self._logs:
-            self._home.stream.forget(log)
-            log.fail(LogClosed(KILLED))
+        self._home.stream.break_connections(KILLED)  # nobody else has any
         for egress in self._egresses:
             self._home.egress.drop(egress, KILLED)
         for exchange in self._exchanges:
@@ -97,10 +94,7 @@ class MemoryBrokers:
         await self._connecting()
         if self._killed:
             raise LogClosed(KILLED)
-        log = await self._home.stream.open(mark_name=Names(book.mesh.name).deliverer_mark)
-        self._logs = [one for one in self._logs if not one.ended]
-        self._logs.append(log)
-        return log
+        return await self._home.stream.open(mark_name=Names(book.mesh.name).deliverer_mark)
 
     async def open_egress(self, book: AddressBook, site: str) -> MemoryEgress:
         await self._connecting()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 from dedup.memory_store import MemoryStore
@@ -54,6 +53,7 @@ class SimulatedSite:
         self.ledger = LedgerFiles()
         self.node: SiteNode | None = None
         self.lives = 0
+        self.is_stopping = False
         self._book = book
         self._network = network
         self._folder = folder
@@ -62,6 +62,10 @@ class SimulatedSite:
         self._boots = 1
         self._brokers: MemoryBrokers | None = None
         self._task: asyncio.Task[None] | None = None
+        self._dying: set[asyncio.Task[None]] = set()
+        self._steps_left: int | None = None
+        self._store.on_write = self._step
+        network.brokers[site].on_step(self._step)
 
     @property
     def store(self) -> MemoryStore:
@@ -76,6 +80,7 @@ class SimulatedSite:
         """A new process, on what the last one left."""
         assert self._task is None, f"{self.site} runs already"
         self.lives += 1
+        self._steps_left = None
         self._brokers = MemoryBrokers(self._network, self.site)
         chance = random.Random(self._chance.getrandbits(64))
         boot = f"boot {self._boots}"
@@ -97,34 +102,62 @@ class SimulatedSite:
         """As SIGTERM does it. Raises what the node ends with."""
         assert self.node is not None
         assert self._task is not None
+        task, self.is_stopping = self._task, True
         self.node.stop()
-        await self._task
-        self._task = None
+        try:
+            await asyncio.wait({task})
+        finally:
+            self.is_stopping = False
+        if self._task is not task:
+            return  # killed meanwhile
+        task.result()
+        self._task = self.node = None
         self._store = self._store.reopen()
+        self._store.on_write = self._step
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """As SIGKILL does it: what was written is there, and nothing else happens any more."""
-        await self._end(lambda store: store.crash())
+        self._end(self._store.crash())
 
-    async def lose_power(self) -> None:
+    def lose_power(self) -> None:
         """The node's machine goes off, not the broker's: unsynced writes may be lost."""
         self._boots += 1
-        await self._end(lambda store: store.power_cut(self._chance))
+        self._end(self._store.power_cut(self._chance))
 
-    async def _end(self, left: Callable[[MemoryStore], MemoryStore]) -> None:
+    def kill_after(self, steps: int) -> None:
+        """Kill it in the middle of what it does: after so many writes of its state, publishes, and
+        appends to its log that are stored and not confirmed.
+        """
+        self._steps_left = steps
+
+    def _step(self) -> None:
+        if self._steps_left is None or not self.is_running:
+            return
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            self.kill()
+
+    def _end(self, left: MemoryStore) -> None:
         assert self._brokers is not None
         assert self._task is not None
-        self._store = left(self._store)
+        self._steps_left = None
+        self._store = left
+        self._store.on_write = self._step
         self._brokers.kill()
         task, self._task, self.node = self._task, None, None
-        self.raise_if_ended(task)
+        self._dying.add(task)
+        task.add_done_callback(self._dying.discard)
         task.cancel()
-        # What a dead process would still have said interests nobody.
-        await asyncio.gather(task, return_exceptions=True)
 
-    def raise_if_ended(self, task: asyncio.Task[None] | None = None) -> None:
+    async def died(self) -> None:
+        """Wait until nothing moves any more of the lives that were ended by force. What a dead
+        process would still have said interests nobody.
+        """
+        await asyncio.gather(*self._dying, return_exceptions=True)
+
+    def raise_if_ended(self) -> None:
         """Raise what the node ended with, if it has ended by itself."""
-        task = task or self._task
+        task = self._task
         if task is not None and task.done():
             task.result()
             raise RuntimeError(f"the node of {self.site} ended by itself")

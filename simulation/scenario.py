@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.mesh import Mesh
+from simulation.faults import Trouble
 from simulation.invariants import Broken
+from simulation.ledger_check import check_ledger
 from simulation.load import Load
 from simulation.topologies import simulated_mesh
 from simulation.trace import Trace
@@ -34,6 +36,7 @@ class Scenario:
     topology: str = "ring"
     sites: int = 3
     load: Load = field(default_factory=Load)
+    trouble: Trouble = field(default_factory=Trouble)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,18 @@ async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, st
 
 async def _phases(world: World, scenario: Scenario) -> None:
     world.start()
-    await world.publish(scenario.load)
+    chance = random.Random(world.chance.getrandbits(64))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.publish(scenario.load))
+        group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)
     await world.stop()
     for site, broker in world.brokers.items():
-        world.trace.say("log", site, broker.log_digest())
-    world.applications.check(doubt=False)
+        world.trace.say("content", site, broker.log_digest())
+    world.applications.check(doubt=scenario.trouble.doubt)
+    published = {origin: len(some) for origin, some in world.applications.published.items()}
+    if world.trace.counts["power"]:
+        return  # rows that were not on the disk yet may have gone with the power
+    for site, process in world.sites.items():
+        check_ledger(site, world.mesh.sites[site].cluster_id, process.ledger.rows(), published)

@@ -37,7 +37,7 @@ class World:
         self.trace = Trace()
         (exchange,) = mesh.exchanges
         self.applications = Applications(mesh, exchange, self.trace)
-        self._chance = chance
+        self.chance = chance
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
         self.brokers = {
@@ -78,7 +78,7 @@ class World:
         """All that all applications publish."""
         async with asyncio.TaskGroup() as group:
             for broker in self.brokers.values():
-                chance = random.Random(self._chance.getrandbits(64))
+                chance = random.Random(self.chance.getrandbits(64))
                 group.create_task(self.applications.publish(broker, load, chance))
 
     async def until(
@@ -113,7 +113,8 @@ class World:
                     group.create_task(site.stop())
 
     async def kill(self) -> None:
-        """All nodes."""
+        """All nodes, and wait until the last of them lies still."""
         for site in self.sites.values():
             if site.is_running:
-                await site.kill()
+                site.kill()
+            await site.died()

@@ -30,14 +30,21 @@ def simulate(
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Of virtual time, in which they are published.")
     ] = 60.0,
+    faults: Annotated[
+        str, typer.Option(help="What may go wrong: all, none, or kinds with commas between.")
+    ] = "all",
+    every: Annotated[
+        float, typer.Option(min=0.01, help="Seconds between two faults, on average.")
+    ] = 5.0,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happened.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a whole mesh in this process, in virtual time, and check what is promised of it.
 
-    The nodes are the real ones; brokers, disks and lines are in memory. All that chance decides
-    comes out of the seed: the same seed and options give the same run, on any machine. No broker
-    is touched, and no file but in a temporary folder.
+    The nodes are the real ones; brokers, disks and lines are in memory. While messages are
+    published, lines are cut, nodes killed, confirms lost and more; then all has to arrive. All that
+    chance decides comes out of the seed: the same seed and options give the same run, on any
+    machine. No broker is touched, and no file but in a temporary folder.
 
     Exit status 0; 1 if something that is promised did not hold, with the command that runs it
     again; 2 if the call is wrong.
@@ -46,13 +53,16 @@ def simulate(
 
     isthmus simulate --seeds 1..100
 
-    isthmus simulate --seed 7 --topology tree --sites 5 --trace
+    isthmus simulate --seed 7 --topology tree --sites 5 --faults kill,cut --trace
     """
+    from simulation.faults import Trouble
     from simulation.load import Load
     from simulation.scenario import Scenario
 
+    trouble = Trouble(_kinds(faults), every)
+    load = Load(messages, seconds)
     chosen = range(seed, seed + 1) if seeds is None else _range(seeds)
-    scenarios = (Scenario(one, topology, sites, Load(messages, seconds)) for one in chosen)
+    scenarios = (Scenario(one, topology, sites, load, trouble) for one in chosen)
     outcomes = []
     for scenario in scenarios:
         outcome = _run(scenario)
@@ -78,6 +88,24 @@ def _range(text: str) -> range:
     return range(int(found[1]), int(found[2]) + 1)
 
 
+def _kinds(text: str) -> tuple[str, ...]:
+    from simulation.faults import FAULTS
+
+    if text in ("all", "none"):
+        return tuple(FAULTS) if text == "all" else ()
+    kinds = tuple(text.split(","))
+    if unknown := [kind for kind in kinds if kind not in FAULTS]:
+        _refuse(f"--faults: there is no {unknown[0]!r}, only all, none, {', '.join(FAULTS)}")
+    return kinds
+
+
+def _asked(kinds: tuple[str, ...]) -> str:
+    """What `_kinds` reads as these."""
+    from simulation.faults import FAULTS
+
+    return "all" if kinds == tuple(FAULTS) else ",".join(kinds) or "none"
+
+
 def _run(scenario: Scenario) -> Outcome:
     from simulation.scenario import run
     from simulation.topologies import NoSuchMesh
@@ -97,7 +125,8 @@ def command_of(scenario: Scenario) -> str:
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --messages {scenario.load.messages}"
-        f" --seconds {scenario.load.for_s:g}"
+        f" --seconds {scenario.load.for_s:g} --faults {_asked(scenario.trouble.kinds)}"
+        f" --every {scenario.trouble.every_s:g}"
     )
 
 

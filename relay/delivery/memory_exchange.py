@@ -81,7 +81,11 @@ class MemoryExchange:
             raise LocalClosed(self._closed.result())
         if exchange and exchange not in self._broker.exchanges:
             raise ExchangeMissing(exchange)
-        answers = [self._broker.take(exchange, message) for message in messages]
+        answers = []
+        for message in messages:
+            answers.append(self._broker.take(exchange, message))
+            if self._closed.done():  # at this very message: the rest is not sent
+                break
         if self._before_answer is None:
             await asyncio.sleep(0)
         else:

@@ -95,6 +95,13 @@ class MemoryMeeting:
             for end in tuple(self._senders):
                 end.forgotten()
 
+    def silence_noticed(self) -> None:
+        """As `expire_dead`, and the ends' own heartbeats have failed as well: they are told."""
+        cut = [end for end in (*self._senders, self._receiver) if end and self.is_cut(end)]
+        self.expire_dead()
+        for end in cut:
+            end.lost("heartbeats missed")
+
     # Between ends
 
     def gone(self, end: MemoryEnd) -> None:

@@ -52,6 +52,8 @@ class MemoryStream:
         self._held: deque[Sequence[bytes]] = deque()
         self._holding = False
         self._break_after_storing = False
+        self.on_stored: Callable[[], None] = lambda: None
+        """Called when an append is stored and not confirmed yet."""
 
     async def open(self, *, mark_name: str = "deliverer") -> MemoryLog:
         """A new connection. Raises LogClosed when unreachable, LogMissing when deleted."""
@@ -144,7 +146,8 @@ class MemoryStream:
             self._logs.remove(log)
             log.fail(LogClosed("cut before the confirm"))
             return False
-        return True
+        self.on_stored()
+        return not log.ended
 
     def forget(self, log: MemoryLog) -> None:
         if log in self._logs:

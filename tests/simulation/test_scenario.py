@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from isthmus.cli import app
 from relay.delivery.local_exchange import Outgoing
+from simulation.faults import Trouble
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
 from simulation.scenario import Scenario, run
 
 FEW = Load(messages=12, for_s=5.0)
+CALM = Trouble(kinds=())
 ASKED = ("simulate", "--messages", "12", "--seconds", "5")
 
 
@@ -24,7 +26,7 @@ ASKED = ("simulate", "--messages", "12", "--seconds", "5")
     ("topology", "sites"), [("ring", 3), ("one-way-ring", 3), ("complete", 3), ("tree", 4)]
 )
 def test_every_message_comes_to_every_site_once_and_in_order(topology: str, sites: int) -> None:
-    outcome = run(Scenario(1, topology, sites, FEW))
+    outcome = run(Scenario(1, topology, sites, FEW, CALM))
     assert outcome.broken == ""
     assert outcome.published == 12 * sites
     assert (outcome.arrived, outcome.flagged) == (12 * sites * sites, 0)
@@ -60,17 +62,21 @@ def test_a_broken_promise_is_told_with_the_command_that_runs_it_again(
         return message.body.startswith(b"site02/7 ") or take(self, exchange, message)
 
     monkeypatch.setattr(SiteBroker, "publish", lose_one)
-    result = CliRunner().invoke(app, [*ASKED, "--seed", "5"])
+    result = CliRunner().invoke(app, [*ASKED, "--seed", "5", "--faults", "none"])
     assert result.exit_code == 1
     assert "messages have not come, by site: {'site01': 1, 'site02': 1, 'site03': 1}" in (
         result.stdout
     )
-    again = "isthmus simulate --seed 5 --topology ring --sites 3 --messages 12 --seconds 5 --trace"
+    again = (
+        "isthmus simulate --seed 5 --topology ring --sites 3 --messages 12 --seconds 5"
+        " --faults none --every 5 --trace"
+    )
     assert again in result.stdout
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--seeds", "3..1"], ["--seeds", "many"], ["--topology", "star"]]
+    "wrong",
+    [["--seeds", "3..1"], ["--seeds", "many"], ["--topology", "star"], ["--faults", "fire"]],
 )
 def test_a_call_that_makes_no_sense_is_refused(wrong: list[str]) -> None:
     result = CliRunner().invoke(app, ["simulate", *wrong])

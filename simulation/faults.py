@@ -1,0 +1,269 @@
+"""What may go wrong in a simulated mesh: each fault does its harm, and is over after a while.
+
+All but those of lines, egress and log may leave deliveries in doubt: then copies may come flagged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simulation.memory_broker import SiteBroker
+from simulation.memory_brokers import Crossing
+from simulation.process import SimulatedSite
+from simulation.world import World
+
+HEARTBEATS_S = 20.0
+"""When a connection over which nothing comes is given up, at either end."""
+
+
+def _untouched(frame: bytes) -> Sequence[bytes]:
+    return (frame,)
+
+
+Strike = Callable[[World, random.Random], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`strike` returns when the fault is over."""
+
+    strike: Strike
+    doubt: bool = True
+    """Publishes to a site's own exchanges may be left in doubt by it."""
+
+
+async def cut_line(world: World, chance: random.Random) -> None:
+    """One link, or both ways of a pair, swallow all, and nobody is told."""
+    crossing = _crossing(world, chance)
+    both = chance.random() < 0.5
+    back = f"{crossing.link.receiver}-{crossing.link.sender}"
+    cut = [
+        one
+        for one in world.network.crossings.values()
+        if one is crossing or (both and one.link.name == back)
+    ]
+    world.trace.say("cut", ",".join(one.link.name for one in cut))
+    for one in cut:
+        one.cut()
+    ends_s = chance.uniform(1.0, 60.0)
+    if ends_s > HEARTBEATS_S:
+        await asyncio.sleep(HEARTBEATS_S)
+        for one in cut:
+            one.meeting.silence_noticed()
+        ends_s -= HEARTBEATS_S
+    await asyncio.sleep(ends_s)
+    for one in cut:
+        one.mend()
+    world.trace.say("mended", ",".join(one.link.name for one in cut))
+
+
+async def reset_line(world: World, chance: random.Random) -> None:
+    """Connections of one link break, and both ends are told."""
+    crossing = _crossing(world, chance)
+    world.trace.say("reset", crossing.link.name)
+    crossing.meeting.close_all("connection reset")
+    await asyncio.sleep(0)
+
+
+async def unsteady_line(world: World, chance: random.Random) -> None:
+    """Frames of one link get lost, or come twice."""
+    crossing = _crossing(world, chance)
+    world.trace.say("unsteady", crossing.link.name)
+
+    def tamper(frame: bytes) -> Sequence[bytes]:
+        drawn = chance.random()
+        if drawn < 0.05:
+            return ()
+        return (frame, frame) if drawn < 0.15 else (frame,)
+
+    meeting = crossing.meeting
+    meeting.tamper_data = meeting.tamper_acks = tamper
+    await asyncio.sleep(chance.uniform(1.0, 30.0))
+    meeting.tamper_data = meeting.tamper_acks = _untouched
+    world.trace.say("steady", crossing.link.name)
+
+
+async def kill_node(world: World, chance: random.Random) -> None:
+    """A node is killed, at any time or in the middle of what it does, and started again."""
+    site = _running(world, chance)
+    if site is None:
+        return
+    life = site.lives
+    if chance.random() < 0.7:
+        steps = chance.randrange(200)
+        world.trace.say("fuse", site.site, f"{steps} steps")
+        site.kill_after(steps)
+        await asyncio.sleep(chance.uniform(0.0, 10.0))
+    if site.is_running and site.lives == life:
+        world.trace.say("kill", site.site)
+        site.kill()
+    await _start_again(world, site, life, chance)
+
+
+async def cut_power(world: World, chance: random.Random) -> None:
+    """The machine of a node goes off, and comes back."""
+    site = _running(world, chance)
+    if site is None:
+        return
+    world.trace.say("power", site.site)
+    life = site.lives
+    site.lose_power()
+    await _start_again(world, site, life, chance)
+
+
+async def stop_node(world: World, chance: random.Random) -> None:
+    """A node is ended in order, and started again."""
+    site = _running(world, chance)
+    if site is None:
+        return
+    world.trace.say("stop", site.site)
+    life = site.lives
+    await site.stop()
+    await _start_again(world, site, life, chance)
+
+
+async def late_append(world: World, chance: random.Random) -> None:
+    """A node is killed while its appends lie in a socket; they land beside its successor's."""
+    site = _running(world, chance)
+    if site is None:
+        return
+    stream = world.brokers[site.site].stream
+    world.trace.say("late", site.site)
+    life = site.lives
+    stream.hold_next_appends()
+    await asyncio.sleep(chance.uniform(0.0, 0.2))
+    if site.lives == life and site.is_running and not site.is_stopping:
+        site.kill()
+    else:
+        # It has ended otherwise: then nothing is to keep its successor's appends.
+        stream.release_held()
+    landing = asyncio.create_task(_land(world, site.site, chance.uniform(0.0, 15.0)))
+    await _start_again(world, site, life, chance)
+    await landing
+
+
+async def break_egress(world: World, chance: random.Random) -> None:
+    """The packer's connection breaks: what it had not acknowledged comes again."""
+    broker = _broker(world, chance)
+    world.trace.say("egress", broker.site)
+    broker.egress.break_connections("connection reset")
+
+
+async def break_deliverer(world: World, chance: random.Random) -> None:
+    """The deliverer's connection breaks: it does not hear what became of what it sent."""
+    broker = _broker(world, chance)
+    world.trace.say("deliverer", broker.site)
+    broker.break_deliverer("connection reset")
+
+
+async def lose_confirms(world: World, chance: random.Random) -> None:
+    """A broker takes what the deliverer publishes, and its answers do not come."""
+    broker = _broker(world, chance)
+    world.trace.say("confirms", broker.site)
+    broker.swallows_confirms = True
+    await asyncio.sleep(chance.uniform(0.1, 20.0))
+    broker.swallows_confirms = False
+
+
+async def break_log(world: World, chance: random.Random) -> None:
+    """The log's connection breaks: at once, or between an append and its confirm."""
+    broker = _broker(world, chance)
+    if chance.random() < 0.5:
+        world.trace.say("log", broker.site, "breaks after storing")
+        broker.stream.break_after_storing()
+    else:
+        world.trace.say("log", broker.site, "breaks")
+        broker.stream.break_connections("connection reset")
+
+
+async def restart_broker(world: World, chance: random.Random) -> None:
+    """A broker is away for a while, and with it the links that meet there. It keeps its disk."""
+    broker = _broker(world, chance)
+    if not broker.reachable:
+        return
+    world.trace.say("broker", broker.site)
+    broker.go_away()
+    for crossing in world.network.crossings.values():
+        if crossing.link.meeting == broker.site:
+            crossing.meeting.close_all("the broker went away")
+    await asyncio.sleep(chance.uniform(0.5, 15.0))
+    broker.come_back()
+    world.trace.say("back", broker.site)
+
+
+FAULTS: Mapping[str, Fault] = {
+    "cut": Fault(cut_line, doubt=False),
+    "reset": Fault(reset_line, doubt=False),
+    "unsteady": Fault(unsteady_line, doubt=False),
+    "egress": Fault(break_egress, doubt=False),
+    "log": Fault(break_log, doubt=False),
+    "stop": Fault(stop_node),
+    "kill": Fault(kill_node),
+    "power": Fault(cut_power),
+    "late": Fault(late_append),
+    "deliverer": Fault(break_deliverer),
+    "confirms": Fault(lose_confirms),
+    "broker": Fault(restart_broker),
+}
+"""By the word that asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """How much goes wrong while the applications publish. `kinds`: words of FAULTS."""
+
+    kinds: tuple[str, ...] = tuple(FAULTS)
+    every_s: float = 5.0
+    """Mean time between two of them, of the whole mesh."""
+
+    @property
+    def doubt(self) -> bool:
+        """Whether copies may come flagged."""
+        return any(FAULTS[kind].doubt for kind in self.kinds)
+
+    async def run(self, world: World, for_s: float, chance: random.Random) -> None:
+        """One after the other and beside each other; returns when the last is over."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + for_s
+        async with asyncio.TaskGroup() as group:
+            while self.kinds:
+                await asyncio.sleep(chance.expovariate(1 / self.every_s))
+                if loop.time() > ends:
+                    break
+                fault = FAULTS[chance.choice(self.kinds)]
+                # Each draws from its own, whatever the others draw meanwhile.
+                group.create_task(_strike(fault, world, random.Random(chance.getrandbits(64))))
+
+
+async def _strike(fault: Fault, world: World, chance: random.Random) -> None:
+    await fault.strike(world, chance)
+
+
+def _crossing(world: World, chance: random.Random) -> Crossing:
+    return chance.choice(list(world.network.crossings.values()))
+
+
+def _broker(world: World, chance: random.Random) -> SiteBroker:
+    return chance.choice(list(world.brokers.values()))
+
+
+def _running(world: World, chance: random.Random) -> SimulatedSite | None:
+    """A site whose node runs, if the one that is drawn is such."""
+    site = chance.choice(list(world.sites.values()))
+    return site if site.is_running and not site.is_stopping else None
+
+
+async def _start_again(world: World, site: SimulatedSite, life: int, chance: random.Random) -> None:
+    """Unless somebody else has done so already."""
+    await asyncio.sleep(chance.choice((0.05, 1.0, 20.0)) * chance.random())
+    if not site.is_running and site.lives == life:
+        world.trace.say("start", site.site)
+        site.start()
+
+
+async def _land(world: World, site: str, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    world.brokers[site].stream.release_held()
