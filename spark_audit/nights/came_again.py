@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_audit.compare import entries
+from spark_audit.compare.exactly import IDENTITIES_AT_ONCE
 from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
@@ -141,5 +142,6 @@ def _sharing(reading: Reading, rows: Any, names: Any) -> Any:
         return names.where("false")
     packed = packed.join(there, [*NAME], "left_semi")
     none = reading.settled(set())
-    shared = keep(entries.repeated_identities(packed, none, by_origin))
+    parts = reading.messages_packed() // IDENTITIES_AT_ONCE + 1
+    shared = keep(entries.repeated_identities(packed, none, by_origin, parts))
     return reading.with_identities(packed, shared)
