@@ -59,6 +59,8 @@ class _Expected:
     deliveries: set[Sought]
     files: set[str]
     """Those looked through."""
+    until: float
+    """When it is forgotten, by the loop's clock, unless it is asked for before."""
 
 
 class LedgerProof:
@@ -74,15 +76,23 @@ class LedgerProof:
         through the files now, beside whatever is delivered meanwhile. Raises LedgerUnreadable.
         """
         known = frozenset(identities)
+        if not known:
+            return
         day = _first_day(since_ms)
         files = _since(self._files(), day)
         deliveries = await self._look_through(files, known) if files else set()
-        expected = _Expected(known, day, deliveries, set(files))
+        until = asyncio.get_running_loop().time() + EXPECTED_FOR_S
+        expected = _Expected(known, day, deliveries, set(files), until)
         self._expected = [*self._expected, expected][-MOST_EXPECTED:]
-        asyncio.get_running_loop().call_later(EXPECTED_FOR_S, self._forget, expected)
+        self._forget_later(expected)
 
-    def _forget(self, expected: _Expected) -> None:
-        self._expected = [one for one in self._expected if one is not expected]
+    def _forget_later(self, expected: _Expected) -> None:
+        """A repair that goes on keeps it, however long it takes."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < expected.until:
+            loop.call_at(expected.until, self._forget_later, expected)
+        else:
+            self._expected = [one for one in self._expected if one is not expected]
 
     async def delivered(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
         """Those that were delivered here at or after that time. Raises LedgerUnreadable."""
@@ -122,6 +132,7 @@ class LedgerProof:
                 if new := [file for file in files if file not in expected.files]:
                     expected.deliveries |= await self._look_through(new, expected.identities)
                     expected.files.update(new)
+                expected.until = asyncio.get_running_loop().time() + EXPECTED_FOR_S
                 return expected.deliveries
         return await self._look_through(files, identities) if files else set()
 

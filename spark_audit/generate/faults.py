@@ -9,7 +9,7 @@ from relay.ledger.rows import REDELIVERED, Event, LedgerRow, Outcome, Stage
 from spark_audit.generate.deceptions import DECEPTIONS
 from spark_audit.generate.planted import PlantedFinding
 from spark_audit.generate.planting import Plant, Planting, cut, repeat, set_outcome, two_of, without
-from spark_audit.generate.repairs import repaired_altered, repaired_wrongly
+from spark_audit.generate.repairs import repair_refused, repaired_altered, repaired_wrongly
 from spark_audit.generate.world import MadeRow
 
 LATE_MS = 7 * 3_600_000
@@ -273,5 +273,6 @@ FAULTS: dict[str, Plant] = {
     "looped": looped,
     "repaired-wrongly": repaired_wrongly,
     "repaired-altered": repaired_altered,
+    "repair-refused": repair_refused,
 }
 """Each is a finding."""

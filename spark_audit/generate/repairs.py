@@ -25,6 +25,15 @@ def repaired(planting: Planting) -> None:
     planting.planted.explained["suppressed"] += 1
 
 
+def repair_refused(planting: Planting) -> None:
+    """Lost, and a barrier refused the repair: it is lost still."""
+    batch, entry, site = planting.pick()
+    one = cut(batch.delivered[site], entry, entry + 1)
+    without(planting, batch, entry, site)
+    planting.found("lost", batch, entry, site)
+    _repair(planting, one, planting.origin(batch), site, Outcome.DUPLICATE)
+
+
 def repaired_wrongly(planting: Planting) -> None:
     """A repair that a barrier let through although the message was there."""
     batch, entry, site = planting.pick()

@@ -88,13 +88,15 @@ class Revisions:
         )
 
     def _without_since(self, site: str, taken: Mapping[str, int]) -> int | None:
-        """Since when, by what one site has taken up, it knew the mesh without that other one."""
+        """Since when, by what one site has taken up, it knew the mesh without that other one; None
+        if it has it still, or never had: who left before it came says nothing of its going.
+        """
         since = None
         for revision, ms in sorted(taken.items(), key=lambda one: one[1], reverse=True):
             if site in self.meshes[revision].sites:
-                break
+                return since
             since = ms
-        return since
+        return None
 
     def last_with(self, site: str) -> Mesh | None:
         """The mesh that had this site last."""

@@ -64,6 +64,8 @@ def by_message(sent: Any, settled: Any) -> Any:
         count(f"{delivered} AND is_flagged").alias("flagged"),
         count(f"{delivered} AND {in_conflict} AND NOT is_flagged").alias("conflicts"),
         count(f"{came} AND {_is(Outcome.DUPLICATE)}").alias("duplicates"),
+        # A repair that was refused says nothing of what became of the message before.
+        count(f"{came} AND {_is(Outcome.DUPLICATE)} AND is_repair").alias("repairs_refused"),
         count(f"{came} AND {_is(Outcome.EXPIRED)}").alias("expired"),
         count(f"{came} AND {_is(Outcome.DEAD)}").alias("dead"),
         count(f"{came} AND {_is(Outcome.QUARANTINED)}").alias("quarantined"),
@@ -141,7 +143,7 @@ def judged(
             WHEN sent > 0 AND dead > 0 THEN 'dead-lettered'
             WHEN sent > 0 AND quarantined > 0 THEN 'quarantined'
             WHEN sent > 0 AND expired > 0 THEN 'expired'
-            WHEN sent > 0 AND duplicates > 0 THEN
+            WHEN sent > 0 AND duplicates > repairs_refused THEN
                 CASE WHEN arrived_in_all + known_in_all > 0 THEN 'suppressed'
                      WHEN incomplete_at OR renewed_at OR begun_at THEN 'unproven'
                      ELSE 'lost' END
@@ -160,7 +162,7 @@ def judged(
     """
     why = """
         CASE
-            WHEN verdict = 'lost' AND duplicates > 0 THEN
+            WHEN verdict = 'lost' AND duplicates > repairs_refused THEN
                 'suppressed as a duplicate, and never delivered at this site'
             WHEN verdict IN ('lost', 'unproven') AND is_in_gap THEN
                 'the site had not delivered it when its log dropped it (retention, or a full log)'
@@ -174,7 +176,7 @@ def judged(
             WHEN verdict = 'unexpected' AND from_nowhere > 0 THEN
                 'delivered, and its origin never packed it'
             WHEN verdict = 'unexpected' THEN 'delivered at a site that was not to have it'
-            WHEN verdict = 'unproven' AND duplicates > 0 THEN
+            WHEN verdict = 'unproven' AND duplicates > repairs_refused THEN
                 'suppressed as a duplicate of what the rows that were read of this site lack'
             WHEN verdict = 'unproven' AND partial > 0 AND incomplete_from THEN
                 'packed in part, and rows of its origin are missing that might tell of the rest'

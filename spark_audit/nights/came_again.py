@@ -28,9 +28,9 @@ from spark_audit.report.carried import Carried
 from spark_audit.report.report import AuditReport
 from spark_audit.report.shown import shown
 
-TOLD_SCHEMA = "kind STRING, identity STRING, destination STRING, exchange STRING"
+TOLD_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
 """Of the table `findings`: what tells one from another."""
-_SAME = ("kind", "identity", "destination", "exchange")
+_SAME = ("kind", "identity", "origin", "destination", "exchange")
 
 
 def with_leaks_since(

@@ -76,13 +76,25 @@ def test_a_site_that_left_the_mesh_has_to_tell_of_the_time_until_then(
     assert why.endswith("before the site left the mesh (2026-03-01 12:00:00)")
 
 
+def without_its_first_file(made: Path, kind: str) -> Period:
+    """A fault at a site whose retention has taken its first rows, and the rest of the day: what a
+    barrier knew from then nobody can look up.
+    """
+    (lost,) = generate_ledgers(made, 3, 3_000, 7, DAY, [kind], at_rows=64).findings
+    files = (made / "sites" / lost.destination / "ledger").glob("date=*/delivered-*.parquet")
+    min(files, key=lambda file: file.name[-33:]).unlink()
+    return Period(DAY.from_ms + 3 * 3_600_000, DAY.to_ms)
+
+
+def test_a_repair_that_was_refused_leaves_lost_what_is(tmp_path: Path, audit_of: AuditOf) -> None:
+    made = tmp_path / "made"
+    report = audit_of(made, without_its_first_file(made, "repair-refused"))
+    assert report.findings == {"lost": 1}
+
+
 def test_a_duplicate_of_what_older_files_had_is_not_lost(tmp_path: Path, audit_of: AuditOf) -> None:
     made = tmp_path / "made"
-    (lost,) = generate_ledgers(made, 3, 3_000, 7, DAY, ["lost-as-duplicate"], at_rows=64).findings
-    files = (made / "sites" / lost.destination / "ledger").glob("date=*/delivered-*.parquet")
-    # Retention took it: what a barrier knew from then nobody can look up.
-    min(files, key=lambda file: file.name[-33:]).unlink()
-    report = audit_of(made, Period(DAY.from_ms + 3 * 3_600_000, DAY.to_ms))
+    report = audit_of(made, without_its_first_file(made, "lost-as-duplicate"))
     assert report.findings == {}
     assert report.totals["unproven"] == 1
     assert report.verdict is AuditVerdict.NOT_PROVEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -12,9 +13,16 @@ from dedup.memory_store import MemoryStore
 from relay.batches.batch import BatchKind
 from relay.ledger.export import LedgerExport
 from relay.ledger.file_writer import FileWriters
-from relay.ledger.proof import LedgerProof, LedgerUnreadable, Sought
+from relay.ledger.proof import (
+    EXPECTED_FOR_S,
+    MOST_EXPECTED,
+    LedgerProof,
+    LedgerUnreadable,
+    Sought,
+)
 from relay.ledger.rows import REDELIVERED, REPAIRED, BadLedgerRow, LedgerRow, Outcome, Stage
 from relay.state.node_state import TABLES, Commit, NodeState
+from tests.virtual_time import run_in_virtual_time
 
 NOON_MS = 1_700_049_600_000
 DAY_MS = 86_400_000
@@ -207,3 +215,35 @@ async def test_what_is_expected_is_looked_for_once_and_later_only_in_new_files(
     assert await site.delivered(*map(sought, range(1, 5))) == {sought(1), sought(2)}
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     assert await site.delivered(*map(sought, range(1, 5))) == {sought(1), sought(2)}
+
+
+async def test_of_nothing_expected_nothing_is_looked_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.exported(row(Outcome.DELIVERED, first=1))
+    await site.proof.expect([(1).to_bytes(16)], NOON_MS)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    for _ in range(MOST_EXPECTED):  # a dry run asks so
+        await site.proof.expect([], 0)
+    assert await site.delivered(sought(1)) == {sought(1)}
+
+
+def test_what_is_expected_is_kept_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+    day = tmp_path / "date=2023-11-15"
+    day.mkdir()
+    (day / "delivered-abababab-0-0.parquet").touch()
+    there = Sought("orders", "paris", *sought(1)[2:])
+
+    async def asked_now_and_then() -> None:
+        site = Site(tmp_path)
+        with patch.object(LedgerProof, "_look_through", return_value={there}) as looked:
+            await site.proof.expect([there.identity], NOON_MS)
+            for _ in range(3):
+                await asyncio.sleep(EXPECTED_FOR_S * 0.9)
+                assert await site.delivered(there) == {there}
+            assert looked.call_count == 1
+            await asyncio.sleep(EXPECTED_FOR_S * 1.1)
+            assert await site.delivered(there) == {there}
+            assert looked.call_count == 2
+
+    run_in_virtual_time(asked_now_and_then())

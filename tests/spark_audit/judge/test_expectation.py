@@ -139,3 +139,6 @@ def test_a_site_left_when_the_first_of_the_others_went_on_without_it(tmp_path: P
     # It was out for a while, and is back.
     assert left_ms(a=[(three, 5), (four, 8)]) is None
     assert left_ms(a=[(four, 1), (three, 9)], b=[(three, 5), (four, 8)]) == 9
+    # Who left before it came, and whose ledger lies there still, knows nothing of its going.
+    assert left_ms(b=[(three, 1)], a=[(four, 5), (three, 9)]) == 9
+    assert left_ms(b=[(three, 1)], a=[(four, 5)]) is None
