@@ -1,6 +1,7 @@
 """What may go wrong in a simulated mesh: each fault does its harm, and is over after a while.
 
-All but those of lines, egress and log may leave deliveries in doubt: then copies may come flagged.
+All but stops and those of lines, egress and log may leave deliveries in doubt: then copies may come
+flagged.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ FAULTS: Mapping[str, Fault] = {
     "unsteady": Fault(unsteady_line, doubt=False),
     "egress": Fault(break_egress, doubt=False),
     "log": Fault(break_log, doubt=False),
-    "stop": Fault(stop_node),
+    "stop": Fault(stop_node, doubt=False),
     "kill": Fault(kill_node),
     "power": Fault(cut_power),
     "late": Fault(late_append),

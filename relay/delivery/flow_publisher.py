@@ -84,10 +84,10 @@ class FlowPublisher:
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
             return True  # expired, or found unreadable just now
-        chunk.sent.update(sent)
         answers = await self._send(exchange, messages)
         if answers is None:
-            return False
+            return False  # nothing of it was sent: there was no connection, or it did not take it
+        chunk.sent.update(sent)
         if answers.count(Answer.CONFIRMED) == len(answers):
             for number in sent:
                 chunk.outcomes[number] = Outcome.DELIVERED

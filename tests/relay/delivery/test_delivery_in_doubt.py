@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from relay.delivery.local_exchange import LocalClosed
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import REDELIVERED
 from tests.relay.deliverer_world import World, entry
@@ -77,3 +78,49 @@ async def test_without_a_confirm_a_publish_counts_as_unknown_and_is_tried_again_
         await life.settled(await life.log(world.batch([entry(1)])))
         assert life.counters.redelivered == 1
     assert world.flags() == [False, True]
+
+
+def unreachable(broker: MemoryBroker) -> MemoryExchange:
+    raise LocalClosed("the broker cannot be reached")
+
+
+async def test_what_a_stop_finds_announced_and_never_sent_goes_out_unflagged() -> None:
+    world = World(make_exchange=unreachable)
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1), entry(2)]))
+        await life.until(lambda: any(life.context.announced()))
+    world.make_exchange = MemoryExchange
+    async with world.running() as life:
+        await life.settled(name)
+    assert world.delivered() == ["body 1", "body 2"]
+    assert not any(world.flags())
+
+
+async def test_so_does_what_an_exchange_that_is_missing_did_not_take() -> None:
+    world = World()
+    queues = world.broker.exchanges.pop("orders")
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1)]))
+        await life.until(lambda: "not declared" in life.deliverer.standing.get("paris/orders", ""))
+    world.broker.exchanges["orders"] = queues
+    async with world.running() as life:
+        await life.settled(name)
+    assert world.flags() == [False]
+
+
+async def test_what_was_sent_before_the_broker_went_is_in_doubt_after_a_stop_too() -> None:
+    world = World(
+        make_exchange=lambda broker: MemoryExchange(
+            broker, lambda: asyncio.get_running_loop().create_future()
+        )
+    )
+    async with world.running() as life:
+        name = await life.log(world.batch([entry(1), entry(2)]))
+        await life.until(lambda: len(world.delivered()) == 2)
+        world.make_exchange = unreachable
+        world.exchanges[0].break_off("the broker went")
+        await life.until(lambda: life.deliverer.away == "the broker cannot be reached")
+    world.make_exchange = MemoryExchange
+    async with world.running() as life:
+        await life.settled(name)
+    assert world.flags() == [False, False, True, True]
