@@ -104,3 +104,6 @@ class StatePackedLedger:
             commit.row(packed_row(batch, self._now_ms()))
         commit.put(_PACKER, record)
         self._state.write(commit)
+
+    async def synced(self) -> None:
+        await self._state.store.synced()

@@ -2,8 +2,8 @@
 
 In order: take the lock and let a former holder's last bytes arrive; append the mark; read the log
 up to it, for what was logged and where earlier incarnations ended; append the statement that says
-so; write the record; only then ask for messages. An incarnation ends with its egress connection,
-its connection to the log, or a stop; `packer_loop` makes the next.
+so; write the record, synced; only then ask for messages. An incarnation ends with its egress
+connection, its connection to the log, or a stop; `packer_loop` makes the next.
 
 Messages are acknowledged when the log has confirmed their batch and the record says so.
 
@@ -223,7 +223,11 @@ class Packer:
         await self._append_mark()
         self._parts.voids.decided(past.predecessors)
         self._write_record(past.unrecorded)
+        past.unrecorded = []
         self._on_decided()
+        # Or a power cut could take every record of this run: its successor would not know that
+        # the rows of what it packed are gone too.
+        await self._parts.ledger.synced()
 
     async def _append_mark(self) -> None:
         """The mark, and after it the statement: the same, with what is known by then."""

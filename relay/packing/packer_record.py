@@ -126,6 +126,10 @@ class PackedLedger(Protocol):
         """
         ...
 
+    async def synced(self) -> None:
+        """Return once what was recorded before this call survives a power cut."""
+        ...
+
 
 class MemoryPackedLedger:
     """The twin in memory: survives a packer, and knows what it was told."""
@@ -133,6 +137,7 @@ class MemoryPackedLedger:
     def __init__(self) -> None:
         self.written: bytes | None = None
         self.packed: list[PackedBatch] = []
+        self._on_disk: tuple[bytes | None, int] = (None, 0)
 
     def load(self) -> bytes | None:
         return self.written
@@ -140,3 +145,11 @@ class MemoryPackedLedger:
     def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
         self.packed.extend(packed)
         self.written = record
+
+    async def synced(self) -> None:
+        self._on_disk = (self.written, len(self.packed))
+
+    def power_cut(self) -> None:
+        """What was not synced is gone."""
+        self.written, count = self._on_disk
+        del self.packed[count:]

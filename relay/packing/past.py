@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from relay.batches.batch import BatchHeader, BatchName, Flow, LoggedBatch, Predecessor
+from relay.batches.batch import (
+    BatchHeader,
+    BatchKind,
+    BatchName,
+    Flow,
+    LoggedBatch,
+    Predecessor,
+)
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
@@ -18,6 +25,8 @@ from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.read_from import ReadFrom
 from relay.packing.returned_prefix import ReturnedPrefix
+
+_WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
 
 @dataclass(slots=True)
@@ -39,7 +48,7 @@ class PackerPast:
     """From where it was read; nothing of the new incarnation stands before that."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
     """What the log has and the record did not mention yet, so that the ledger does not know of it.
-    Without bodies.
+    Without bodies. After a power cut more than the tails: all since the last sync.
     """
     unreadable: dict[str, str] = field(default_factory=dict)
     """By exchange, a batch that could not be read. Its messages, should they come back, are taken
@@ -87,19 +96,22 @@ async def read_past(
     history = OwnHistory(cluster_id, last, read_after)
     past = PackerPast(read_from=ReadFrom(read_from))
     search = TailSearch()
+    first_unrecorded: list[int] = []
     async for batch in _own_batches(parts.log, cluster_id, incarnation, read_from):
         history.take(batch.header)
         search.take(batch.place.offset, batch.header)
+        if not first_unrecorded and not _is_recorded(record, batch.header):
+            first_unrecorded.append(batch.place.offset)
     needed = search.first_needed(history.counts)
-    if needed:
-        first = min(needed.values())
-        async for batch in _own_batches(parts.log, cluster_id, incarnation, first):
-            header = batch.header
+    if begins := [*needed.values(), *first_unrecorded]:
+        async for batch in _own_batches(parts.log, cluster_id, incarnation, min(begins)):
+            header, offset = batch.header, batch.place.offset
             series = header.name.series
-            if batch.place.offset >= needed.get(series.flow, batch.place.offset + 1) and (
-                history.counts(series.incarnation, header.incarnation_sequence)
-            ):
-                _remember(past, batch, is_recorded=_is_recorded(record, header))
+            if history.counts(series.incarnation, header.incarnation_sequence):
+                in_tail = offset >= needed.get(series.flow, offset + 1)
+                is_recorded = _is_recorded(record, header)
+                if in_tail or not is_recorded:
+                    _remember(past, batch, in_tail=in_tail, is_recorded=is_recorded)
     past.predecessors = history.predecessors()
     past.order = {one: number for number, one in enumerate(history.order)}
     past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
@@ -125,17 +137,20 @@ async def _own_batches(
 def _is_recorded(record: PackerRecord | None, header: BatchHeader) -> bool:
     """Whether the write that told of this batch was done: it had the batch's row for the ledger.
 
-    Each run writes a record before it packs anything. A run that did not write this one wrote
-    another, into another state folder, and rows of its own.
+    Each run has a record on the disk before it packs anything. A run that did not write this one
+    wrote another, into another state folder, and rows of its own.
     """
+    if header.kind not in _WITH_ROWS:
+        return True
     if record is None or header.name.series.incarnation != record.incarnation:
         return True
     return header.incarnation_sequence <= record.end
 
 
-def _remember(past: PackerPast, batch: LoggedBatch, *, is_recorded: bool) -> None:
+def _remember(past: PackerPast, batch: LoggedBatch, *, in_tail: bool, is_recorded: bool) -> None:
     try:
-        past.tail.add(batch.header, batch.data)
+        if in_tail:
+            past.tail.add(batch.header, batch.data)
         if not is_recorded:
             entries = [entry._replace(body=b"") for entry in decode_entries(batch.data)]
             past.unrecorded.append(PackedBatch(batch.header, entries))

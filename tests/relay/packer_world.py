@@ -118,6 +118,12 @@ class Process:
             every_s=0.001,
         )
 
+    async def lose_power(self) -> None:
+        """The machine goes off: what was not synced is gone, and the next start is another boot."""
+        await self.kill()
+        self.world.ledger.power_cut()
+        self.world.boot += ", cut"
+
     async def kill(self) -> None:
         """As SIGKILL does it: its connections end, and it writes nothing more."""
         self.alive = False
@@ -306,6 +312,10 @@ class _Ledger:
     def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
         if self._process.alive:
             self._process.world.ledger.record(packed, record)
+
+    async def synced(self) -> None:
+        if self._process.alive:
+            await self._process.world.ledger.synced()
 
 
 class _Snapshot:

@@ -165,3 +165,39 @@ async def test_a_successor_reads_back_a_minute_not_a_day() -> None:
     assert end - 60 < record.read_from < end - 25
     await world.pack_all()
     world.assert_exactly_once_in_order()
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+@in_virtual_time
+async def test_what_was_packed_before_the_power_went_gets_its_rows_from_the_next_one(
+    lives: int,
+) -> None:
+    world = PackerWorld()
+    for life in range(lives):
+        process = await world.start().ready()
+        world.publish(*numbered(20, 20 * life))
+        await world.drained()
+        await process.lose_power()
+    world.publish(b"fresh")
+    await world.pack_all()
+    world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_nothing_is_packed_before_the_first_record_is_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = PackerWorld()
+    disk = asyncio.Event()
+
+    async def slowly() -> None:
+        await disk.wait()
+
+    monkeypatch.setattr(world.ledger, "synced", slowly)
+    world.publish(*numbered(5))
+    process = await world.start().ready()
+    await let_pass(60.0)
+    assert process.packer.metrics.messages == 0
+    disk.set()
+    await process.finish()
+    world.assert_exactly_once_in_order()

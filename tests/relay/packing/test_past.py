@@ -27,7 +27,7 @@ from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory
 from relay.packing.packer_record import Acked, MemoryPackedLedger, PackerRecord
 from relay.packing.past import PackerPast, read_past
 from relay.packing.read_from import ReadFrom
-from relay.packing.returned_prefix import Returned, message_digest
+from relay.packing.returned_prefix import PREFETCH, Returned, message_digest
 
 I1, I2, NEW = b"incarna1", b"incarna2", b"incarnaN"
 ORDERS = Flow("paris", "orders", 0)
@@ -266,6 +266,22 @@ async def test_what_the_log_has_and_the_record_not_yet_is_told_for_the_ledger() 
     (packed,) = past.unrecorded
     assert packed.header == behind
     assert [entry.body for entry in packed.entries] == [b""]
+
+
+async def test_after_a_power_cut_that_is_more_than_egress_can_hand_out_again() -> None:
+    log = Log()
+    log.begins(I1)
+    log.put(I1, b"recorded")
+    behind = [log.put(I1, *[b"logged"] * 250) for _ in range(PREFETCH // 250 + 3)]
+    past = await past_of(log, replace(record(I1, 2), boot="boot 0"))
+    assert [packed.header for packed in past.unrecorded] == behind
+    assert len(past.tail.entries(ORDERS)) == PREFETCH
+
+
+async def test_marks_have_no_rows() -> None:
+    log = Log()
+    log.begins(I1)
+    assert (await past_of(log, record(I1, 0))).unrecorded == []
 
 
 async def test_a_batch_that_cannot_be_read_is_told_by_exchange_and_the_rest_remembered() -> None:
