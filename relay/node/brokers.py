@@ -6,25 +6,28 @@ and a contract suite of its own each: `site_log`, `egress`, `local_exchange`, `t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from federation.brokers.addresses import AddressBook
+from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
-from relay.bulk_amqp import Connection, connect
-from relay.delivery.local_exchange import LocalExchange
+from relay.bulk_amqp import Connection, ConnectionFailed, connect
+from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 from relay.links.transport import LinkConnector
 from relay.log.rabbit_log import open_rabbit_log
-from relay.log.site_log import SiteLog
-from relay.packing.egress import Egress
+from relay.log.site_log import LogClosed, SiteLog
+from relay.packing.egress import Egress, EgressClosed
 from relay.packing.rabbit_egress import connect_egress
 
 
 class Brokers(Protocol):
-    """Makes new connections. All raise AddressError and PasswordMissing where the book has no
-    address, and else what their own seams say.
+    """Makes new connections. All raise what their own seams say; where the book has no address
+    now, what they raise for a broker that is away, with the reason.
     """
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
@@ -56,36 +59,51 @@ class RabbitBrokers:
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
         names = Names(book.mesh.name)
-        return await open_rabbit_log(
-            book.stream(site),
-            names.log,
-            mark_name=names.deliverer_mark,
-            name=f"isthmus {site} log",
-        )
+        with _no_address_is(LogClosed):
+            return await open_rabbit_log(
+                book.stream(site),
+                names.log,
+                mark_name=names.deliverer_mark,
+                name=f"isthmus {site} log",
+            )
 
     async def open_egress(self, book: AddressBook, site: str) -> Egress:
-        address = book.node(site)
-        return await connect_egress(
-            address.uri,
-            Names(book.mesh.name).packer_lock,
-            name=f"isthmus {site} packer",
-            ssl_context=address.ssl_context,
-        )
+        with _no_address_is(EgressClosed):
+            address = book.node(site)
+            return await connect_egress(
+                address.uri,
+                Names(book.mesh.name).packer_lock,
+                name=f"isthmus {site} packer",
+                ssl_context=address.ssl_context,
+            )
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
-        address = book.node(site)
-        return await open_exchange(
-            address.uri,
-            lock=Names(book.mesh.name).deliverer_lock,
-            name=f"isthmus {site} deliverer",
-            ssl_context=address.ssl_context,
-        )
+        with _no_address_is(LocalClosed):
+            address = book.node(site)
+            return await open_exchange(
+                address.uri,
+                lock=Names(book.mesh.name).deliverer_lock,
+                name=f"isthmus {site} deliverer",
+                ssl_context=address.ssl_context,
+            )
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
-        address = book.node(site)
-        return await connect(
-            address.uri, name=f"isthmus {site} {purpose}", ssl_context=address.ssl_context
-        )
+        with _no_address_is(ConnectionFailed):
+            address = book.node(site)
+            return await connect(
+                address.uri, name=f"isthmus {site} {purpose}", ssl_context=address.ssl_context
+            )
 
     def link(self, address: LinkEndAddress) -> LinkConnector:
         return RabbitLinkConnector(address)
+
+
+@contextmanager
+def _no_address_is(error: Callable[[str], Exception]) -> Iterator[None]:
+    """Passwords are looked up at each connection, so that a new one is taken up. A file that is
+    away meanwhile, while it is replaced, say, is no reason to stop: it is tried again.
+    """
+    try:
+        yield
+    except (AddressError, PasswordMissing) as missing:
+        raise error(str(missing)) from missing

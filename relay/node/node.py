@@ -29,7 +29,7 @@ from relay.node.brokers import Brokers, RabbitBrokers
 from relay.node.hold_watch import HoldWatch
 from relay.node.machine import Machine, this_machine
 from relay.node.mesh_change import why_over, why_refused
-from relay.node.parts import NodeParts, same_broker
+from relay.node.parts import NodeParts, check_addresses, same_broker
 from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import EndedBadly, StageTasks, Work
@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class SiteNode:
-    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help, and
-    EndedBadly where it was to end and a stage failed meanwhile.
+    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help (and
+    AddressError, PasswordMissing before it has run once), and EndedBadly where it was to end and a
+    stage failed meanwhile.
     """
 
     parts_type: type[NodeParts] = NodeParts
@@ -194,6 +195,9 @@ class SiteNode:
 
     async def _run_with(self, state: NodeState) -> None:
         check_versions(state)
+        if not self.is_up.is_set():
+            # What lacks now was never there: a person has to know. Later it is tried again.
+            check_addresses(self.book, self.site)
         loaded = state.load()
         events = LogEvents(
             self._bad_records.add, self._on_superseded, self._on_log_state, self._on_unknown_record

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dedup.barrier import Barrier
-from federation.brokers.addresses import AddressBook
+from federation.brokers.addresses import AddressBook, relay_user
 from federation.mesh import Mesh
 from federation.names import Names
 from relay.batches.incarnation import VoidTable
@@ -46,6 +46,14 @@ def same_broker(former: AddressBook, new: AddressBook, site: str) -> bool:
     return (former.node(site), former.stream(site)) == (new.node(site), new.stream(site))
 
 
+def check_addresses(book: AddressBook, site: str) -> None:
+    """That all is there which it takes to connect to the site's own broker. Raises AddressError,
+    PasswordMissing.
+    """
+    for address in (book.node(site), book.stream(site)):
+        _ = address.ssl_context
+
+
 @dataclass(frozen=True, slots=True)
 class NodeParts:
     """`retired` are earlier meshes, the latest first, that had exchanges which the present one
@@ -77,6 +85,11 @@ class NodeParts:
         return self.mesh.sites[self.site].cluster_id
 
     @property
+    def user(self) -> str:
+        """The node's own at the site's broker; it needs no password to know it."""
+        return relay_user(self.mesh, self.site)
+
+    @property
     def window_ms(self) -> int:
         return int(self.mesh.retention_s * 1000)
 
@@ -89,7 +102,7 @@ class NodeParts:
         return PackerSettings(
             cluster_id=self.cluster_id,
             revision=self.mesh.revision,
-            relay_user=self.book.node(self.site).user,
+            relay_user=self.user,
             exchanges=tuple(packed.values()),
             batch_format=min(self.mesh.batch_format, self.formats.newest_batch),
             paused=self.holds.paused or self.log_is_full,
@@ -171,7 +184,7 @@ class NodeParts:
             settings=DeliverySettings(
                 site=self.site,
                 cluster_id=self.cluster_id,
-                user=self.book.node(self.site).user,
+                user=self.user,
                 dead_letter_queue=names.dead_letters,
                 quarantine_queue=names.quarantine,
             ),
