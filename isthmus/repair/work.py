@@ -118,7 +118,11 @@ class RepairWork:
                 if "refused" in told:
                     batch, entry = told["refused"]
                     some = by_place.pop((batch, entry), [])
-                    self.refused += [(one, told["why"]) for one in some]
+                    to = told["destinations"]
+                    self.refused += [(one, told["why"]) for one in some if one.destination in to]
+                    # Those that it is not refused to are still to be told of.
+                    if others := [one for one in some if one.destination not in to]:
+                        by_place[batch, entry] = others
                 elif "waits_for" in told:
                     waited_s = time.monotonic() - began
                     self.waited[site] = {

@@ -11,7 +11,7 @@ The first answers JSON lines as it goes:
     {"looked_at"}, and with what was put into the log just now {"batch", "sent": [[batch, entry],
                                        ...]}
     {"waits_for", "messages", "for_s"} while another request is worked on
-    {"refused": [batch, entry], "why"} what may not be sent
+    {"refused": [batch, entry], "destinations", "why"} what may not be sent to these
     {"missing": [[batch, entry], ...]} the last ones: what this site's log does not have
 The second, when it has looked for these in its ledger, which spares it doing so once they come:
 {"for_s"} meanwhile, {"expected": how many}. The third: {"waiting": [...]}, those that the site has
@@ -157,7 +157,12 @@ def _told(step: Step) -> Iterator[dict[str, Any]]:
         yield {"waits_for": step.by, "messages": step.messages, "for_s": round(step.for_s, 1)}
         return
     if isinstance(step, Refused):
-        yield {"refused": step.wanted.place, "why": step.why}
+        wanted = step.wanted
+        yield {
+            "refused": wanted.place,
+            "destinations": list(wanted.destinations),
+            "why": step.why,
+        }
         return
     if isinstance(step, list):
         for first in range(0, max(1, len(step)), IN_A_LINE):

@@ -65,7 +65,9 @@ class Waits(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Not sent, and not missing; `why` says what to do."""
+    """Not sent to `wanted.destinations`, and not missing; `why` says what to do. Other destinations
+    of the same message may be sent it.
+    """
 
     wanted: Wanted
     why: str
@@ -113,8 +115,8 @@ class Repairing:
             async for step in self._search(search):
                 if isinstance(step, Progress):
                     yield step
-                elif why := self._why_refused(step, request):
-                    yield Refused(step.wanted, why)
+                elif refused := self._allowed(step, request)[1]:
+                    yield refused
         yield search.missing
 
     async def send(self, request: Request, rate: float) -> AsyncGenerator[Step, None]:
@@ -133,10 +135,12 @@ class Repairing:
                     looked_at = step.looked_at
                     yield step
                     continue
-                if why := self._why_refused(step, request):
-                    yield Refused(step.wanted, why)
+                found, refused = self._allowed(step, request)
+                if refused is not None:
+                    yield refused
+                if found is None:
                     continue
-                for parcel, sent in open_parcels.add(step):
+                for parcel, sent in open_parcels.add(found):
                     async for told in self._append(parcel, sent, pace, looked_at):
                         yield told
             for parcel, sent in open_parcels.take_all():
@@ -165,12 +169,22 @@ class Repairing:
             self._present = None
             self._free.set()
 
-    def _why_refused(self, found: Found, request: Request) -> str:
-        """A node of the first release takes each piece of a big repaired message for a message."""
+    def _allowed(self, found: Found, request: Request) -> tuple[Found | None, Refused | None]:
+        """To whom this may be sent, and to whom not: a node of the first release takes each piece
+        of a big repaired message for a message.
+        """
         if total_bytes([found.entry]) <= FRAGMENT_ABOVE or self._is_new_format():
-            return ""
-        unknown = [site for site in found.wanted.destinations if site not in request.take_pieces]
-        return PIECES.format(sites=", ".join(unknown)) if unknown else ""
+            return found, None
+        wanted = found.wanted
+        takes = tuple(site for site in wanted.destinations if site in request.take_pieces)
+        others = tuple(site for site in wanted.destinations if site not in request.take_pieces)
+        if not others:
+            return found, None
+        why = PIECES.format(sites=", ".join(others))
+        refused = Refused(wanted._replace(destinations=others), why)
+        if not takes:
+            return None, refused
+        return found._replace(wanted=wanted._replace(destinations=takes)), refused
 
     async def _search(self, search: Search) -> AsyncIterator[Progress | Found]:
         attempts = looked_at = 0

@@ -53,6 +53,8 @@ class Node:
     rate: float = 0.0
     busy_for: str = ""
     refuses: set[int] = field(default_factory=set)
+    refuses_to: tuple[str, ...] = ()
+    """... or only to these."""
     asked: list[Request] = field(default_factory=list)
     expected: list[tuple[set[bytes], int]] = field(default_factory=list)
     ledger_failure: str = ""
@@ -67,10 +69,17 @@ class Node:
         if self.busy_for:
             yield Waits(self.busy_for, 17, 42.0)
         wanted = [one for some in by_place(request.wanted).values() for one in some.values()]
+        allowed: list[Wanted] = []
         for one in wanted:
-            if one.batch.sequence in self.refuses:
-                yield Refused(one, "upgrade")
-        wanted = [one for one in wanted if one.batch.sequence not in self.refuses]
+            if one.batch.sequence not in self.refuses:
+                allowed.append(one)
+                continue
+            told = [to for to in one.destinations if to in (self.refuses_to or one.destinations)]
+            others = tuple(to for to in one.destinations if to not in told)
+            yield Refused(one._replace(destinations=tuple(told)), "upgrade")
+            if others:
+                allowed.append(one._replace(destinations=others))
+        wanted = allowed
         found = [one for one in wanted if one.batch.sequence in self.has]
         for first in range(0, len(found), IN_A_BATCH):
             if self.fails_after >= 0 and first >= self.fails_after:
@@ -230,6 +239,30 @@ async def test_what_is_refused_is_asked_of_nobody_else_and_told_with_what_to_do(
     (request,) = nodes["paris"].asked
     assert request.take_pieces == {"tokyo"}
     assert "process" in request.by
+
+
+async def test_what_is_refused_to_one_site_is_sent_to_another_that_lacks_it(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
+    nodes = {site: Node({1}, refuses={1}, refuses_to=("lima",)) for site in SITES}
+    await serve(**nodes)
+    work = await worked(mesh, tmp_path, lost(1, "tokyo"), lost(1, "lima"))
+    assert work.sent["paris"] == [lost(1, "tokyo")]
+    assert work.refused == [(lost(1, "lima"), "upgrade")]
+    assert set(work.batches) == {"tokyo"}
+    assert (work.not_asked, work.irrecoverable) == ([], [])
+    assert len(nodes["paris"].asked) == 1
+
+
+async def test_what_is_allowed_and_was_not_sent_is_asked_of_the_next_site(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
+    nodes = {site: Node({1}, site, refuses={1}, refuses_to=("lima",)) for site in SITES}
+    nodes["paris"].fails_after = 0
+    await serve(**nodes)
+    work = await worked(mesh, tmp_path, lost(1, "tokyo"), lost(1, "lima"))
+    assert work.sent == {"lima": [lost(1, "tokyo")]}
+    assert work.refused == [(lost(1, "lima"), "upgrade")]
 
 
 async def test_destinations_look_through_their_ledgers_once_before_anything_is_sent(
