@@ -5,7 +5,7 @@ here? The ledger says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from dedup.generations import is_beyond_window
 from dedup.keys import place_prefix, places_of
@@ -15,6 +15,8 @@ from relay.ledger.proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
 
 log = logging.getLogger(__name__)
+
+DAY_MS = 86_400_000
 
 
 def delivered_early(keys: Collection[bytes], context: DeliveryContext) -> set[bytes]:
@@ -54,15 +56,48 @@ async def prove(chunk: Chunk, context: DeliveryContext, *, by_origin: bool) -> N
         if not asked:
             return
         sought = {number: chunk.sought(number, by_origin=by_origin) for number in asked}
-        since_ms = min(chunk.entries[number].published_ms for number in asked)
-        try:
-            delivered = await context.delivered_before(sought.values(), since_ms)
-        except LedgerUnreadable as error:
-            log.error("what a repair brought is not delivered, the ledger lacks proof: %s", error)
-            chunk.not_proven |= dict.fromkeys(asked, str(error))
-            delivered = set(sought.values())
+        delivered, unknown = await _look_up(chunk, sought, context)
+        chunk.not_proven |= unknown
+        delivered |= {sought[number] for number in unknown}
         chunk.proven |= {key: sought[n] in delivered for key, n in remembered.items()}
         chunk.forgotten |= {key: sought[n] in delivered for key, n in forgotten.items()}
+
+
+async def _look_up(
+    chunk: Chunk, sought: Mapping[int, Sought], context: DeliveryContext
+) -> tuple[set[Sought], dict[int, str]]:
+    """Those that were delivered, and by number why the ledger cannot say it. All are asked about at
+    once, from the oldest one's day on; if rows since then are missing, each day's by themselves, so
+    that an old message does not hold back those whose days are complete.
+    """
+    try:
+        return set(await _delivered(chunk, sought, context)), {}
+    except LedgerUnreadable as error:
+        days: dict[int, dict[int, Sought]] = {}
+        for number, one in sought.items():
+            days.setdefault(chunk.entries[number].published_ms // DAY_MS, {})[number] = one
+        if len(days) == 1:
+            return set(), _unknown(sought, error)
+    delivered: set[Sought] = set()
+    unknown: dict[int, str] = {}
+    for of_day in days.values():
+        try:
+            delivered |= await _delivered(chunk, of_day, context)
+        except LedgerUnreadable as error:
+            unknown |= _unknown(of_day, error)
+    return delivered, unknown
+
+
+async def _delivered(
+    chunk: Chunk, sought: Mapping[int, Sought], context: DeliveryContext
+) -> set[Sought]:
+    since_ms = min(chunk.entries[number].published_ms for number in sought)
+    return await context.delivered_before(sought.values(), since_ms)
+
+
+def _unknown(sought: Collection[int], error: LedgerUnreadable) -> dict[int, str]:
+    log.error("what a repair brought is not delivered, the ledger lacks proof: %s", error)
+    return dict.fromkeys(sought, str(error))
 
 
 def _is_old(chunk: Chunk, number: int, context: DeliveryContext) -> bool:

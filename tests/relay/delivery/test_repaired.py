@@ -176,6 +176,35 @@ async def test_what_the_ledger_cannot_say_is_not_delivered_and_the_row_says_why(
     assert row.reason == "not delivered again: rows 0 to 17 of its files are missing"
 
 
+async def test_a_message_whose_days_are_gone_holds_back_no_message_of_other_days() -> None:
+    world = World()
+    asked: list[int] = []
+    kept_since_ms = NOW_MS - 10 * 24 * HOUR_MS
+    async with world.running() as life:
+
+        async def kept(sought: Collection[Sought], since_ms: int) -> set[Sought]:
+            asked.append(len(sought))
+            if since_ms < kept_since_ms:
+                raise LedgerUnreadable("rows 0 to 17 of its files are missing")
+            return {one for one in sought if one.identity == entry(2).identity}
+
+        life.context.delivered_before = kept
+        await life.settled(await life.log(world.batch([entry(1)])))  # remembered, and no row of it
+        days = {2: 8, 3: 8, 4: 12, 5: 12, 6: 20}
+        old = [entry(n, published_ms=NOW_MS - days[n] * 24 * HOUR_MS) for n in days]
+        await life.settled(await life.log(repair(world, [entry(1), *old])))
+    assert asked == [6, 1, 2, 2, 1]
+    assert world.delivered() == ["body 1", "body 1", "body 3"]
+    _, row = world.rows()
+    assert [outcome for outcome, _ in outcomes(row)] == [
+        Outcome.DELIVERED,
+        Outcome.DUPLICATE,  # the ledger has it
+        Outcome.DELIVERED,
+        *[Outcome.DUPLICATE] * 3,
+    ]
+    assert row.reason == "not delivered again: rows 0 to 17 of its files are missing"
+
+
 async def test_nothing_is_repeated_while_the_ledger_cannot_be_read() -> None:
     world = World()
     async with world.running() as life:
