@@ -8,6 +8,7 @@ holds it is the one whose publishes the broker takes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from relay.bulk_amqp import (
     connect,
 )
 from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, LockHeld, Outgoing
+
+log = logging.getLogger(__name__)
 
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
@@ -82,7 +85,8 @@ class RabbitExchange:
             outcome = await waiting
             await asyncio.wait({closing})
             if closing.exception() is not None and not self._connection.close_reason:
-                raise LocalClosed(str(closing.exception())) from closing.exception()
+                # What was sent is in doubt, which LocalClosed would deny.
+                log.warning("a channel did not close: %s", closing.exception())
         else:
             outcome = waiting.result()
         answers = [Answer.CONFIRMED] * len(messages)
