@@ -43,11 +43,13 @@ class VoidTable:
         self._ends: dict[str, dict[bytes, int]] = {}
         self._heard: dict[str, tuple[bytes, tuple[Predecessor, ...]]] = {}
         self._deciding: tuple[str, bytes, Mapping[bytes, int]] | None = None
+        self._decided: set[Predecessor] = set()
         for origin, predecessor in known:
             self.end(origin, (predecessor,))
 
     def learn(self, header: BatchHeader) -> bool:
-        """Take what the header says of its predecessors; whether that was news.
+        """Take what the header says of its predecessors; whether that was news, which is to be
+        written down. What this site's packer decided is, where it stands in the log.
 
         A void batch teaches nothing.
         """
@@ -61,7 +63,9 @@ class VoidTable:
         if self.is_void(header):
             return False
         self._heard[series.origin] = heard
-        return self.end(series.origin, predecessors)
+        was_decided = not self._decided.isdisjoint(predecessors)
+        self._decided.difference_update(predecessors)
+        return self.end(series.origin, predecessors) or was_decided
 
     def end(self, origin: str, predecessors: tuple[Predecessor, ...]) -> bool:
         """These incarnations have ended there; whether that was news."""
@@ -106,6 +110,7 @@ class VoidTable:
         origin = self._deciding[0]
         self._deciding = None
         self.end(origin, predecessors)
+        self._decided |= set(predecessors)
 
     def is_undecided(self, header: BatchHeader) -> bool:
         """Whether a reader of the own log must wait for this site's packer before this batch."""

@@ -104,6 +104,14 @@ class TestUndecided:
         assert table.is_void(header(I1, 52))
         assert not table.is_void(header(I1, 51))
 
+    def test_what_it_has_decided_is_news_where_it_stands_in_the_log(self) -> None:
+        table = VoidTable()
+        table.deciding("paris", I2, {I1: 50})
+        table.decided((Predecessor(I1, 51),))
+        said = statement(I2, (I1, 51))
+        assert table.learn(said), "or nobody would write it down"
+        assert not table.learn(said)
+
     def test_an_incarnation_that_ended_before_it_decided_leaves_it_to_the_next(self) -> None:
         table = VoidTable()
         table.deciding("paris", I2, {I1: 50})
