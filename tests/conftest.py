@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from isthmus.local_brokers import (
     BrokerUser,
@@ -23,6 +24,10 @@ from isthmus.local_brokers import (
 )
 from tests.live_brokers import START_WITHIN_S, BrokerPool, Vhost, discard, local_broker
 from tests.waiting import until
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("isthmus")
 
 LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
 
