@@ -152,7 +152,7 @@ install_python_packages() {
         step "checking that all fits together" $pip check
         # Nodes start faster, also where PYTHONDONTWRITEBYTECODE keeps them from doing it themselves.
         step "compiling isthmus" .venv/bin/python -m compileall -q \
-            dedup federation isthmus relay spark_audit wan_proxy
+            dedup federation isthmus relay simulation spark_audit wan_proxy
     }
 }
 
