@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,8 @@ async def until(
         if met:
             return met
         if loop.time() >= limit:
-            raise _not_within(within_s, what)
+            told = what if isinstance(what, str) else what()
+            raise TimeoutError(f"not within {within_s:g} s: {told}")
         await asyncio.sleep(every_s)
 
 
@@ -41,15 +41,5 @@ def until_met(
     *,
     every_s: float = 0.02,
 ) -> Any:
-    """`until` for tests that run no loop: the condition is a plain one."""
-    limit = time.monotonic() + within_s
-    while not (met := condition()):
-        if time.monotonic() >= limit:
-            raise _not_within(within_s, what)
-        time.sleep(every_s)
-    return met
-
-
-def _not_within(within_s: float, what: str | Callable[[], str]) -> TimeoutError:
-    told = what if isinstance(what, str) else what()
-    return TimeoutError(f"not within {within_s:g} s: {told}")
+    """`until` for tests that run no loop."""
+    return asyncio.run(until(condition, what, within_s, every_s=every_s))

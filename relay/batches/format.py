@@ -41,6 +41,8 @@ version has to add to format 2 is a field. One whose number is below 128 is pass
 does not know it, and goes on with the batch, which sites on the way do not open. One of 128 and
 above has to be understood: without knowing it a node must not take the batch. No field has a
 meaning yet. The magic and the format's number stand there in every format to come.
+
+Drawing, encoder and decoder stand together, long as that is: apart, one would change alone.
 """
 
 from __future__ import annotations

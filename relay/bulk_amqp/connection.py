@@ -7,6 +7,9 @@ Decisions about bytes are in frame_reader.py and frame_writer.py; here is the I/
         +------------------+----------------+-------------------+------------------+--> CLOSED
 
 A callback that raises closes the connection (CallbackFailed): going on would skip a message.
+
+Long, and one piece: each step of the table above may end in the one CLOSED, which settles for all
+channels and waiters together what they are told.
 """
 
 from __future__ import annotations

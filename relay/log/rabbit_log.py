@@ -3,6 +3,9 @@
 One RabbitLog is one connection (`stream_connection`); it ends once, with one reason, and nothing
 that was under way on it is told anything else. A connection has room for so many readers: a hub
 with hundreds of links has more, and those are on a further connection that ends with the first.
+
+Appending, its answers and the connection itself are files of their own. What is left, long as it
+is, is the seam's two sides, log and reader: both end by the one reason.
 """
 
 from __future__ import annotations

@@ -22,6 +22,13 @@ BLOCK = ("series", "first_minute", "last_minute")
 _WHOSE = ("uri", "site", "state", "stage", "event")
 _FLOW = (*("origin", "incarnation", "exchange", "lane", "destinations"), "revision", "is_message")
 _LINKS = ("linked_in", "linked_out")
+_OF_A_ROW = (
+    "number",
+    "unix_millis(recorded) AS recorded_ms",
+    "unix_millis(first_published) AS first_ms",
+    "unix_millis(last_published) AS last_ms",
+    f"{IS_LOOPED} AS is_looped",
+)
 OF_LINKS = f"stage IN {_LINKS!r} AND series IS NULL"
 """Whether a row of the digest is of all flows of a link's file."""
 
@@ -92,15 +99,6 @@ def _by_flow(rows: Any) -> Any:
 def _by_file(rows: Any) -> Any:
     told = rows.selectExpr(f"{RAW_URI} AS uri", *_WHOSE[1:], *_OF_A_ROW)
     return told.groupBy(*_WHOSE).agg(*_of_rows())
-
-
-_OF_A_ROW = (
-    "number",
-    "unix_millis(recorded) AS recorded_ms",
-    "unix_millis(first_published) AS first_ms",
-    "unix_millis(last_published) AS last_ms",
-    f"{IS_LOOPED} AS is_looped",
-)
 
 
 def _of_rows() -> list[Any]:
