@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from relay.batches.batch import Flow, LoggedBatch
+from relay.batches.batch import Flow, LoggedBatch, Place
 from relay.delivery.context import DeliveryContext
 from relay.delivery.settlement import Point
 
@@ -93,40 +93,58 @@ class FlowQueue:
         return jobs
 
     async def _reread(self) -> AsyncIterator[list[Job]]:
-        """What went by, out of the log; ends at the batch from which on the queue has all."""
-        context = self._context
-        number, place, _ = context.settlement.point_of(self._flow)
-        rejoin: Point | None = None
+        """What went by, out of the log; ends at the batch from which on the queue has all.
+
+        It never comes past the site's reader: what that one has yet to meet, it offers.
+        """
+        context, settlement = self._context, self._context.settlement
+        number, place, _ = settlement.point_of(self._flow)
+        if place == settlement.reader.place:
+            self._take_again()
+            return
+        rejoin: Place | None = None
+        sent_back = settlement.times_sent_back
         self._rereading = True
         reader = context.log.reader(place, name=f"flow {self._flow.exchange}@{self._flow.origin}")
         try:
             while not context.stopping.is_set():
-                jobs: list[Job] = []
-                met = None
                 batches = await context.next_batches(reader, REREAD_BYTES)
                 if batches is None:
                     return
+                if settlement.times_sent_back != sent_back:
+                    # What the site's reader met counts no more, nor where it was: begin again.
+                    self._behind = True
+                    return
+                jobs: list[Job] = []
                 for batch in batches:
                     number += 1
-                    met = batch.place.name
-                    if batch.header.name.series.flow == self._flow and context.wants(batch):
+                    name = batch.place.name
+                    if name.series.flow == self._flow and context.wants(batch):
                         whole = context.counted(batch.header)
                         jobs.append(Job(Point(number, batch.place, whole), batch))
-                    if rejoin and rejoin.place and rejoin.place.name == met and not self._behind:
+                    if self._behind:
+                        reached = settlement.reader.place
+                        is_last = reached is not None and reached.name == name
+                        if is_last:
+                            self._take_again()
+                    else:
+                        is_last = rejoin is not None and rejoin.name == name
+                    if is_last:
                         self._rereading = False
                         yield jobs
                         return
                 yield jobs
-                reached = context.settlement.reader
-                if self._behind and reached.place and reader.is_hot:
+                if self._behind and reader.is_hot:
                     # Near enough: the reader's next batches are taken again, ours end here.
-                    self._jobs.clear()
-                    self._bytes = 0
-                    self._room.set()
-                    self._behind = False
-                    rejoin = reached
-                    if reached.place.name == met:
-                        return
+                    rejoin = settlement.reader.place
+                    self._take_again()
         finally:
             self._rereading = False
             await reader.close()
+
+    def _take_again(self) -> None:
+        """What the site's reader offers from now on; what it offered before, the log gives."""
+        self._jobs.clear()
+        self._bytes = 0
+        self._room.set()
+        self._behind = False

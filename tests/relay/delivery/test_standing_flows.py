@@ -136,6 +136,27 @@ async def test_a_flow_that_has_caught_up_no_longer_holds_the_position() -> None:
     assert len(world.delivered()) == 200
 
 
+async def test_a_flow_that_catches_up_does_not_pass_the_reader_and_then_wait_for_it() -> None:
+    # The reader waits for another flow's room, or for what its own packer is about to say.
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.broker.capacity["orders.queue"] = 0
+    async with world.running() as life:
+        for n in range(200):
+            passed_by = await life.log(world.batch([entry(n)]))
+        await life.until(lambda: life.context.settlement.reader.place.name == passed_by)
+        is_undecided, reader_waits = life.context.voids.is_undecided, True
+        life.context.voids.is_undecided = lambda header: reader_waits or is_undecided(header)
+        for n in range(200, 210):
+            last = await life.log(world.batch([entry(n)]))
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: len(world.delivered()) >= 200)
+        reader_waits = False
+        await life.settled(last)
+        after = await life.log(world.batch([entry("p")], exchange="p"))
+        await life.settled(after)
+    assert world.delivered() == [f"body {n}" for n in range(210)]
+
+
 async def test_a_flow_that_stood_for_longer_than_the_log_keeps_stops_alone_and_says_gap() -> None:
     world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
     world.log_settings = LogSettings(hot_bytes=2000)
