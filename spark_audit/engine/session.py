@@ -42,6 +42,10 @@ _SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+    # Descriptions of plans that nobody looks at cost as much as the plans.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "1",
+    "spark.sql.maxPlanStringLength": "0",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _SHORT_LIVED = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
