@@ -195,6 +195,25 @@ async def restart_broker(world: World, chance: random.Random) -> None:
     world.trace.say("back", broker.site)
 
 
+async def fill_queue(world: World, chance: random.Random) -> None:
+    """The application's queue at a site is full, and refuses what is published."""
+    broker = _broker(world, chance)
+    world.trace.say("full", broker.site)
+    broker.fill()
+    await asyncio.sleep(chance.uniform(0.5, 30.0))
+    broker.make_room()
+    world.trace.say("room", broker.site)
+
+
+async def set_clock(world: World, chance: random.Random) -> None:
+    """The clock on the wall of a site is set, forwards or backwards; nobody sets it right."""
+    site = chance.choice(list(world.sites.values()))
+    ahead_ms = round(chance.choice((1, 60, 600)) * chance.uniform(-1000, 1000))
+    world.trace.say("clock", site.site, f"{ahead_ms} ms")
+    site.clock.ahead_ms = ahead_ms
+    await asyncio.sleep(0)
+
+
 FAULTS: Mapping[str, Fault] = {
     "cut": Fault(cut_line, doubt=False),
     "reset": Fault(reset_line, doubt=False),
@@ -208,6 +227,8 @@ FAULTS: Mapping[str, Fault] = {
     "deliverer": Fault(break_deliverer),
     "confirms": Fault(lose_confirms),
     "broker": Fault(restart_broker),
+    "full": Fault(fill_queue),
+    "clock": Fault(set_clock, doubt=False),
 }
 """By the word that asks for it."""
 

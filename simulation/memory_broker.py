@@ -92,10 +92,12 @@ class SiteBroker:
         for one in mesh.exchanges.values():
             if one.delivers_to in self.exchanges.exchanges:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))
+        self._applications = [application_queue(one.name) for one in mesh.exchanges.values()]
 
     def publish(self, exchange: str, message: Outgoing) -> bool:
         """What an application publishes; whether the broker confirmed it."""
-        if not self.reachable:
+        # Nor into a queue that is full: the egress queue would take it, and its repetition as well.
+        if not self.reachable or self.exchanges.capacity:
             return False
         return self.exchanges.take(exchange, message) is Answer.CONFIRMED
 
@@ -154,6 +156,16 @@ class SiteBroker:
     def come_back(self) -> None:
         """All that it had is there."""
         self.reachable = self.stream.reachable = self.egress.reachable = True
+
+    def fill(self) -> None:
+        """The applications' queues take nothing more, whoever publishes."""
+        messages = self.exchanges.messages
+        for queue in self._applications:
+            self.exchanges.capacity[queue] = len(messages[queue])
+
+    def make_room(self) -> None:
+        """They take all again."""
+        self.exchanges.capacity.clear()
 
     def break_deliverer(self, reason: str) -> None:
         """The deliverer's connection breaks; what it has published and not heard of is in doubt."""

@@ -97,6 +97,10 @@ async def _phases(world: World, scenario: Scenario) -> None:
         group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)
+    if not world.is_at_rest():
+        raise Broken(
+            f"I7: all has arrived, and something is before the nodes: {world.before_nodes()}"
+        )
     await world.stop()
     for site, broker in world.brokers.items():
         world.trace.say("content", site, broker.log_digest())

@@ -7,6 +7,8 @@ from federation.mesh_file import parse_mesh
 
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line")
 EXCHANGE = "orders"
+RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
+"""For longer than any fault lasts: nothing becomes a dead letter."""
 
 
 class NoSuchMesh(ValueError):
@@ -18,7 +20,7 @@ def simulated_mesh(topology: str, sites: int) -> Mesh:
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
     names = [f"site{number:02}" for number in range(1, sites + 1)]
-    lines = ["mesh: simulated", f"exchanges: [{{name: {EXCHANGE}}}]"]
+    lines = ["mesh: simulated", f"exchanges: [{{name: {EXCHANGE}, retry: {RETRY}}}]"]
     parents: dict[str, str] = {}
     match topology:
         case "ring":

@@ -11,6 +11,7 @@ from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh import Mesh
 from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
+from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
@@ -104,6 +105,27 @@ class World:
         missing = self.applications.missing()
         waiting = {site: one.waiting for site, one in self.brokers.items() if one.waiting}
         return f"messages have not come, by site: {missing}; wait in egress queues: {waiting}"
+
+    def is_at_rest(self) -> bool:
+        """No node has anything before it: all logs are settled, and over all links."""
+        return not self.before_nodes()
+
+    def before_nodes(self) -> dict[str, str]:
+        """By site: what of its log is not settled, or not over a link."""
+        found: dict[str, str] = {}
+        for name, site in self.sites.items():
+            node = site.node
+            if node is None or node.stages is None:
+                found[name] = "its node does not run yet"
+                continue
+            lag = node.stages.undelivered.messages
+            behind = [
+                f"{one['to']}: {n}" for one in link_reports(node) if (n := one["lag_messages"])
+            ]
+            if lag or behind:
+                standing = node.stages.deliverer.standing
+                found[name] = f"undelivered {lag}, standing {standing}, to {behind}"
+        return found
 
     async def stop(self) -> None:
         """All nodes, in order."""
