@@ -6,7 +6,14 @@ import random
 import uuid
 from dataclasses import dataclass
 
-from relay.bulk_amqp.content_header import DELIVERY_MODE, MESSAGE_ID, NONE_PRESENT, header, rewrite
+from relay.bulk_amqp.content_header import (
+    DELIVERY_MODE,
+    MESSAGE_ID,
+    NONE_PRESENT,
+    header,
+    rewrite,
+    text,
+)
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import PATH_HEADER, REDELIVERED_HEADER
 from simulation.invariants import Arrived
@@ -18,6 +25,8 @@ BIG = (300_000, 1_800_000)
 BIG_ONE_IN = 150
 ANONYMOUS_ONE_IN = 3
 """Messages without an identity of their own: the packer makes them one."""
+REPEATED_ONE_IN = 8
+"""Of those that have one: published once more, behind the next, by an application in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,12 @@ def message(origin: str, number: int, chance: random.Random) -> Outgoing:
     said = f"{origin}/{number} ".encode()
     # Noise does not compress: what is big stays big in the log.
     return Outgoing(b"key", rewrite(NONE_PRESENT, changes), said + chance.randbytes(size))
+
+
+def is_repeated(message: Outgoing, chance: random.Random) -> bool:
+    """Whether the application publishes it once more."""
+    drawn = chance.randrange(REPEATED_ONE_IN)
+    return not drawn and text(message.properties, MESSAGE_ID) is not None
 
 
 def arrived(message: Outgoing) -> Arrived:

@@ -45,6 +45,8 @@ class ChunkBuilder:
         self._pieces: dict[BatchName, list[BatchName]] = {}
         self._bytes = 0
         self._chunk = Chunk()
+        self._in_chunk: set[BatchName] = set()
+        """A reader that was sent back gives batches again before they are settled."""
         self._prefixes: dict[str | None, bytes] = {}
         self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
@@ -73,13 +75,14 @@ class ChunkBuilder:
     def take(self) -> Chunk:
         """The chunk so far; the next one begins."""
         chunk, self._chunk, self._bytes = self._chunk, Chunk(), 0
+        self._in_chunk.clear()
         return chunk
 
     def add(self, job: Job) -> None:
         """Open the batch and append what it has for this site."""
         header, name = job.batch.header, job.batch.header.name
         context = self._context
-        if name in context.settled:
+        if name in context.settled or name in self._in_chunk:
             return
         self._chunk.is_repair = header.kind is BatchKind.REPAIR
         if context.voids.is_void(header):
@@ -158,6 +161,7 @@ class ChunkBuilder:
         if header.kind is BatchKind.REPAIR:
             part.repaired_of = origin or header.name.series.origin
         self._chunk.parts.append(part)
+        self._in_chunk.update(names)
         return part
 
     def _assemble(self, job: Job, entries: list[Entry]) -> Entry | None:

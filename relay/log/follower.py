@@ -28,7 +28,8 @@ async def pause(hurry: asyncio.Event, seconds: float) -> None:
 
 class LogFollower:
     """One log's. `readers` is the writer's own set; `data_of` finds what is on its way or hot;
-    `hurry` is set where there is much to read back.
+    `hurry` is set where there is much to read back; `on_round` is told when all that was confirmed
+    until a moment ago is read back, and the snapshot has it.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class LogFollower:
         settings: LogSettings,
         data_of: Callable[[BatchName], bytes | None],
         hurry: asyncio.Event,
+        on_round: Callable[[], None],
     ) -> None:
         self._knowledge = knowledge
         self._tail = tail
@@ -46,6 +48,7 @@ class LogFollower:
         self._settings = settings
         self._data_of = data_of
         self._hurry = hurry
+        self._on_round = on_round
 
     async def follow(self, cursor: LogCursor) -> None:
         """Read back what is appended, in bulk, for ever. At idle one chunk may come of itself: that
@@ -58,6 +61,7 @@ class LogFollower:
             while target is not None and recent.is_awaited(target):
                 await self._read_back(cursor, min(READ_AHEAD, recent.unchecked_count))
             self._knowledge.save()
+            self._on_round()
             if recent.unchecked_count <= self._settings.check_after_names:
                 self._hurry.clear()
             await pause(self._hurry, self._settings.check_every_s)

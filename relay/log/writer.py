@@ -102,6 +102,7 @@ class LogWriter:
             self._settings,
             self._flights.data_of,
             self._hurry,
+            self._check_waiters.wake,
         )
         self._closing = False
 
@@ -310,6 +311,7 @@ class LogWriter:
             self._end_run("the log was closed")
             self._set_state(LogState.CLOSED, "closed by this node")
             self._run_waiters.wake()
+            self._check_waiters.wake()
             self._tail.wake()
             self._knowledge.save()
 

@@ -211,6 +211,9 @@ class Packer:
             {} if last is None else {last.incarnation: last.end},
         )
         await self._append_mark()
+        # What a former run's socket still held may have landed beside what this node appends: all
+        # that read the log go back for it before they are given the first message of this run.
+        await self._parts.log.check_now()
         run = self._run
         assert run is not None
         past = await read_past(

@@ -32,6 +32,10 @@ class PackerLog(Protocol):
         """Wait for a connection that has been checked. Raises LogClosed once closed for good."""
         ...
 
+    async def check_now(self) -> None:
+        """Read back what was appended until now: readers go back if there is anything else."""
+        ...
+
     def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
         """Append; the order of the calls is the order in the log. LogClosed: in doubt."""
         ...

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dedup.barrier import Barrier
+from dedup.judgement import Judgement
 from relay.delivery import properties
 from simulation.faults import FAULTS, Trouble
 from simulation.load import Load
@@ -35,8 +36,14 @@ def test_a_log_whose_connection_breaks_again_and_again_leaves_nothing_in_doubt()
     assert (outcome.broken, outcome.flagged) == ("", 0)
 
 
-def _forget(*_: Any, **__: Any) -> None:
+def test_what_lands_beside_a_successor_s_appends_comes_in_order_nevertheless() -> None:
+    trouble = Trouble(("kill", "late", "egress"), 0.5)
+    assert run(Scenario(6, load=Load(150, 20.0), trouble=trouble)).broken == ""
+
+
+def _forget(barrier: Barrier, judgement: Judgement, *_: Any, **__: Any) -> None:
     """Remember nothing of what was delivered."""
+    barrier.release(judgement)
 
 
 def _no_flag(name: bytes) -> bytes:
@@ -45,22 +52,10 @@ def _no_flag(name: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("where", "what", "mistake", "scenario", "told"),
+    ("where", "what", "mistake", "trouble", "told"),
     [
-        (
-            Barrier,
-            "commit",
-            _forget,
-            Scenario(3, load=LOAD, trouble=Trouble(("kill", "late"), 2.0)),
-            "I6",
-        ),
-        (
-            properties,
-            "true_field",
-            _no_flag,
-            Scenario(1, load=Load(30, 20.0), trouble=Trouble(("deliverer", "confirms"), 1.0)),
-            "I2",
-        ),
+        (Barrier, "commit", _forget, Trouble(()), "I2"),
+        (properties, "true_field", _no_flag, Trouble(("deliverer", "confirms"), 1.0), "I2"),
     ],
     ids=["a barrier that forgets", "a replay without a flag"],
 )
@@ -69,8 +64,9 @@ def test_a_mistake_of_ours_is_found(
     where: object,
     what: str,
     mistake: Callable[..., Any],
-    scenario: Scenario,
+    trouble: Trouble,
     told: str,
 ) -> None:
     monkeypatch.setattr(where, what, mistake)
-    assert run(scenario).broken.startswith(told)
+    outcomes = (run(Scenario(seed, load=LOAD, trouble=trouble)) for seed in range(1, 41))
+    assert next((one.broken for one in outcomes if one.broken), "").startswith(told)

@@ -232,6 +232,23 @@ async def test_an_exchange_that_the_mesh_does_not_know_waits_for_a_mesh_that_doe
 
 
 @in_virtual_time
+async def test_what_a_reader_that_was_sent_back_gives_twice_has_one_row() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        await life.log(world.batch([entry(1)]))
+        await life.until(lambda: bool(life.deliverer.standing))
+        last = await life.log(world.batch([entry(2)]))
+        (delivery,) = life.deliverer._flows.values()
+        await life.until(lambda: len(delivery.queue._jobs) == 1)
+        delivery.queue.offer(delivery.queue._jobs[-1])
+        life.context.hold("")
+        await life.settled(last)
+    assert world.delivered() == ["body 1", "body 2"]
+    assert [list(row.outcomes) for row in world.rows()] == [[Outcome.DELIVERED]] * 2
+    assert life.counters.delivered == 2
+
+
 async def test_a_reader_sent_back_while_it_waits_for_room_meets_what_is_new_first() -> None:
     world = World()
     stuck: list[asyncio.Future[None]] = []

@@ -45,6 +45,22 @@ async def test_a_batch_is_appended_once_whoever_brings_it(
 
 
 @in_one_life()
+async def test_whoever_asks_has_what_was_appended_read_back_at_once(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    await append(writer, *range(3))
+    world.stream.append_alien(batch(7)[1])
+    loop = asyncio.get_running_loop()
+    await append(writer, 8)
+    began = loop.time()
+    await writer.check_now()
+    assert loop.time() - began < writer._settings.check_every_s / 4
+    assert writer.checked is not None
+    assert writer.checked.name == batch_name(8)
+    assert writer.counts.aliens == 1
+
+
+@in_one_life()
 async def test_the_names_for_welcomes_are_of_this_run_and_hardly_old(
     world: LogWorld, writer: LogWriter
 ) -> None:
