@@ -22,7 +22,7 @@ help:
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test and make test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
-	@echo "make test with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
+	@echo "make test, test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
 
 setup:
 	@scripts/setup.sh
@@ -45,7 +45,7 @@ test-long: setup
 	$(PYTEST) -m long
 
 test-audit: setup-audit
-	$(PYTEST) -m spark
+	$(PYTEST) $(PARALLEL) -m spark
 
 test-scale: setup
 	$(PYTEST) -m scale -s
