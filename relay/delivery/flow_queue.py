@@ -100,7 +100,7 @@ class FlowQueue:
         context, settlement = self._context, self._context.settlement
         number, place, _ = settlement.point_of(self._flow)
         if place == settlement.reader.place:
-            self._take_again()
+            self._empty(behind=False)
             return
         rejoin: Place | None = None
         sent_back = settlement.times_sent_back
@@ -113,7 +113,7 @@ class FlowQueue:
                     return
                 if settlement.times_sent_back != sent_back:
                     # What the site's reader met counts no more, nor where it was: begin again.
-                    self._behind = True
+                    self._empty(behind=True)
                     return
                 jobs: list[Job] = []
                 for batch in batches:
@@ -126,7 +126,7 @@ class FlowQueue:
                         reached = settlement.reader.place
                         is_last = reached is not None and reached.name == name
                         if is_last:
-                            self._take_again()
+                            self._empty(behind=False)
                     else:
                         is_last = rejoin is not None and rejoin.name == name
                     if is_last:
@@ -137,14 +137,16 @@ class FlowQueue:
                 if self._behind and reader.is_hot:
                     # Near enough: the reader's next batches are taken again, ours end here.
                     rejoin = settlement.reader.place
-                    self._take_again()
+                    self._empty(behind=False)
         finally:
             self._rereading = False
             await reader.close()
 
-    def _take_again(self) -> None:
-        """What the site's reader offers from now on; what it offered before, the log gives."""
+    def _empty(self, *, behind: bool) -> None:
+        """What it holds, the log gives again; what the site's reader offers from now on, it lets go
+        by or takes.
+        """
         self._jobs.clear()
         self._bytes = 0
         self._room.set()
-        self._behind = False
+        self._behind = behind

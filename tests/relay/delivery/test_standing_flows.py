@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from federation.mesh import Exchange, RetryRule
-from relay.batches.batch import Place
+from relay.batches.batch import LoggedBatch, Place
 from relay.batches.format import read_header
 from relay.bulk_amqp import content_header
-from relay.delivery.flow_queue import QUEUE_BATCHES
+from relay.delivery import flow_queue
+from relay.delivery.flow_queue import QUEUE_BATCHES, FlowQueue, Job
 from relay.delivery.memory_exchange import MemoryExchange
 from relay.delivery.settlement import Point
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
@@ -232,6 +233,49 @@ async def test_an_exchange_that_the_mesh_does_not_know_waits_for_a_mesh_that_doe
 
 
 @in_virtual_time
+async def test_a_flow_that_catches_up_while_the_reader_is_sent_back_keeps_the_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_queue, "REREAD_BYTES", 1)
+    world = World()
+    life = Life(world)
+    await life.start(deliver=False)
+    context, settlement = life.context, life.context.settlement
+    for n in range(QUEUE_BATCHES + 20):
+        await life.log(world.batch([entry(n)]))
+    reader = life.writer.reader(None, name="the site's")
+    batches: list[LoggedBatch] = []
+    while len(batches) < QUEUE_BATCHES + 20:
+        batches += await reader.next_batches()
+    flow = batches[0].header.name.series.flow
+    queue = FlowQueue(flow, context)
+
+    def meet(batch: LoggedBatch) -> None:
+        settlement.outstanding(flow, settlement.reader)
+        queue.offer(Job(settlement.met(batch.place), batch))
+
+    *most, one_more = batches
+    for batch in most:
+        meet(batch)
+    given: list[int] = []
+    is_back = False
+    async for jobs in queue.jobs():
+        given += [job.batch.place.name.sequence for job in jobs]
+        if len(given) == QUEUE_BATCHES:
+            settlement.settled(flow, jobs[-1].point)
+        elif is_back and settlement.reader.place != one_more.place:
+            for batch in batches[QUEUE_BATCHES + 1 :]:
+                meet(batch)
+        elif len(given) == QUEUE_BATCHES + 2:
+            meet(one_more)  # the queue takes again, behind what is still read
+            settlement.sent_back(batches[QUEUE_BATCHES].place, life.writer.is_after)
+            is_back = True
+        if given[-1] == QUEUE_BATCHES + 19:
+            break
+    assert list(dict.fromkeys(given)) == list(range(QUEUE_BATCHES + 20))
+    await life.kill()
+
+
 async def test_what_a_reader_that_was_sent_back_gives_twice_has_one_row() -> None:
     world = World()
     async with world.running() as life:
