@@ -9,6 +9,8 @@ import pytest
 
 from dedup.barrier import Barrier
 from dedup.judgement import Judgement
+from relay.batches.batch import BatchHeader
+from relay.batches.incarnation import VoidTable
 from relay.delivery import properties
 from simulation.faults import FAULTS, Trouble
 from simulation.load import Load
@@ -51,22 +53,34 @@ def _no_flag(name: bytes) -> bytes:
     return b""
 
 
+def _never(voids: VoidTable, header: BatchHeader) -> bool:
+    """No batch is void."""
+    return False
+
+
 @pytest.mark.parametrize(
-    ("where", "what", "mistake", "trouble", "told"),
+    ("where", "what", "mistake", "load", "trouble"),
     [
-        (Barrier, "commit", _forget, Trouble(()), "I2"),
-        (properties, "true_field", _no_flag, Trouble(("deliverer", "confirms"), 1.0), "I2"),
+        (Barrier, "commit", _forget, LOAD, Trouble(())),
+        (properties, "true_field", _no_flag, LOAD, Trouble(("deliverer", "confirms"), 1.0)),
+        (
+            VoidTable,
+            "is_void",
+            _never,
+            Load(100, 20.0),
+            Trouble(("kill", "late", "egress", "log"), 0.4),
+        ),
     ],
-    ids=["a barrier that forgets", "a replay without a flag"],
+    ids=["a barrier that forgets", "a replay without a flag", "what a run did not end with counts"],
 )
 def test_a_mistake_of_ours_is_found(
     monkeypatch: pytest.MonkeyPatch,
     where: object,
     what: str,
     mistake: Callable[..., Any],
+    load: Load,
     trouble: Trouble,
-    told: str,
 ) -> None:
     monkeypatch.setattr(where, what, mistake)
-    outcomes = (run(Scenario(seed, load=LOAD, trouble=trouble)) for seed in range(1, 41))
-    assert next((one.broken for one in outcomes if one.broken), "").startswith(told)
+    outcomes = (run(Scenario(seed, load=load, trouble=trouble)) for seed in range(1, 41))
+    assert next((one.broken for one in outcomes if one.broken), "").startswith("I2")
