@@ -22,6 +22,7 @@ from isthmus.local_brokers import (
     RabbitMQInstallation,
     find_installation,
 )
+from spark_audit.engine.session import spark_session
 from tests.live_brokers import START_WITHIN_S, BrokerPool, Vhost, discard, local_broker
 from tests.waiting import until
 
@@ -46,6 +47,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if LIVE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark for all tests of a process, which can have no second one: to start it takes longer
+    than most of them.
+    """
+    with spark_session("local[2]", is_small=True) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from spark_audit.engine.session import spark_session
 from spark_audit.job import Audit
 from spark_audit.period import Period
 from spark_audit.report.report import AuditReport, AuditVerdict
@@ -30,12 +29,11 @@ def now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def audited(mesh: LiveMesh, period: Period) -> AuditReport:
-    with spark_session("local[2]", is_small=True) as spark:
-        return Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
+def audited(spark: Any, mesh: LiveMesh, period: Period) -> AuditReport:
+    return Audit(spark, mesh.mesh, str(mesh.state / "sites"), period).run()
 
 
-async def test_what_a_mesh_relayed_is_proven(live_mesh: MeshFactory) -> None:
+async def test_what_a_mesh_relayed_is_proven(spark: Any, live_mesh: MeshFactory) -> None:
     mesh = await live_mesh("paris", "tokyo", "lima", topology="ring")
     begin = now_ms()
     await mesh.listen()
@@ -54,13 +52,13 @@ async def test_what_a_mesh_relayed_is_proven(live_mesh: MeshFactory) -> None:
     period = Period(begin, now_ms() + 1)
     for site in ("paris", "tokyo", "lima"):
         assert mesh.stop(site) == 0
-    report = audited(mesh, period)
+    report = audited(spark, mesh, period)
     assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
     assert report.totals["delivered"] == 3 * 2 * 1602
 
 
 async def test_nodes_killed_at_any_moment_and_the_exporter_in_mid_file_leave_whole_books(
-    loaded_mesh: LoadedMeshFactory,
+    spark: Any, loaded_mesh: LoadedMeshFactory
 ) -> None:
     sites = ("paris", "tokyo", "lima")
     begin = now_ms()
@@ -84,7 +82,7 @@ async def test_nodes_killed_at_any_moment_and_the_exporter_in_mid_file_leave_who
     for site in sites:
         assert mesh.stop(site) == 0
     assert half.exists()  # what was killed in the middle has no name of a ledger file
-    report = audited(mesh, period)
+    report = audited(spark, mesh, period)
     assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
     # A row says what was flagged; one that a kill cut off may have gone out once more than it says.
     assert report.totals["redelivered"] <= flagged
@@ -126,7 +124,7 @@ async def killed_in_mid_file(mesh: LiveMesh, site: str) -> Path:
 
 @pytest.mark.parametrize("begins", ["now", "start"])
 async def test_a_mesh_that_changes_in_the_day_has_no_false_finding(
-    loaded_mesh: LoadedMeshFactory, begins: str
+    spark: Any, loaded_mesh: LoadedMeshFactory, begins: str
 ) -> None:
     three: dict[str, Any] = {site: {} for site in ("paris", "tokyo", "lima")}
     begin = now_ms()
@@ -169,7 +167,7 @@ async def test_a_mesh_that_changes_in_the_day_has_no_false_finding(
         assert mesh.stop(site) == 0
     for sink in left:
         await sink.close()
-    report = audited(mesh, period)
+    report = audited(spark, mesh, period)
     assert report.verdict is AuditVerdict.PROVEN, (report.as_json(), report.why_not_proven)
     arrived = {pair: sum(counts.values()) for pair, counts in report.pairs.items()}
     assert arrived["paris", "oslo"] < arrived["paris", "tokyo"]

@@ -1,8 +1,8 @@
-"""One Spark for all tests of the audit: to start it takes longer than most of them."""
+"""What tests of the audit share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from federation.mesh_file import load_mesh
-from spark_audit.engine.session import spark_session
 from spark_audit.job import Audit
 from spark_audit.level import Level
 from spark_audit.period import Period
@@ -19,12 +18,6 @@ from spark_audit.report.report import AuditReport
 DAY = Period.of_day(date(2026, 3, 1))
 
 AuditOf = Callable[..., AuditReport]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    with spark_session("local[2]", is_small=True) as session:
-        yield session
 
 
 @pytest.fixture
