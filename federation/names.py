@@ -81,11 +81,6 @@ class Names:
         """The consumer name under which a deliverer's position is stored in its own log."""
         return self._made("deliverer", "the name of the mesh")
 
-    @property
-    def log_publisher(self) -> str:
-        """The publisher name with which a node appends to its own log."""
-        return self._made("node", "the name of the mesh")
-
     # Links: all at the meeting site's broker
 
     def link_data(self, link: Link) -> str:

@@ -122,14 +122,10 @@ class FlowQueue:
                     if name.series.flow == self._flow and context.wants(batch):
                         whole = context.counted(batch.header)
                         jobs.append(Job(Point(number, batch.place, whole), batch))
-                    if self._behind:
-                        reached = settlement.reader.place
-                        is_last = reached is not None and reached.name == name
-                        if is_last:
+                    last = settlement.reader.place if self._behind else rejoin
+                    if last is not None and last.name == name:
+                        if self._behind:
                             self._empty(behind=False)
-                    else:
-                        is_last = rejoin is not None and rejoin.name == name
-                    if is_last:
                         self._rereading = False
                         yield jobs
                         return

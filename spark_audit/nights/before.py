@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from spark_audit.engine.small_table import small_table
@@ -245,7 +244,3 @@ def _cast(column: str, kind: str) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(column).cast(kind)
-
-
-def day_of(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
