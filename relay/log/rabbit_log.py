@@ -46,6 +46,8 @@ _AHEAD_BYTES = 2 * 1024 * 1024
 """A chunk is some kilobytes in a quiet log, and 4 MiB where big messages are: a cursor asks for
 fewer at once if the last one was big."""
 _MARK_DEADLINE_S = 5.0
+_DELETION_S = 1.0
+"""How long the broker is asked whether a stream that lost its leader is deleted, not just moved."""
 _GOODBYE_S = 1.0
 
 
@@ -300,6 +302,12 @@ class RabbitLog:
     async def _find_out(self) -> None:
         try:
             exists = await self._exists()
+            # A stream that is being deleted is known for some ms after its leader has ended (seen
+            # with RabbitMQ 4). No leader means no appends either: nothing is lost by asking again.
+            limit = self._loop.time() + _DELETION_S
+            while exists and self._loop.time() < limit:
+                await asyncio.sleep(0.05)
+                exists = await self._exists()
         except SiteLogError as error:
             self.fail(error)
         else:

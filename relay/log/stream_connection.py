@@ -102,6 +102,13 @@ class StreamConnection(Client):
         self._owner: StreamListener | None = None
         self._end_reason = ""
 
+    async def stream_exists(self, stream: str) -> bool:
+        """Whether there is such a stream, be it without a member that answers for it now."""
+        try:
+            return await super().stream_exists(stream)
+        except exceptions.StreamNotAvailable:
+            return True
+
     def attach(self, listener: StreamListener) -> None:
         self._owner = listener
         if self._end_reason:

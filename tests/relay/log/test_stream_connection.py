@@ -8,15 +8,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
+from rstream import exceptions
+from rstream.client import Client
 
 from federation.brokers.addresses import StreamAddress
-from relay.log.site_log import LogClosed
+from relay.log.rabbit_log import open_rabbit_log
+from relay.log.site_log import LogClosed, LogMissing
 from relay.log.stream_connection import (
     ConnectionClosedError,
     StreamConnection,
     answer_or_cancelled,
     open_connection,
 )
+from tests.live_brokers import Vhost
 from tests.waiting import until
 
 
@@ -99,3 +103,32 @@ async def test_a_cancel_that_comes_with_the_answer_is_not_forgotten() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.live
+async def test_a_stream_whose_deletion_takes_its_time_is_missing_in_the_end(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await vhost.api(
+        "PUT", "/queues/{vhost}/log", {"durable": True, "arguments": {"x-queue-type": "stream"}}
+    )
+    address = StreamAddress(vhost.host, vhost.stream_port, vhost.name, vhost.user, vhost.password)
+    log = await open_rabbit_log(address, "log", mark_name="deliverer")
+    asked = Client.stream_exists
+    first_answers = [True, exceptions.StreamNotAvailable()]
+
+    async def stream_exists(client: Client, stream: str) -> bool:
+        if not first_answers:
+            return await asked(client, stream)
+        answer = first_answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Client, "stream_exists", stream_exists)
+    await vhost.api("DELETE", "/queues/{vhost}/log")
+    await asyncio.wait_for(asyncio.shield(log.closed), 10)
+    with pytest.raises(LogMissing):
+        await log.append([b"x"])
+    assert not first_answers
+    await log.close()
