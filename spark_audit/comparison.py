@@ -89,13 +89,15 @@ def compare(
 def _latencies(reading: Reading) -> list[Latency]:
     """Of a large day only of some minutes, and of the files that have these."""
     premises = reading.premises
-    from_ms, to_ms = premises.period.from_ms, premises.period.to_ms
+    period = premises.period
     sample = Sample.of(reading.count())
     files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
-    settled = reading.settled(files).where(sample.holds())
-    rows = reading.source.rows(only=files).where(sample.holds("unix_millis(first_published)"))
-    hops = latency.hops(rows, from_ms, to_ms)
-    return latency.percentiles(latency.deliveries(settled, from_ms, to_ms).unionByName(hops))
+    rows = reading.source.rows(("packed", "linked_in", "delivered"), only=files)
+    sampled = rows.where(sample.times(period)).where(sample.holds("unix_millis(first_published)"))
+    told = premises.keep(
+        latency.timed(sampled, premises.cluster_of(), period.from_ms, period.to_ms)
+    )
+    return latency.percentiles(latency.deliveries(told).unionByName(latency.hops(told)))
 
 
 def _loops(reading: Reading) -> Any:

@@ -17,10 +17,14 @@ from typing import Any, NamedTuple, Self
 
 from spark_audit.compare import batches
 from spark_audit.compare.entries import offset_at
+from spark_audit.period import Period
 
 MOST_TIMED = 250_000
 """Rows of all stages whose times are looked at, about."""
+_MINUTE_MS = 60_000
 _MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
+_MOST_TIMES = 200
+"""Minutes that are told Spark one by one."""
 _PARTS_OF_AN_HOUR = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
@@ -41,6 +45,28 @@ class Sample:
     def holds(self, ms: str = "first_ms") -> str:
         """Whether a row is of such a minute. `ms`: when its batch was published first."""
         return f"{ms} DIV 60000 % {self.every} = {self.every // 2}"
+
+    def times(self, period: Period) -> str:
+        """The same of rows as they stand in files, published in the period, said so that Spark asks
+        a file's own statistics and passes over what has none of them. Of many minutes less is said:
+        ask `holds` as well.
+        """
+        first = -(-(period.from_ms // _MINUTE_MS - self.every // 2) // self.every)
+        minutes = range(
+            first * self.every + self.every // 2, -(-period.to_ms // _MINUTE_MS), self.every
+        )
+        if len(minutes) > _MOST_TIMES or self.every == 1:
+            return _published(period.from_ms, period.to_ms)
+        return (
+            " OR ".join(
+                _published(
+                    max(period.from_ms, minute * _MINUTE_MS),
+                    min(period.to_ms, (minute + 1) * _MINUTE_MS),
+                )
+                for minute in minutes
+            )
+            or "false"
+        )
 
     def is_in_file(self) -> str:
         """Whether a row of the digest may have such rows. Of links' files it is known only between
@@ -82,19 +108,35 @@ class Latency(NamedTuple):
     most_ms: int
 
 
-def deliveries(settled: Any, from_ms: int, to_ms: int) -> Any:
-    """(way, source, target, ms, thirds) of `batches.settled_rows`; sites are cluster IDs. Only what
-    was delivered and published in that time. `thirds`: for how many thirds of a message it stands.
+def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
+    """What `deliveries` and `hops` need, of rows `packed`, `linked_in` and `delivered` of batches
+    published in that time: one reading for both. `cluster_of`: site name -> cluster ID, as an
+    expression.
+    """
+    series, _, _ = batches.NAME
+    times = f"array({_sample('0')}, {_sample('(count DIV 2)')}, {_sample('(count - 1)')})"
+    return (
+        rows.where(f"event = 'batch' AND {_MESSAGES}")
+        .withColumn("at", cluster_of)
+        .selectExpr(
+            *(series, "sequence", *batches.SAID, "site", "at", "stage", "neighbour", "count"),
+            *("outcomes", "published", "delivered"),
+        )
+        .where(f"first_ms >= {from_ms} AND last_ms < {to_ms}")
+        .selectExpr(
+            *("series", "sequence", "origin", "site", "at", "stage", "neighbour", "is_repair"),
+            *("count", "first_ms", "recorded_ms"),
+            f"CASE WHEN stage = 'delivered' AND count > 0 THEN {times} END AS some",
+        )
+    )
+
+
+def deliveries(told: Any) -> Any:
+    """(way, source, target, ms, thirds) of `timed`; sites are cluster IDs. `thirds`: for how many
+    thirds of a message it stands. What an origin delivered to itself has another outcome.
     """
     return (
-        settled.where(
-            "event = 'batch' AND NOT is_own AND NOT is_repair AND count > 0"
-            f" AND {_within(from_ms, to_ms)}"
-        )
-        .selectExpr(
-            *("origin", "at", "count"),
-            f"array({_sample('0')}, {_sample('(count DIV 2)')}, {_sample('(count - 1)')}) AS some",
-        )
+        told.where("some IS NOT NULL AND NOT is_repair")
         .selectExpr("origin", "at", "count", "explode(some) AS one")
         .where("one.outcome = 1")
         .selectExpr(
@@ -107,14 +149,8 @@ def deliveries(settled: Any, from_ms: int, to_ms: int) -> Any:
     )
 
 
-def hops(rows: Any, from_ms: int, to_ms: int) -> Any:
-    """The same of packing, links and settling, of all stages' rows; sites are names."""
-    series, _, _ = batches.NAME
-    told = (
-        rows.where(f"event = 'batch' AND {_MESSAGES}")
-        .selectExpr(series, "sequence", *batches.SAID, "site", "stage", "neighbour", "count")
-        .where(_within(from_ms, to_ms))
-    )
+def hops(told: Any) -> Any:
+    """The same of packing, links and settling; sites are names."""
     came = (
         told.where("stage IN ('packed', 'linked_in')")
         .groupBy("series", "sequence", "site")
@@ -124,8 +160,7 @@ def hops(rows: Any, from_ms: int, to_ms: int) -> Any:
         .withColumnRenamed("site", "source")
     )
     return (
-        told.where("stage <> 'linked_out'")
-        .selectExpr(
+        told.selectExpr(
             *("series", "sequence", "count", "recorded_ms", "first_ms", "site AS target"),
             f"""CASE stage WHEN 'packed' THEN '{Way.PACKING}' WHEN 'linked_in' THEN '{Way.LINK}'
                     ELSE '{Way.SETTLING}' END AS way""",
@@ -180,8 +215,12 @@ def percentiles(samples: Any) -> list[Latency]:
     )
 
 
-def _within(from_ms: int, to_ms: int) -> str:
-    return f"first_ms >= {from_ms} AND last_ms < {to_ms}"
+def _published(from_ms: int, to_ms: int) -> str:
+    """Of a row as it stands in files: constants, which Spark can compare with statistics."""
+    return (
+        f"(first_published >= timestamp_millis({from_ms})"
+        f" AND first_published < timestamp_millis({to_ms}))"
+    )
 
 
 def _sample(entry: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_audit.compare.latency import MOST_TIMED, Sample
+from spark_audit.period import Period
 
 MINUTE_MS = 60_000
 NOW_MS = 29_538_127 * MINUTE_MS + 17
@@ -48,3 +49,28 @@ def test_a_file_is_read_if_a_row_of_it_may_be_in_the_sample(spark: Any, every: i
     others = held.selectExpr("*", "'packed' AS stage", f"first_ms DIV {MINUTE_MS} AS first_minute")
     of_one_minute = others.where("first_ms = last_ms")
     assert of_one_minute.where(f"held <> ({sample.is_in_file()})").collect() == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("every", [1, 2, 12, 60])
+@pytest.mark.parametrize("length_ms", [1, MINUTE_MS, 7_000_001, 86_400_000])
+def test_the_times_of_a_sample_are_those_of_the_period_that_it_holds(
+    spark: Any, every: int, length_ms: int
+) -> None:
+    sample, period = Sample(every), Period(NOW_MS, NOW_MS + length_ms)
+    span = f"sequence({period.from_ms - 5 * MINUTE_MS}L, {period.to_ms + 5 * MINUTE_MS}L, 20000L)"
+    ends = (period.from_ms - 1, period.from_ms, period.to_ms - 1, period.to_ms)
+    exact = f"array({', '.join(f'{ms}L' for ms in ends)})"
+    rows = spark.sql(f"SELECT explode(concat({span}, {exact})) AS ms").selectExpr(
+        "ms", "timestamp_millis(ms) AS first_published"
+    )
+    wanted = f"ms >= {period.from_ms} AND ms < {period.to_ms} AND {sample.holds('ms')}"
+    asked = f"({sample.times(period)}) AND {sample.holds('ms')}"
+    assert rows.where(f"({wanted}) <> ({asked})").collect() == []
+
+
+def test_a_day_s_few_minutes_are_told_one_by_one() -> None:
+    day = Period(0, 86_400_000)
+    assert Sample(60).times(day).count(" OR ") == 23
+    assert " OR " not in Sample(1).times(day)
+    assert " OR " not in Sample(2).times(day)
