@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
@@ -11,7 +12,7 @@ from federation.mesh import Mesh
 from relay.delivery.local_exchange import Outgoing
 from simulation import load
 from simulation.invariants import Arrived, check_site
-from simulation.memory_broker import SiteBroker
+from simulation.memory_broker import SiteBroker, application_queue
 from simulation.trace import Trace
 
 AGAIN_AFTER_S = 0.5
@@ -19,17 +20,23 @@ AGAIN_AFTER_S = 0.5
 
 
 class Applications:
-    """Publish to one exchange, and keep account of all that was confirmed and all that came."""
+    """Publish to all exchanges, and keep account of all that was confirmed and all that came.
 
-    def __init__(self, mesh: Mesh, exchange: str, trace: Trace) -> None:
-        self.published: dict[str, dict[int, bytes]] = {
-            site.cluster_id: {} for site in mesh.sites.values()
+    The messages of an origin are numbered over all its exchanges.
+    """
+
+    def __init__(self, mesh: Mesh, trace: Trace) -> None:
+        self.published: dict[str, dict[str, dict[int, bytes]]] = {
+            exchange: {site.cluster_id: {} for site in mesh.sites.values()}
+            for exchange in mesh.exchanges
         }
-        """By cluster ID of the origin: bodies of confirmed messages by number."""
-        self.arrived: dict[str, list[Arrived]] = {site: [] for site in mesh.sites}
-        """By site."""
+        """By exchange, by cluster ID of the origin: bodies of confirmed messages by number."""
+        self.arrived: dict[str, dict[str, list[Arrived]]] = {
+            exchange: {site: [] for site in mesh.sites} for exchange in mesh.exchanges
+        }
+        """By exchange, by site."""
         self._mesh = mesh
-        self._exchange = exchange
+        self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
         self._repeated: set[tuple[str, int]] = set()
         """Origin and number: published once more under the same identity."""
@@ -41,34 +48,36 @@ class Applications:
         origin = self._mesh.sites[site].cluster_id
         loop = asyncio.get_running_loop()
         began = loop.time()
-        again: Outgoing | None = None
+        again: tuple[str, Outgoing] | None = None
         times = sorted(chance.uniform(0, wanted.for_s) for _ in range(wanted.messages))
         for number, due in enumerate(times):
             await asyncio.sleep(max(0.0, began + due - loop.time()))
-            made = load.message(origin, number, chance)
+            exchange = chance.choice(self._exchanges)
+            made = load.message(origin, number, wanted.big_one_in, chance)
             # Before the broker has it: what is bound at this site gets it at once.
-            self.published[origin][number] = made.body
-            self._trace.say("publish", site, f"{number} {_digest(made.body)}")
-            await self._publish(broker, made)
+            self.published[exchange][origin][number] = made.body
+            self._trace.say("publish", site, f"{exchange} {number} {_digest(made.body)}")
+            await self._publish(broker, exchange, made)
             if again is not None:
-                await self._publish(broker, again)
-            again = made if load.is_repeated(made, chance) else None
+                await self._publish(broker, *again)
+            again = (exchange, made) if load.is_repeated(made, chance) else None
             if again is not None:
                 self._repeated.add((origin, number))
 
-    async def _publish(self, broker: SiteBroker, made: Outgoing) -> None:
-        while not broker.publish(self._exchange, made):
+    async def _publish(self, broker: SiteBroker, exchange: str, made: Outgoing) -> None:
+        while not broker.publish(exchange, made):
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def listener(self, site: str) -> Callable[[str, Outgoing], None]:
-        """Who is told of what comes into the site's application's queue."""
+        """Who is told of what comes into the queues of the site's application."""
+        exchange_of = {application_queue(exchange): exchange for exchange in self._exchanges}
 
         def on_arrived(queue: str, message: Outgoing) -> None:
             one = load.arrived(message)
             which = one.origin, one.number
             if which in self._repeated and not one.path and which in self._seen[site]:
                 return  # at its own site it was published twice: no mesh stands in between
-            self.arrived[site].append(one)
+            self.arrived[exchange_of[queue]][site].append(one)
             self._seen[site].add(which)
             said = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
             self._trace.say("again" if one.flagged else "arrived", site, said)
@@ -77,7 +86,7 @@ class Applications:
 
     def missing(self) -> Mapping[str, int]:
         """By site: how many published messages have not come yet."""
-        published = sum(map(len, self.published.values()))
+        published = self.published_by().total()
         return {
             site: published - len(seen)
             for site, seen in self._seen.items()
@@ -88,11 +97,25 @@ class Applications:
         """Raise Broken unless all that was published has come to every site, once and in order.
         Gives the number of flagged copies; without `doubt` there may be none.
         """
-        flags = 0
-        for site, arrived in self.arrived.items():
-            most = None if doubt else 0
-            flags += sum(check_site(site, arrived, self.published, most_flags=most).values())
-        return flags
+        most = None if doubt else 0
+        return sum(
+            check_site(site, arrived, self.published[exchange], most_flags=most).total()
+            for exchange, by_site in self.arrived.items()
+            for site, arrived in by_site.items()
+        )
+
+    def published_by(self) -> Counter[str]:
+        """How many confirmed messages there are, by cluster ID of the origin."""
+        counts = Counter[str]()
+        for by_origin in self.published.values():
+            counts.update({origin: len(some) for origin, some in by_origin.items()})
+        return counts
+
+    def all_arrived(self) -> list[Arrived]:
+        """At all sites, of all exchanges."""
+        return [
+            one for by_site in self.arrived.values() for some in by_site.values() for one in some
+        ]
 
 
 def _digest(body: bytes) -> str:

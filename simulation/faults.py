@@ -1,7 +1,6 @@
 """What may go wrong in a simulated mesh: each fault does its harm, and is over after a while.
 
-All but stops and those of lines, egress and log may leave deliveries in doubt: then copies may come
-flagged.
+Some may leave deliveries in doubt: then copies may come flagged.
 """
 
 from __future__ import annotations
@@ -196,13 +195,25 @@ async def restart_broker(world: World, chance: random.Random) -> None:
 
 
 async def fill_queue(world: World, chance: random.Random) -> None:
-    """The application's queue at a site is full, and refuses what is published."""
+    """One exchange's queue at a site is full, and refuses what is published."""
     broker = _broker(world, chance)
-    world.trace.say("full", broker.site)
-    broker.fill()
+    exchange = chance.choice(list(world.mesh.exchanges))
+    world.trace.say("full", broker.site, exchange)
+    broker.fill(exchange)
     await asyncio.sleep(chance.uniform(0.5, 30.0))
-    broker.make_room()
-    world.trace.say("room", broker.site)
+    broker.make_room(exchange)
+    world.trace.say("room", broker.site, exchange)
+
+
+async def slow_queue(world: World, chance: random.Random) -> None:
+    """What one exchange delivers to at a site confirms late, and others do not."""
+    broker = _broker(world, chance)
+    exchange = chance.choice(list(world.mesh.exchanges.values())).delivers_to
+    broker.slow[exchange] = chance.uniform(0.05, 2.0)
+    world.trace.say("slow", broker.site, exchange)
+    await asyncio.sleep(chance.uniform(0.5, 30.0))
+    broker.slow.pop(exchange, None)
+    world.trace.say("fast", broker.site, exchange)
 
 
 async def set_clock(world: World, chance: random.Random) -> None:
@@ -228,6 +239,7 @@ FAULTS: Mapping[str, Fault] = {
     "confirms": Fault(lose_confirms),
     "broker": Fault(restart_broker),
     "full": Fault(fill_queue),
+    "slow": Fault(slow_queue, doubt=False),
     "clock": Fault(set_clock, doubt=False),
 }
 """By the word that asks for it."""

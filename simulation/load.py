@@ -21,8 +21,7 @@ from simulation.invariants import Arrived
 SMALL = (8, 400)
 """Bytes of most bodies: from, to."""
 BIG = (300_000, 1_800_000)
-"""Of one in `BIG_ONE_IN`: several fragments."""
-BIG_ONE_IN = 150
+"""Of the others: several fragments."""
 ANONYMOUS_ONE_IN = 3
 """Messages without an identity of their own: the packer makes them one."""
 REPEATED_ONE_IN = 8
@@ -37,14 +36,15 @@ class Load:
     """At each site."""
     for_s: float = 60.0
     """All of them within this time, in seconds."""
+    big_one_in: int = 150
 
 
-def message(origin: str, number: int, chance: random.Random) -> Outgoing:
+def message(origin: str, number: int, big_one_in: int, chance: random.Random) -> Outgoing:
     """The application's next message; its body tells whose and which it is."""
     changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
     if chance.randrange(ANONYMOUS_ONE_IN):
         changes[MESSAGE_ID] = str(uuid.UUID(int=chance.getrandbits(128), version=4)).encode()
-    size = chance.randint(*(SMALL if chance.randrange(BIG_ONE_IN) else BIG))
+    size = chance.randint(*(SMALL if chance.randrange(big_one_in) else BIG))
     said = f"{origin}/{number} ".encode()
     # Noise does not compress: what is big stays big in the log.
     return Outgoing(b"key", rewrite(NONE_PRESENT, changes), said + chance.randbytes(size))

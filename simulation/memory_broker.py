@@ -79,6 +79,8 @@ class SiteBroker:
         self.reachable = True
         self.swallows_confirms = False
         """The broker takes what the deliverer publishes, and its answers get lost."""
+        self.slow: dict[str, float] = {}
+        """By exchange whose queues take their time: how long, in seconds."""
         self._deliverer: MemoryExchange | None = None
         self._names = Names(mesh.name)
         declared = declarations(mesh, site, credentials)
@@ -92,12 +94,11 @@ class SiteBroker:
         for one in mesh.exchanges.values():
             if one.delivers_to in self.exchanges.exchanges:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))
-        self._applications = [application_queue(one.name) for one in mesh.exchanges.values()]
 
     def publish(self, exchange: str, message: Outgoing) -> bool:
         """What an application publishes; whether the broker confirmed it."""
         # Nor into a queue that is full: the egress queue would take it, and its repetition as well.
-        if not self.reachable or self.exchanges.capacity:
+        if not self.reachable or application_queue(exchange) in self.exchanges.capacity:
             return False
         return self.exchanges.take(exchange, message) is Answer.CONFIRMED
 
@@ -129,7 +130,7 @@ class SiteBroker:
         self._deliverer = MemoryExchange(self.exchanges, self._answering)
         return self._deliverer
 
-    def _answering(self) -> asyncio.Future[None]:
+    def _answering(self, exchange: str) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         answering: asyncio.Future[None] = loop.create_future()
 
@@ -137,7 +138,7 @@ class SiteBroker:
             if not answering.done() and not self.swallows_confirms:
                 answering.set_result(None)
 
-        loop.call_later(self.pace.publish_confirm_s, answer)
+        loop.call_later(self.slow.get(exchange, self.pace.publish_confirm_s), answer)
         return answering
 
     # Faults
@@ -157,15 +158,14 @@ class SiteBroker:
         """All that it had is there."""
         self.reachable = self.stream.reachable = self.egress.reachable = True
 
-    def fill(self) -> None:
-        """The applications' queues take nothing more, whoever publishes."""
-        messages = self.exchanges.messages
-        for queue in self._applications:
-            self.exchanges.capacity[queue] = len(messages[queue])
+    def fill(self, exchange: str) -> None:
+        """The exchange's application's queue takes nothing more, whoever publishes."""
+        queue = application_queue(exchange)
+        self.exchanges.capacity[queue] = len(self.exchanges.messages[queue])
 
-    def make_room(self) -> None:
-        """They take all again."""
-        self.exchanges.capacity.clear()
+    def make_room(self, exchange: str) -> None:
+        """It takes all again."""
+        self.exchanges.capacity.pop(application_queue(exchange), None)
 
     def break_deliverer(self, reason: str) -> None:
         """The deliverer's connection breaks; what it has published and not heard of is in doubt."""

@@ -37,6 +37,7 @@ class Scenario:
     sites: int = 3
     load: Load = field(default_factory=Load)
     trouble: Trouble = field(default_factory=Trouble)
+    exchanges: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,18 @@ class Outcome:
 
 def run(scenario: Scenario) -> Outcome:
     """Run it to its end, in virtual time."""
-    mesh = simulated_mesh(scenario.topology, scenario.sites)
+    mesh = simulated_mesh(scenario.topology, scenario.sites, scenario.exchanges)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
         world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))
-    arrived = [one for some in world.applications.arrived.values() for one in some]
+    arrived = world.applications.all_arrived()
     return Outcome(
         scenario,
         broken,
         world.trace,
         virtual_s,
         time.perf_counter() - began,
-        sum(map(len, world.applications.published.values())),
+        world.applications.published_by().total(),
         len(arrived),
         sum(one.flagged for one in arrived),
     )
@@ -105,6 +106,6 @@ async def _phases(world: World, scenario: Scenario) -> None:
     for site, broker in world.brokers.items():
         world.trace.say("content", site, broker.log_digest())
     world.applications.check(doubt=scenario.trouble.doubt)
-    published = {origin: len(some) for origin, some in world.applications.published.items()}
+    published = world.applications.published_by()
     for site, process in world.sites.items():
         check_ledger(site, world.mesh.sites[site].cluster_id, process.ledger.rows(), published)

@@ -6,7 +6,6 @@ from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
 
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line")
-EXCHANGE = "orders"
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
 """For longer than any fault lasts: nothing becomes a dead letter."""
 
@@ -15,12 +14,13 @@ class NoSuchMesh(ValueError):
     """Ask for another: the text says which there are."""
 
 
-def simulated_mesh(topology: str, sites: int) -> Mesh:
-    """A mesh of so many sites, all alike, with one exchange. Raises NoSuchMesh."""
+def simulated_mesh(topology: str, sites: int, exchanges: int) -> Mesh:
+    """A mesh of so many sites, all alike, with so many exchanges. Raises NoSuchMesh."""
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
     names = [f"site{number:02}" for number in range(1, sites + 1)]
-    lines = ["mesh: simulated", f"exchanges: [{{name: {EXCHANGE}, retry: {RETRY}}}]"]
+    made = (f"{{name: exchange{number}, retry: {RETRY}}}" for number in range(1, exchanges + 1))
+    lines = ["mesh: simulated", f"exchanges: [{', '.join(made)}]"]
     parents: dict[str, str] = {}
     match topology:
         case "ring":

@@ -36,8 +36,7 @@ class World:
     def __init__(self, mesh: Mesh, folder: Path, chance: random.Random) -> None:
         self.mesh = mesh
         self.trace = Trace()
-        (exchange,) = mesh.exchanges
-        self.applications = Applications(mesh, exchange, self.trace)
+        self.applications = Applications(mesh, self.trace)
         self.chance = chance
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})

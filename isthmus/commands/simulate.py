@@ -26,7 +26,9 @@ def simulate(
         str, typer.Option(help="ring, one-way-ring, complete, tree, hub or line.")
     ] = "ring",
     sites: Annotated[int, typer.Option(min=2, help="How many.")] = 3,
+    exchanges: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
     messages: Annotated[int, typer.Option(min=0, help="Published at each site.")] = 50,
+    big: Annotated[int, typer.Option(min=1, help="One message in so many has up to 1.8 MB.")] = 150,
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Of virtual time, in which they are published.")
     ] = 60.0,
@@ -60,9 +62,9 @@ def simulate(
     from simulation.scenario import Scenario
 
     trouble = Trouble(_kinds(faults), every)
-    load = Load(messages, seconds)
+    load = Load(messages, seconds, big)
     chosen = range(seed, seed + 1) if seeds is None else _range(seeds)
-    scenarios = (Scenario(one, topology, sites, load, trouble) for one in chosen)
+    scenarios = (Scenario(one, topology, sites, load, trouble, exchanges) for one in chosen)
     outcomes = []
     for scenario in scenarios:
         outcome = _run(scenario)
@@ -124,7 +126,8 @@ def command_of(scenario: Scenario) -> str:
     """What runs this one again."""
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
-        f" --sites {scenario.sites} --messages {scenario.load.messages}"
+        f" --sites {scenario.sites} --exchanges {scenario.exchanges}"
+        f" --messages {scenario.load.messages} --big {scenario.load.big_one_in}"
         f" --seconds {scenario.load.for_s:g} --faults {_asked(scenario.trouble.kinds)}"
         f" --every {scenario.trouble.every_s:g}"
     )

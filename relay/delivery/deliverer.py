@@ -150,8 +150,8 @@ class Deliverer:
                     ended.result()
             await asyncio.gather(*self._workers.values())
         finally:
-            if not self._failed.done():
-                self._failed.cancel()
+            if not self._failed.cancel():
+                self._failed.exception()  # another end came first: nobody else asks for it
             tasks = [reading, keeping, *self._workers.values()]
             for task in tasks:
                 task.cancel()

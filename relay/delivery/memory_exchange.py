@@ -56,14 +56,14 @@ class MemoryBroker:
 class MemoryExchange:
     """One connection to a `MemoryBroker`.
 
-    `before_answer` is awaited between the broker's taking a message and the answer's arrival;
-    the default yields to the loop once, as a socket would.
+    `before_answer` is awaited between the broker's taking a message for an exchange and the
+    answer's arrival; the default yields to the loop once, as a socket would.
     """
 
     def __init__(
         self,
         broker: MemoryBroker,
-        before_answer: Callable[[], asyncio.Future[None]] | None = None,
+        before_answer: Callable[[str], asyncio.Future[None]] | None = None,
     ) -> None:
         self._broker = broker
         self._before_answer = before_answer
@@ -89,7 +89,7 @@ class MemoryExchange:
         if self._before_answer is None:
             await asyncio.sleep(0)
         else:
-            waiting = self._before_answer()
+            waiting = self._before_answer(exchange)
             self._closed.add_done_callback(lambda _: waiting.cancel())
             await asyncio.wait({waiting}, timeout=timeout_s)
             if not waiting.done() or waiting.cancelled():

@@ -68,8 +68,8 @@ def test_a_broken_promise_is_told_with_the_command_that_runs_it_again(
         result.stdout
     )
     again = (
-        "isthmus simulate --seed 5 --topology ring --sites 3 --messages 12 --seconds 5"
-        " --faults none --every 5 --trace"
+        "isthmus simulate --seed 5 --topology ring --sites 3 --exchanges 2 --messages 12 --big 150"
+        " --seconds 5 --faults none --every 5 --trace"
     )
     assert again in result.stdout
 

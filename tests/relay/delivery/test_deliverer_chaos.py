@@ -62,7 +62,7 @@ class Trial:
         self.rows_looked_at = 0
 
     def make_exchange(self, broker: MemoryBroker) -> MemoryExchange:
-        def before_answer() -> asyncio.Future[None]:
+        def before_answer(_: str) -> asyncio.Future[None]:
             loop = asyncio.get_running_loop()
             answer = loop.create_future()
             delay = self.random.random() * self.random.choice([0.001, 0.05])

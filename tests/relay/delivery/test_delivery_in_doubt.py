@@ -14,7 +14,7 @@ async def test_what_was_published_and_not_committed_comes_again_flagged_and_noth
     world = World()
 
     def hangs(broker: MemoryBroker) -> MemoryExchange:
-        return MemoryExchange(broker, lambda: asyncio.get_running_loop().create_future())
+        return MemoryExchange(broker, lambda _: asyncio.get_running_loop().create_future())
 
     async with world.running() as life:
         await life.settled(await life.log(world.batch([entry(n) for n in range(10)])))
@@ -44,7 +44,7 @@ async def test_a_lost_connection_puts_what_was_sent_in_doubt_and_it_comes_again_
         if broken:
             return MemoryExchange(broker)
         broken = True
-        return MemoryExchange(broker, lambda: asyncio.get_running_loop().create_future())
+        return MemoryExchange(broker, lambda _: asyncio.get_running_loop().create_future())
 
     world.make_exchange = breaks_once
     async with world.running() as life:
@@ -64,7 +64,7 @@ async def test_without_a_confirm_a_publish_counts_as_unknown_and_is_tried_again_
     def silent_once(broker: MemoryBroker) -> MemoryExchange:
         loop = asyncio.get_running_loop()
 
-        def answer() -> asyncio.Future[None]:
+        def answer(_: str) -> asyncio.Future[None]:
             future = loop.create_future()
             if not next(answers, False):
                 future.set_result(None)
@@ -111,7 +111,7 @@ async def test_so_does_what_an_exchange_that_is_missing_did_not_take() -> None:
 async def test_what_was_sent_before_the_broker_went_is_in_doubt_after_a_stop_too() -> None:
     world = World(
         make_exchange=lambda broker: MemoryExchange(
-            broker, lambda: asyncio.get_running_loop().create_future()
+            broker, lambda _: asyncio.get_running_loop().create_future()
         )
     )
     async with world.running() as life:

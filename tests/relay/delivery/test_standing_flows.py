@@ -297,7 +297,7 @@ async def test_a_reader_sent_back_while_it_waits_for_room_meets_what_is_new_firs
     world = World()
     stuck: list[asyncio.Future[None]] = []
 
-    def before_answer() -> asyncio.Future[None]:
+    def before_answer(_: str) -> asyncio.Future[None]:
         stuck.append(asyncio.get_running_loop().create_future())
         return stuck[-1]
 
