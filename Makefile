@@ -15,7 +15,7 @@ help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; audited, and repaired"
 	@echo "make test       formatting, types and all tests but the long ones"
 	@echo "make test-long  the tests that take minutes, one after the other"
-	@echo "make test-audit the tests of the audit, with Spark: twenty minutes"
+	@echo "make test-audit the tests of the audit, with Spark: half an hour"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
@@ -41,11 +41,11 @@ test: check setup-audit
 	$(PYTEST) $(PARALLEL) -m "not long and not scale and (not spark or million)"
 endif
 
-test-long: setup
+test-long: setup-audit
 	$(PYTEST) -m long
 
 test-audit: setup-audit
-	$(PYTEST) $(PARALLEL) -m spark
+	$(PYTEST) $(PARALLEL) -m "spark and not long"
 
 test-scale: setup
 	$(PYTEST) -m scale -s

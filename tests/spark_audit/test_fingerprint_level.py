@@ -44,6 +44,7 @@ def test_all_at_once(tmp_path: Path, audit_of: AuditOf, seed: int) -> None:
     check(planted, audit_of(tmp_path / "made", level=Level.FINGERPRINT))
 
 
+@pytest.mark.long  # all of them at once, above, has each
 @pytest.mark.parametrize("kind", TOLD)
 def test_a_fault_by_itself(tmp_path: Path, audit_of: AuditOf, kind: str) -> None:
     planted = generate_ledgers(tmp_path / "made", 3, 3_000, 7, DAY, [kind])
