@@ -22,7 +22,8 @@ AGAIN_AFTER_S = 0.5
 class Applications:
     """Publish to all exchanges, and keep account of all that was confirmed and all that came.
 
-    The messages of an origin are numbered over all its exchanges.
+    The messages of an origin are numbered over all its exchanges; some are published to two of
+    them, with the same identity and content.
     """
 
     def __init__(self, mesh: Mesh, trace: Trace) -> None:
@@ -38,9 +39,9 @@ class Applications:
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
-        self._repeated: set[tuple[str, int]] = set()
-        """Origin and number: published once more under the same identity."""
-        self._seen: dict[str, set[tuple[str, int]]] = {site: set() for site in mesh.sites}
+        self._repeated: set[tuple[str, str, int]] = set()
+        """Exchange, origin and number: published once more under the same identity."""
+        self._seen: dict[str, set[tuple[str, str, int]]] = {site: set() for site in mesh.sites}
 
     async def publish(self, broker: SiteBroker, wanted: load.Load, chance: random.Random) -> None:
         """All that the application of the broker's site publishes, at any times."""
@@ -54,15 +55,24 @@ class Applications:
             await asyncio.sleep(max(0.0, began + due - loop.time()))
             exchange = chance.choice(self._exchanges)
             made = load.message(origin, number, wanted.big_one_in, chance)
-            # Before the broker has it: what is bound at this site gets it at once.
-            self.published[exchange][origin][number] = made.body
-            self._trace.say("publish", site, f"{exchange} {number} {_digest(made.body)}")
-            await self._publish(broker, exchange, made)
+            await self._publish_new(broker, exchange, number, made)
             if again is not None:
                 await self._publish(broker, *again)
             again = (exchange, made) if load.is_repeated(made, chance) else None
             if again is not None:
-                self._repeated.add((origin, number))
+                self._repeated.add((exchange, origin, number))
+            others = [one for one in self._exchanges if one != exchange]
+            if others and load.is_for_another(made, chance):
+                await self._publish_new(broker, chance.choice(others), number, made)
+
+    async def _publish_new(
+        self, broker: SiteBroker, exchange: str, number: int, made: Outgoing
+    ) -> None:
+        origin = self._mesh.sites[broker.site].cluster_id
+        # Before the broker has it: what is bound at this site gets it at once.
+        self.published[exchange][origin][number] = made.body
+        self._trace.say("publish", broker.site, f"{exchange} {number} {_digest(made.body)}")
+        await self._publish(broker, exchange, made)
 
     async def _publish(self, broker: SiteBroker, exchange: str, made: Outgoing) -> None:
         while not broker.publish(exchange, made):
@@ -74,10 +84,11 @@ class Applications:
 
         def on_arrived(queue: str, message: Outgoing) -> None:
             one = load.arrived(message)
-            which = one.origin, one.number
+            exchange = exchange_of[queue]
+            which = exchange, one.origin, one.number
             if which in self._repeated and not one.path and which in self._seen[site]:
                 return  # at its own site it was published twice: no mesh stands in between
-            self.arrived[exchange_of[queue]][site].append(one)
+            self.arrived[exchange][site].append(one)
             self._seen[site].add(which)
             said = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
             self._trace.say("again" if one.flagged else "arrived", site, said)

@@ -18,16 +18,16 @@ def check_ledger(
 
     `published`: by cluster ID of the origin, how many messages the mesh has brought.
     """
-    packed: set[bytes] = set()
-    delivered: dict[str, set[bytes]] = defaultdict(set)
+    packed: set[tuple[str, bytes]] = set()
+    delivered: dict[str, set[tuple[str, bytes]]] = defaultdict(set)
     unflagged: dict[str, Counter[bytes]] = defaultdict(Counter)
     for row in rows:
         for identity, outcome in _messages(row):
             what = outcome & OUTCOME_MASK
             if row.stage is Stage.PACKED and what == Outcome.SENT:
-                packed.add(identity)
+                packed.add((row.exchange, identity))
             elif row.stage is Stage.DELIVERED and what in (Outcome.DELIVERED, Outcome.OWN):
-                delivered[row.origin].add(identity)
+                delivered[row.origin].add((row.exchange, identity))
                 # What its application published twice is in its own site's queues twice.
                 if what == Outcome.DELIVERED and not outcome & REDELIVERED:
                     unflagged[row.origin][identity] += 1

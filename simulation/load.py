@@ -26,6 +26,8 @@ ANONYMOUS_ONE_IN = 3
 """Messages without an identity of their own: the packer makes them one."""
 REPEATED_ONE_IN = 8
 """Of those that have one: published once more, behind the next, by an application in doubt."""
+TO_ANOTHER_ONE_IN = 8
+"""Of those that have one: published to a second exchange as well, where they are other messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,17 @@ def message(origin: str, number: int, big_one_in: int, chance: random.Random) ->
 def is_repeated(message: Outgoing, chance: random.Random) -> bool:
     """Whether the application publishes it once more."""
     drawn = chance.randrange(REPEATED_ONE_IN)
-    return not drawn and text(message.properties, MESSAGE_ID) is not None
+    return not drawn and _has_identity(message)
+
+
+def is_for_another(message: Outgoing, chance: random.Random) -> bool:
+    """Whether the application publishes it to a second exchange as well."""
+    drawn = chance.randrange(TO_ANOTHER_ONE_IN)
+    return not drawn and _has_identity(message)
+
+
+def _has_identity(message: Outgoing) -> bool:
+    return text(message.properties, MESSAGE_ID) is not None
 
 
 def arrived(message: Outgoing) -> Arrived:

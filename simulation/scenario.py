@@ -10,6 +10,7 @@ import asyncio
 import random
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,12 +83,23 @@ async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, st
     broken = ""
     try:
         await _phases(world, scenario)
-    except (Broken, NotInTime) as error:
-        broken = str(error)
+    except Exception as error:
+        # Of a node that ended by itself as well: nothing that goes wrong here ends it for good.
+        broken = _told(error)
         world.trace.say("broken", "mesh", broken)
     finally:
         await world.kill()
     return world, broken, asyncio.get_running_loop().time()
+
+
+def _told(error: Exception) -> str:
+    """What did not hold, in words."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, Broken | NotInTime):
+        return str(error)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
 
 
 async def _phases(world: World, scenario: Scenario) -> None:
@@ -105,6 +117,8 @@ async def _phases(world: World, scenario: Scenario) -> None:
     await world.stop()
     for site, broker in world.brokers.items():
         world.trace.say("content", site, broker.log_digest())
+        if broker.put_aside:
+            raise Broken(f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine")
     world.applications.check(doubt=scenario.trouble.doubt)
     published = world.applications.published_by()
     for site, process in world.sites.items():

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.cli import app
+from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
 from simulation.faults import Trouble
 from simulation.load import Load
@@ -28,8 +29,8 @@ ASKED = ("simulate", "--messages", "12", "--seconds", "5")
 def test_every_message_comes_to_every_site_once_and_in_order(topology: str, sites: int) -> None:
     outcome = run(Scenario(1, topology, sites, FEW, CALM))
     assert outcome.broken == ""
-    assert outcome.published == 12 * sites
-    assert (outcome.arrived, outcome.flagged) == (12 * sites * sites, 0)
+    assert outcome.published >= 12 * sites  # some of them to two exchanges
+    assert (outcome.arrived, outcome.flagged) == (outcome.published * sites, 0)
     assert outcome.virtual_s > 40
 
 
@@ -72,6 +73,22 @@ def test_a_broken_promise_is_told_with_the_command_that_runs_it_again(
         " --seconds 5 --faults none --every 5 --trace"
     )
     assert again in result.stdout
+
+
+def test_a_node_that_ends_by_itself_is_told_as_what_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(self: Deliverer) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(Deliverer, "run", fail)
+    assert "a mistake of ours" in run(Scenario(1, load=FEW, trouble=CALM)).broken
+
+
+def test_what_was_put_aside_did_not_arrive_as_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SiteBroker, "put_aside", 3)
+    broken = run(Scenario(1, load=FEW, trouble=CALM)).broken
+    assert broken == "I1 at site01: 3 dead letters or in the quarantine"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,166 @@
+"""Mistakes that the simulation has to find: each an exact replacement in one file of the product.
+
+The programmer's mistakes that a relay is most likely to have, and that cost messages. Each names
+the options with which the simulation finds it soonest, and the seed at which it did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class DoesNotApply(Exception):
+    """The product has changed, and the mistake cannot be made there any more: write it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """`old` stands exactly once in `file` and becomes `new`. With these options the simulation
+    found it at `seed`: what does not hold then begins with `breaks`.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    options: str
+    seed: int
+    breaks: str
+
+    def make(self, tree: Path) -> None:
+        """Make it in this copy of the tree. Raises DoesNotApply."""
+        path = tree / self.file
+        text = path.read_text()
+        if text.count(self.old) != 1:
+            raise DoesNotApply(
+                f"{self.name}: what it replaces stands {text.count(self.old)} times in {self.file}"
+            )
+        path.write_text(text.replace(self.old, self.new))
+
+
+MISTAKES = (
+    Mistake(
+        "ack before confirm",
+        "relay/packing/outbox.py",
+        """\
+        confirmed = self._log.append_nowait(header, data)
+        confirmed.add_done_callback(
+""",
+        """\
+        appending = self._log.append_nowait(header, data)
+        appending.add_done_callback(lambda done: done.cancelled() or done.exception())
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        confirmed.set_result(None)
+        confirmed.add_done_callback(
+""",
+        "--faults late,log,kill --every 0.3 --messages 100 --seconds 20",
+        2,
+        "I5 at",
+    ),
+    Mistake(
+        "position before commit",
+        "relay/delivery/deliverer.py",
+        """\
+        settlement.outstanding(delivery.flow, settlement.reader)
+""",
+        "",
+        "--faults kill,slow,full,confirms --every 0.5 --messages 40 --seconds 20",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "path not appended",
+        "relay/links/receiver.py",
+        """\
+        ours = replace(header, path=(*header.path, self._own))
+        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+""",
+        """\
+        return [Append(header, bytes(batch), session.number, number)]
+""",
+        "--topology line --sites 3 --faults none --messages 10 --seconds 5",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "interval off by one",
+        "relay/log/name_set.py",
+        """\
+        return bounds is not None and bisect_right(bounds, name[1]) % 2 == 1
+""",
+        """\
+        return bounds is not None and bisect_right(bounds, name[1] - 1) % 2 == 1
+""",
+        "--topology line --sites 2 --faults none --messages 10 --seconds 5",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "no flag on replay",
+        "relay/delivery/chunk_builder.py",
+        """\
+            chunk.flagged.update(numbers)
+""",
+        "",
+        "--faults kill --every 0.3 --messages 100 --seconds 20",
+        2,
+        "I2 at",
+    ),
+    Mistake(
+        "a flag too many",
+        "relay/delivery/flow_delivery.py",
+        """\
+        self._state = withdraw(self._state, unsent)
+""",
+        "",
+        "--faults stop,slow --every 0.3 --messages 100 --seconds 20",
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "barrier key without exchange",
+        "relay/delivery/chunk_builder.py",
+        """\
+            self._prefixes[within] = scope_prefix(self._flow.exchange, within)
+""",
+        """\
+            self._prefixes[within] = scope_prefix("", within)
+""",
+        "--faults none --messages 20 --seconds 5",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "settled early",
+        "relay/delivery/flow_delivery.py",
+        """\
+        writing.flow(self.flow, self._state)
+        await self._context.state.write_synced(writing)
+""",
+        """\
+        writing.flow(self.flow, self._state)
+        for part in chunk.parts:
+            for name in part.names:
+                self._context.settled.add(name)
+            writing.names(NameSetKind.SETTLED, self._context.settled, [name.series])
+        await self._context.state.write_synced(writing)
+""",
+        "--faults kill --every 0.3 --messages 100 --seconds 20",
+        1,
+        "after 900 s",
+    ),
+    Mistake(
+        "old incarnation not void",
+        "relay/batches/incarnation.py",
+        """\
+        return end is not None and header.incarnation_sequence > end
+""",
+        """\
+        return False
+""",
+        "--faults kill,late,egress,log --every 0.4 --messages 100 --seconds 20",
+        1,
+        "I2 at",
+    ),
+)
