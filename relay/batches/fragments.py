@@ -87,6 +87,13 @@ class FragmentAssembly:
         """Names of the first pieces of messages that are not complete, oldest first."""
         return list(self._unfinished)
 
+    @property
+    def begun(self) -> bool:
+        """Whether a message that is not complete has its first piece here. What lacks that may wait
+        for ever: a flow's pieces come in order, so retention has eaten it somewhere.
+        """
+        return any(unfinished.reached for unfinished in self._unfinished.values())
+
     def add(self, header: BatchHeader, entry: Entry) -> Entry | None:
         """Take a piece; the whole message when this piece completes it. Raises FragmentMismatch.
 

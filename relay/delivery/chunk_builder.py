@@ -6,6 +6,7 @@ the site's own messages are told apart here, before anything is announced or cla
 
 from __future__ import annotations
 
+import logging
 from hashlib import blake2b
 
 from dedup.generations import is_beyond_window
@@ -25,6 +26,8 @@ from relay.delivery.flow_queue import Job
 from relay.delivery.properties import DeliveryStamp
 from relay.ledger.rows import Outcome
 from relay.state.codec import encode_name
+
+log = logging.getLogger(__name__)
 
 CHUNK_ENTRIES = 256
 CHUNK_BYTES = 1024 * 1024
@@ -53,7 +56,7 @@ class ChunkBuilder:
     @property
     def holds_fragments(self) -> bool:
         """A message is not complete yet: the flow's position stays before its first piece."""
-        return bool(self._assembly.unfinished)
+        return self._assembly.begun
 
     @property
     def is_by_origin(self) -> bool:
@@ -171,6 +174,8 @@ class ChunkBuilder:
             raise FragmentMismatch(header.name, f"{len(entries)} entries in a fragment's batch")
         first, _ = message_of(header)
         self._pieces = {key: value for key, value in self._pieces.items() if key == first}
+        if not self._pieces and first != header.name:
+            log.warning("%s came without the pieces before it; they may be gone", header.name)
         self._pieces.setdefault(first, []).append(header.name)
         return self._assembly.add(header, entries[0])
 

@@ -184,6 +184,19 @@ async def test_pieces_of_a_dead_incarnation_hold_nothing_up() -> None:
     assert world.delivered() == ["whole"]
 
 
+async def test_pieces_whose_first_one_retention_ate_hold_nothing_up() -> None:
+    # Their run goes on, and may have nothing more to say on this flow for days.
+    world = World()
+    _, *rest = [
+        world.batch([entry(1)], kind=BatchKind.FRAGMENT, fragment=Fragment(n, 3)) for n in range(3)
+    ]
+    async with world.running() as life:
+        await life.settled(await life.log(*rest, world.batch([entry("p")], exchange="prices")))
+        await life.settled(await life.log(world.batch([entry(2)])))
+    assert world.delivered("prices") == ["body p"]
+    assert world.delivered() == ["body 2"]
+
+
 async def test_split_delivers_to_the_other_exchange_and_counts_what_no_queue_wants() -> None:
     world = World(mesh(Exchange("orders", mode=ExchangeMode.SPLIT)))
     world.broker.exchanges["orders.in"] = []
