@@ -28,6 +28,8 @@ def by_blocks(
     keep = premises.keep
     blocks = keep(judged_blocks(premises, reading.table, expected))
     odd_blocks = keep(blocks.where("true" if open_all else "NOT is_whole").select(*BLOCK))
+    if not odd_blocks.head(1):
+        return Compared(reading.nothing_opened(), _in_whole_blocks(blocks))
     none = premises.frame([], {"series": "long", "sequence": "long"})
     whole, odd, messages = _opened(reading, expected, odd_blocks, none, say, open_all=open_all)
     known_as = keep(entries.known_as_of(messages.where(_TO_EXPLAIN), premises.by_origin).distinct())
@@ -42,16 +44,22 @@ def by_blocks(
             whole, odd, messages = _opened(
                 reading, expected, odd_blocks, elsewhere, say, open_all=open_all
             )
-    in_whole_blocks = blocks.where("is_whole").join(odd_blocks, [*BLOCK], "left_anti")
     in_whole_batches = whole.where("is_whole").join(odd, [*NAME], "left_anti")
-    columns = ("origin", "expected", "exchange", "first_ms", "count")
     return Compared(
         messages,
-        in_whole_blocks.selectExpr(*columns[:4], "sent[0].counted AS count").unionByName(
+        _in_whole_blocks(blocks.join(odd_blocks, [*BLOCK], "left_anti")).unionByName(
             in_whole_batches.selectExpr(
-                *columns[:3], "sent.first_ms AS first_ms", "CAST(sent.count AS BIGINT) AS count"
+                *("origin", "expected", "exchange", "sent.first_ms AS first_ms"),
+                "CAST(sent.count AS BIGINT) AS count",
             )
         ),
+    )
+
+
+def _in_whole_blocks(blocks: Any) -> Any:
+    """As `Compared.whole`."""
+    return blocks.where("is_whole").selectExpr(
+        "origin", "expected", "exchange", "first_ms", "sent[0].counted AS count"
     )
 
 

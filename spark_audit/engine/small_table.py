@@ -1,4 +1,4 @@
-"""A small table of the driver's as a DataFrame, without Python on any executor."""
+"""Small tables of the driver's as DataFrames, without Python on any executor."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str,
     # Of no rows Spark makes no table: of one that is none, it does.
     table = spark.createDataFrame(pa.Table.from_pylist(named or [{}], schema))
     return table if named else table.where("false")
+
+
+def no_rows(spark: Any, columns: Any, *more: str) -> Any:
+    """A table that is known to be empty before it is asked: what is made of it costs nothing.
+    `columns`: a StructType, or as in `CREATE TABLE`; `more`: expressions.
+    """
+    from pyspark.sql.types import StructType
+
+    if isinstance(columns, str):
+        columns = StructType.fromDDL(columns)
+    of_none = [f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in columns]
+    return spark.sql(f"SELECT {', '.join([*of_none, *more])} WHERE false")

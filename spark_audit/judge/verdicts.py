@@ -22,6 +22,24 @@ EXPLAINED = (
 FINDINGS = (*("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),)
 OPEN = ("pending", "unproven")
 """Neither: not there yet, or not to be told from these ledgers."""
+_FIRST = (
+    "STRUCT<delivered_ms: BIGINT, state: STRING, number: BIGINT, entry: INT, outcome: INT,"
+    " is_flagged: BOOLEAN>"
+)
+JUDGED = f"""
+    at STRING, exchange STRING, scope STRING, identity BINARY, variant BINARY, origin STRING,
+    sent INT, live INT, aside INT, passed INT, partial INT, refused INT, disputed INT, plain INT,
+    flagged INT, conflicts INT, duplicates INT, repairs_refused INT, expired INT, dead INT,
+    quarantined INT, unrouted INT, own INT, repaired INT, altered INT, reordered INT,
+    from_nowhere INT, first {_FIRST}, delivered_ms BIGINT, again_ms BIGINT, published_ms BIGINT,
+    deadline_ms BIGINT, gap_ms BIGINT, batch STRUCT<series: BIGINT, sequence: BIGINT>,
+    name STRUCT<incarnation: BINARY, lane: INT, destinations: ARRAY<STRING>, sequence: BIGINT,
+    entry: INT>, arrived_in_all BIGINT, known_in_all BIGINT, first_in_all {_FIRST},
+    incomplete_at BOOLEAN, renewed_at BOOLEAN, begun_at BOOLEAN, incomplete_from BOOLEAN,
+    departed_at BOOLEAN, verdict STRING, is_in_gap BOOLEAN, leaked INT, redelivered INT,
+    is_partial BOOLEAN, why STRING
+"""
+"""The columns of what `judged` answers: where nothing is to be opened, no plan is made for it."""
 
 
 def _is(outcome: Outcome) -> str:

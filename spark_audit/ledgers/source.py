@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from relay.ledger.columns import parquet_schema
+from spark_audit.engine.small_table import no_rows
 from spark_audit.ledgers.files import LedgerPath
 
 Answer = TypeVar("Answer")
@@ -68,21 +69,16 @@ class LedgerSource:
         ]
         reader = self.spark.read.schema(spark_schema())
         reader = reader.option("ignoreCorruptFiles", str(lenient).lower())
-        rows = reader.parquet(*paths) if paths else self._no_rows()
+        if paths:
+            rows = reader.parquet(*paths)
+        else:
+            where = "named_struct('file_path', '') AS _metadata"
+            rows = no_rows(self.spark, spark_schema(), where)
         if stages:
             rows = rows.where(F.col("stage").isin(*stages))
         if self.overlap:
             rows = rows.dropDuplicates(["site", "state", "stage", "number"])
         return rows
-
-    def _no_rows(self) -> Any:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        none = self.spark.sql("SELECT 1 AS one WHERE false")
-        return none.select(
-            *(F.lit(None).cast(one.dataType).alias(one.name) for one in spark_schema()),
-            F.struct(F.lit("").alias("file_path")).alias("_metadata"),
-        )
 
     def without_bad_files(self, job: Callable[[], Answer]) -> Answer:
         """What the job comes to over the files that can be read; the job builds its DataFrames

@@ -68,6 +68,7 @@ def test_all_at_once(tmp_path: Path, audit_of: AuditOf, seed: int) -> None:
     assert everything.totals == report.totals
 
 
+@pytest.mark.long  # all of them at once, above, has each
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_by_itself(tmp_path: Path, audit_of: AuditOf, kind: str) -> None:
     planted = generate_ledgers(tmp_path / "made", 3, 3_000, 7, DAY, [kind])
