@@ -95,6 +95,10 @@ class Applications:
 
         return on_arrived
 
+    def has_come(self, site: str, which: tuple[str, str, int]) -> bool:
+        """Whether a message (exchange, origin, number) was ever in the queues of that site."""
+        return which in self._seen[site]
+
     def missing(self) -> Mapping[str, int]:
         """By site: how many published messages have not come yet."""
         published = self.published_by().total()

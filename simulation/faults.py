@@ -86,6 +86,21 @@ async def unsteady_line(world: World, chance: random.Random) -> None:
     world.trace.say("steady", crossing.link.name)
 
 
+async def repeat_line(world: World, chance: random.Random) -> None:
+    """Of one link some frames come once more, much later: into whatever session there is then."""
+    crossing = _crossing(world, chance)
+    world.trace.say("repeat", crossing.link.name)
+
+    def comes_again() -> float | None:
+        return chance.uniform(0.05, 20.0) if chance.random() < 0.2 else None
+
+    meeting = crossing.meeting
+    meeting.comes_again = comes_again
+    await asyncio.sleep(chance.uniform(1.0, 30.0))
+    meeting.comes_again = lambda: None
+    world.trace.say("no more", crossing.link.name)
+
+
 async def kill_node(world: World, chance: random.Random) -> None:
     """A node is killed, at any time or in the middle of what it does, and started again."""
     site = _running(world, chance)
@@ -179,6 +194,16 @@ async def break_log(world: World, chance: random.Random) -> None:
         broker.stream.break_connections("connection reset")
 
 
+async def slow_disk(world: World, chance: random.Random) -> None:
+    """What is appended to a site's log is stored and confirmed late."""
+    broker = _broker(world, chance)
+    world.trace.say("disk", broker.site)
+    broker.stream.confirm_s = chance.uniform(0.02, 1.0)
+    await asyncio.sleep(chance.uniform(0.5, 20.0))
+    broker.stream.confirm_s = broker.pace.log_confirm_s
+    world.trace.say("disk is fast", broker.site)
+
+
 async def restart_broker(world: World, chance: random.Random) -> None:
     """A broker is away for a while, and with it the links that meet there. It keeps its disk."""
     broker = _broker(world, chance)
@@ -229,6 +254,7 @@ FAULTS: Mapping[str, Fault] = {
     "cut": Fault(cut_line, doubt=False),
     "reset": Fault(reset_line, doubt=False),
     "unsteady": Fault(unsteady_line, doubt=False),
+    "repeat": Fault(repeat_line, doubt=False),
     "egress": Fault(break_egress, doubt=False),
     "log": Fault(break_log, doubt=False),
     "stop": Fault(stop_node, doubt=False),
@@ -240,6 +266,7 @@ FAULTS: Mapping[str, Fault] = {
     "broker": Fault(restart_broker),
     "full": Fault(fill_queue),
     "slow": Fault(slow_queue, doubt=False),
+    "disk": Fault(slow_disk, doubt=False),
     "clock": Fault(set_clock, doubt=False),
 }
 """By the word that asks for it."""

@@ -68,13 +68,19 @@ def _has_identity(message: Outgoing) -> bool:
     return text(message.properties, MESSAGE_ID) is not None
 
 
+def which_of(body: bytes) -> tuple[str, int]:
+    """Origin and number of the message with this body."""
+    origin, number = body.split(b" ", 1)[0].decode().split("/")
+    return origin, int(number)
+
+
 def arrived(message: Outgoing) -> Arrived:
     """A message as an application reads it."""
-    origin, number = message.body.split(b" ", 1)[0].decode().split("/")
+    origin, number = which_of(message.body)
     path = header(message.properties, PATH_HEADER)
     return Arrived(
         origin,
-        int(number),
+        number,
         header(message.properties, REDELIVERED_HEADER) is not None,
         tuple(path[5:].decode().split(",")) if path else (),
         message.body,

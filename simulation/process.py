@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from dedup.memory_store import MemoryStore
@@ -53,6 +54,8 @@ class SimulatedSite:
         self.ledger = LedgerFiles()
         self.node: SiteNode | None = None
         self.lives = 0
+        self.on_written: Callable[[], None] = lambda: None
+        """Called when its state was written, beside what else it does."""
         self.is_stopping = False
         self._book = book
         self._network = network
@@ -131,6 +134,8 @@ class SimulatedSite:
         self._steps_left = steps
 
     def _step(self) -> None:
+        if self.node is not None:
+            self.on_written()
         if self._steps_left is None or not self.is_running:
             return
         self._steps_left -= 1

@@ -115,6 +115,7 @@ async def _phases(world: World, scenario: Scenario) -> None:
             f"I7: all has arrived, and something is before the nodes: {world.before_nodes()}"
         )
     await world.stop()
+    world.raise_if_broken()
     for site, broker in world.brokers.items():
         world.trace.say("content", site, broker.log_digest())
         if broker.put_aside:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
-from federation.mesh import Mesh
+from federation.mesh import Link, Mesh
 from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
+from simulation.positions import Positions
 from simulation.process import SimulatedClock, SimulatedSite
 from simulation.trace import Trace
 
@@ -69,6 +71,16 @@ class World:
             for site in mesh.sites
         }
 
+        self.positions = Positions(
+            mesh,
+            {site: broker.stream for site, broker in self.brokers.items()},
+            self.applications.has_come,
+        )
+        for crossing in self.network.crossings.values():
+            crossing.meeting.on_heard = partial(self._look_at_link, crossing.link)
+        for one in self.sites.values():
+            one.on_written = partial(self._look_at_deliverer, one)
+
     def start(self) -> None:
         """All nodes."""
         for site in self.sites.values():
@@ -88,11 +100,29 @@ class World:
         loop = asyncio.get_running_loop()
         ends = loop.time() + within_s
         while not condition():
-            for site in self.sites.values():
-                site.raise_if_ended()
+            self.raise_if_broken()
             if loop.time() > ends:
                 raise NotInTime(f"after {within_s:g} s {lacks()}")
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def raise_if_broken(self) -> None:
+        """Raise what did not hold at some step, or what a node ended with by itself."""
+        if self.positions.broken is not None:
+            raise self.positions.broken
+        for site in self.sites.values():
+            site.raise_if_ended()
+
+    def _look_at_link(self, link: Link) -> None:
+        node = self.sites[link.sender].node
+        if node is not None and node.stages is not None:
+            place = node.stages.links.place_of(link)
+            self.positions.link(link, place, node.stages.context.voids.is_void)
+
+    def _look_at_deliverer(self, site: SimulatedSite) -> None:
+        node = site.node
+        if node is not None and node.stages is not None:
+            context = node.stages.context
+            self.positions.deliverer(site.site, context.position, context.voids.is_void)
 
     def is_drained(self) -> bool:
         """Every message is at every site, and nothing waits to be packed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from relay.links.settings import MIB
 from relay.links.transport import Carried, Line, LinkListener, LinkTaken, LinkUnreachable
@@ -52,6 +53,11 @@ class MemoryMeeting:
         self.cut_receiver = False
         self.tamper_data: Tamper = _untouched
         self.tamper_acks: Tamper = _untouched
+        self.comes_again: Callable[[], float | None] = lambda: None
+        """After how many seconds a frame comes a second time, whatever has become of the connection
+        that it came over: bytes of a process that had stood still. None: it does not."""
+        self.on_heard: Callable[[], None] = lambda: None
+        """Called when a sender has dealt with what it was told."""
         self.bytes_published = 0
         """By senders, so far: what a storm would show in."""
         self._senders: list[MemoryEnd] = []
@@ -117,15 +123,21 @@ class MemoryMeeting:
         """A frame has come to the broker."""
         if end.is_sender:
             self.bytes_published += len(frame)
-            for copy in self.tamper_data(frame):
-                if self._receiver is None:
-                    end.returned(frame[:64])
-                else:
-                    self._receiver.enqueue(Carried(end.user, copy), self.queue_bytes)
-            return
-        for copy in self.tamper_acks(frame):
+        for copy in (self.tamper_data if end.is_sender else self.tamper_acks)(frame):
+            self._pass_on(end, copy)
+            again_s = self.comes_again()
+            if again_s is not None:
+                self.schedule(again_s, partial(self._pass_on, end, copy))
+
+    def _pass_on(self, end: MemoryEnd, frame: bytes) -> None:
+        carried = Carried(end.user, frame)
+        if not end.is_sender:
             for sender in tuple(self._senders):
-                sender.enqueue(Carried(end.user, copy), self.queue_bytes)
+                sender.enqueue(carried, self.queue_bytes)
+        elif self._receiver is None:
+            end.returned(frame[:64])
+        else:
+            self._receiver.enqueue(carried, self.queue_bytes)
 
 
 class MemoryEnd:
@@ -267,6 +279,8 @@ class MemoryEnd:
         self._in.clear()
         self._in_bytes = 0
         self._listener.on_frames(frames)
+        if self.is_sender:
+            self._meeting.on_heard()
 
     def _end(self, reason: str) -> None:
         if self._closed is not None:

@@ -200,6 +200,7 @@ class MemoryLog:
         self._queue: deque[tuple[Sequence[bytes], _Done]] = deque()
         self._written: deque[tuple[int, _Done]] = deque()
         self._unconfirmed_bytes = 0
+        self._lands_at = 0.0
         self._cursors: dict[_MemoryCursor, None] = {}
 
     @property
@@ -247,7 +248,10 @@ class MemoryLog:
             self._queue.popleft()
             self._written.append((size, done))
             self._unconfirmed_bytes += size
-            self._loop.call_later(self._stream.confirm_s, self._land, records)
+            # In order, also where the disk has become faster meanwhile.
+            due = self._loop.time() + self._stream.confirm_s
+            self._lands_at = max(due, self._lands_at + 1e-9)
+            self._loop.call_at(self._lands_at, self._land, records)
 
     def _land(self, records: Sequence[bytes]) -> None:
         if self._error is not None or not self._stream.store(records, self):

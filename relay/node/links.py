@@ -168,6 +168,10 @@ class NodeLinks:
         lags += [(link.receiver, self._resting_lag(link)[1]) for link in self._resting]
         return max(lags, key=lambda lag: lag[1], default=("", 0))
 
+    def place_of(self, link: Link) -> Place | None:
+        """Up to where the link believes, at this moment, that the receiver's log has all."""
+        return next((task.machine.place for one, task in self._senders if one == link), None)
+
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
         told = []

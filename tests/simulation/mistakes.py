@@ -67,7 +67,7 @@ MISTAKES = (
         "",
         "--faults kill,slow,full,confirms --every 0.5 --messages 40 --seconds 20",
         1,
-        "after 900 s",
+        "I8: the deliverer",
     ),
     Mistake(
         "path not appended",
@@ -81,7 +81,7 @@ MISTAKES = (
 """,
         "--topology line --sites 3 --faults none --messages 10 --seconds 5",
         1,
-        "after 900 s",
+        "I8: the link",
     ),
     Mistake(
         "interval off by one",
@@ -129,7 +129,7 @@ MISTAKES = (
 """,
         "--faults none --messages 20 --seconds 5",
         1,
-        "after 900 s",
+        "I8: the deliverer",
     ),
     Mistake(
         "settled early",
@@ -148,7 +148,7 @@ MISTAKES = (
 """,
         "--faults kill --every 0.3 --messages 100 --seconds 20",
         1,
-        "after 900 s",
+        "I8: the deliverer",
     ),
     Mistake(
         "old incarnation not void",
@@ -162,5 +162,38 @@ MISTAKES = (
         "--faults kill,late,egress,log --every 0.4 --messages 100 --seconds 20",
         1,
         "I2 at",
+    ),
+    Mistake(
+        "ack before append",
+        "relay/links/receiver.py",
+        """\
+        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+""",
+        """\
+        session.done(number)
+        return [
+            *self._ack_if_due(session, now, wall_ms),
+            Append(ours, append_to_path(batch, self._own), session.number, number),
+        ]
+""",
+        "--faults disk --every 1 --messages 40 --seconds 20",
+        1,
+        "I8: the link",
+    ),
+    Mistake(
+        "nonce not checked",
+        "relay/links/sender.py",
+        """\
+        if said.nonce != self._nonce:
+            return self._drop("of another session")
+        if isinstance(said, Welcome):
+""",
+        """\
+        if isinstance(said, Welcome):
+""",
+        "--topology line --sites 2 --faults repeat,reset,disk --every 0.3 --messages 200"
+        " --seconds 20",
+        5,
+        "I8: the link",
     ),
 )

@@ -64,10 +64,13 @@ def _is_found(mistake: Mistake, tmp_path: Path) -> None:
     tree = _copy(tmp_path)
     mistake.make(tree)
     others = (seed for seed in range(1, MOST_SEEDS + 1) if seed != mistake.seed)
+    instead = set()
     for seed in (mistake.seed, *others):
-        if _what_breaks(tree, mistake.options, seed).startswith(mistake.breaks):
+        broken = _what_breaks(tree, mistake.options, seed)
+        if broken.startswith(mistake.breaks):
             return
-    pytest.fail(f"{mistake.name}: not found in {MOST_SEEDS} worlds")
+        instead.add(broken)
+    pytest.fail(f"{mistake.name}: not found in {MOST_SEEDS} worlds, but {instead}")
 
 
 @pytest.mark.parametrize(

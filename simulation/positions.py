@@ -1,0 +1,141 @@
+"""I8: a position never passes what is unconfirmed. Looked at whenever one may have moved.
+
+At the end of a world much is mended that was wrong for a moment: the next session of a link
+compares logs. A position that was wrong meanwhile costs messages only if something else goes wrong
+just then, so waiting for a loss would take very many worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from federation.mesh import Link, Mesh
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
+from relay.batches.format import BadBatch, decode_entries, read_header
+from relay.links.forwarding import Forwarding, Verdict, forwarding_for
+from relay.log.memory_log import MemoryStream
+from relay.log.site_log import Record
+from simulation.invariants import Broken
+from simulation.load import which_of
+
+MessageOf = tuple[str, str, int]
+"""Exchange, cluster ID of the origin, number."""
+
+
+class LogSeen:
+    """What a site's log has, in order, and every name that it ever had."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.ever: set[BatchName] = set()
+        self.headers: list[BatchHeader] = []
+        self.at: dict[BatchName, int] = {}
+        """Index of the first of each name."""
+        self.times_anew = 0
+        """How often the log lost what had been looked at."""
+        self._stream = stream
+        self._next = 0
+        self._records: list[Record] = []
+
+    def look(self) -> None:
+        """Take in what is new."""
+        if self._stream.next_offset < self._next:
+            self.headers.clear()
+            self.at.clear()
+            self._records.clear()
+            self._next = 0
+            self.times_anew += 1
+        while records := self._stream.chunk_at(self._next):
+            for record in records:
+                self._take(record)
+            self._next = records[-1].offset + 1
+
+    def messages(self, index: int) -> Iterator[MessageOf]:
+        """Those of one batch; a message in pieces is not told."""
+        header = self.headers[index]
+        if header.kind is BatchKind.MESSAGES:
+            for entry in decode_entries(self._records[index].data):
+                yield header.name.series.exchange, *which_of(entry.body)
+
+    def _take(self, record: Record) -> None:
+        try:
+            header = read_header(record.data)
+        except BadBatch:
+            return
+        self.ever.add(header.name)
+        self.at.setdefault(header.name, len(self.headers))
+        self.headers.append(header)
+        self._records.append(record)
+
+
+IsVoid = Callable[[BatchHeader], bool]
+
+
+class Positions:
+    """All of a world's. `broken` is what was found first."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        streams: dict[str, MemoryStream],
+        has_come: Callable[[str, MessageOf], bool],
+    ) -> None:
+        """`has_come`: whether a message was ever seen in the queues of a site's application."""
+        self.broken: Broken | None = None
+        self._mesh = mesh
+        self._logs = {site: LogSeen(stream) for site, stream in streams.items()}
+        self._has_come = has_come
+        self._forwarding: dict[str, Forwarding] = {}
+        self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
+        """Of a site and what moves there: in which state of the log, and up to where all is good;
+        the place looked at last."""
+
+    def link(self, link: Link, place: Place | None, is_void: IsVoid) -> None:
+        """A link believes that the receiver's log has all up to there of the sender's."""
+        receiver = self._logs[link.receiver]
+        looked = False
+        for log, index in self._passed(link.sender, link.name, place):
+            if not looked:
+                receiver.look()
+                looked = True
+            header = log.headers[index]
+            if header.name in receiver.ever or is_void(header):
+                continue
+            if self._forwarding_of(link).decide(header) is Verdict.SEND:
+                self._say(
+                    f"I8: the link {link.name} is past {header.name}, which is not in the log of"
+                    f" {link.receiver}"
+                )
+
+    def deliverer(self, site: str, place: Place | None, is_void: IsVoid) -> None:
+        """A site's deliverer keeps as its position that all up to there is settled."""
+        own = self._mesh.sites[site].cluster_id
+        for log, index in self._passed(site, "deliverer", place):
+            header = log.headers[index]
+            if header.name.series.origin == own or is_void(header):
+                continue
+            for message in log.messages(index):
+                if not self._has_come(site, message):
+                    self._say(f"I8: the deliverer of {site} is past {message}, which has not come")
+
+    def _passed(self, site: str, what: str, place: Place | None) -> Iterator[tuple[LogSeen, int]]:
+        """What the place has passed since it was looked at last."""
+        times, good, last = self._good.get((site, what), (0, 0, None))
+        if place is None or place is last:
+            return
+        log = self._logs[site]
+        log.look()
+        if times != log.times_anew:
+            times, good = log.times_anew, 0
+        end = log.at.get(place.name, -1) + 1
+        self._good[site, what] = times, max(good, end), place
+        for index in range(good, end):
+            yield log, index
+
+    def _forwarding_of(self, link: Link) -> Forwarding:
+        if link.name not in self._forwarding:
+            self._forwarding[link.name] = forwarding_for(self._mesh, link)
+        return self._forwarding[link.name]
+
+    def _say(self, what: str) -> None:
+        if self.broken is None:
+            self.broken = Broken(what)
