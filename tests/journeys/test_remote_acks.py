@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federation.names import Names
 from relay.packing.remote_acks import WAITING
 from tests.journeys.conftest import MeshFactory
+from tests.live_brokers import rabbitmqctl
 from tests.waiting import until
 
 COUNT = 600
@@ -62,3 +65,36 @@ async def test_what_one_log_has_stays_in_egress_and_is_packed_once_whatever_is_k
     await mesh.arrived()
     mesh.check(most_flags=0)
     await until(forgotten, "egress has forgotten these", 30)
+
+
+@pytest.mark.long
+async def test_messages_held_beyond_the_brokers_patience_come_again_and_are_packed_once(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh(
+        "paris",
+        "tokyo",
+        own=("paris",),
+        topology="complete",
+        exchanges=[{"name": "orders", "acks": "remote"}],
+    )
+    # The broker closes a channel that holds messages for so long: half an hour, unless told.
+    await rabbitmqctl(
+        mesh.vhosts["paris"].broker,
+        "eval",
+        "application:set_env(rabbit, consumer_timeout, 3000),"
+        " application:set_env(rabbit, channel_tick_interval, 1000).",
+    )
+    await mesh.listen()
+    mesh.start(["paris"])
+    await mesh.source("paris").publish(COUNT, with_id=False)
+    told = await mesh.until_told(
+        lambda told: told if told["sites"]["paris"].get("incarnations", 0) >= 3 else None,
+        "the broker lost its patience twice",
+    )
+    assert told["sites"]["paris"]["packed"] == COUNT
+    mesh.start(["tokyo"])
+    await mesh.running()
+    await mesh.source("paris").publish(COUNT, with_id=False)
+    await mesh.arrived()
+    mesh.check(most_flags=0)
