@@ -22,6 +22,7 @@ from relay.log.stream_connection import (
 )
 from tests.live_brokers import Vhost
 from tests.waiting import until
+from wan_proxy import WanProxy
 
 
 class MuteBroker:
@@ -132,3 +133,26 @@ async def test_a_stream_whose_deletion_takes_its_time_is_missing_in_the_end(
         await log.append([b"x"])
     assert not first_answers
     await log.close()
+
+
+async def test_a_broker_of_which_nothing_is_heard_any_more_ends_all_that_waits_for_it(
+    vhost: Vhost,
+) -> None:
+    # A line that falls silent: TCP would not say so for a quarter of an hour.
+    await vhost.api(
+        "PUT", "/queues/{vhost}/log", {"durable": True, "arguments": {"x-queue-type": "stream"}}
+    )
+    async with WanProxy() as proxy:
+        line = await proxy.open_line("log", vhost.host, vhost.stream_port)
+        address = StreamAddress(line.host, line.port, vhost.name, vhost.user, vhost.password)
+        log = await open_rabbit_log(address, "log", mark_name="mark", heartbeat_s=1)
+        await log.append([b"a"])
+        cursor = await log.read(0)
+        assert [record.data for record in await cursor.next()] == [b"a"]
+        line.cut()
+        waiting = [log.append([b"b"]), cursor.next(), log.load_mark(), log.closed]
+        async with asyncio.timeout(30):
+            *ended, reason = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(one) for one in ended] == [LogClosed] * 3
+        assert reason == "nothing heard for 2 s"
+        await log.close()
