@@ -51,7 +51,7 @@ class Applications:
         began = loop.time()
         again: tuple[str, Outgoing] | None = None
         times = sorted(chance.uniform(0, wanted.for_s) for _ in range(wanted.messages))
-        for number, due in enumerate(times):
+        for number, due in enumerate(times[: wanted.first]):
             await asyncio.sleep(max(0.0, began + due - loop.time()))
             exchange = chance.choice(self._exchanges)
             made = load.message(origin, number, wanted.big_one_in, chance)

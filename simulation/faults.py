@@ -279,6 +279,8 @@ class Trouble:
     kinds: tuple[str, ...] = tuple(FAULTS)
     every_s: float = 5.0
     """Mean time between two of them, of the whole mesh."""
+    without: frozenset[int] = frozenset()
+    """Those that are left out, by their number from 1 on: the others strike as they would."""
 
     @property
     def doubt(self) -> bool:
@@ -296,7 +298,10 @@ class Trouble:
                     break
                 fault = FAULTS[chance.choice(self.kinds)]
                 # Each draws from its own, whatever the others draw meanwhile.
-                group.create_task(_strike(fault, world, random.Random(chance.getrandbits(64))))
+                own = random.Random(chance.getrandbits(64))
+                world.faults += 1
+                if world.faults not in self.without:
+                    group.create_task(_strike(fault, world, own))
 
 
 async def _strike(fault: Fault, world: World, chance: random.Random) -> None:

@@ -39,6 +39,8 @@ class Load:
     for_s: float = 60.0
     """All of them within this time, in seconds."""
     big_one_in: int = 150
+    first: int | None = None
+    """Only so many of them are published, when they would be anyway; None: all."""
 
 
 def message(origin: str, number: int, big_one_in: int, chance: random.Random) -> Outgoing:

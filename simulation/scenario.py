@@ -53,6 +53,8 @@ class Outcome:
     published: int
     arrived: int
     flagged: int
+    faults: int
+    """How many were drawn, those that were left out included."""
 
     @property
     def is_good(self) -> bool:
@@ -75,6 +77,7 @@ def run(scenario: Scenario) -> Outcome:
         world.applications.published_by().total(),
         len(arrived),
         sum(one.flagged for one in arrived),
+        world.faults,
     )
 
 

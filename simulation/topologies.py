@@ -6,6 +6,8 @@ from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
 
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line")
+FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
+"""Sites of each."""
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
 """For longer than any fault lasts: nothing becomes a dead letter."""
 

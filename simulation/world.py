@@ -40,6 +40,8 @@ class World:
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
         self.chance = chance
+        self.faults = 0
+        """How many were drawn so far."""
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
         self.brokers = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +15,9 @@ from isthmus.options import EXIT_FAULT, EXIT_USAGE, AsJson
 if TYPE_CHECKING:
     from simulation.scenario import Outcome, Scenario
 
+MOST_TOLD = 100
+"""Of more worlds, only those that fail are told one by one."""
+PROGRESS_S = 10.0
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -23,21 +27,44 @@ def simulate(
         str | None, typer.Option(metavar="A..B", help="Many worlds, one after the other.")
     ] = None,
     topology: Annotated[
-        str, typer.Option(help="ring, one-way-ring, complete, tree, hub or line.")
+        str,
+        typer.Option(
+            help="ring, one-way-ring, complete, tree, hub or line; any: the seed draws it, and "
+            "all of the following that is not given."
+        ),
     ] = "ring",
-    sites: Annotated[int, typer.Option(min=2, help="How many.")] = 3,
-    exchanges: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
-    messages: Annotated[int, typer.Option(min=0, help="Published at each site.")] = 50,
-    big: Annotated[int, typer.Option(min=1, help="One message in so many has up to 1.8 MB.")] = 150,
+    sites: Annotated[int | None, typer.Option(min=2, help="How many: 3 unless told.")] = None,
+    exchanges: Annotated[int | None, typer.Option(min=1, help="How many: 2 unless told.")] = None,
+    messages: Annotated[
+        int | None, typer.Option(min=0, help="Published at each site: 50 unless told.")
+    ] = None,
+    big: Annotated[
+        int | None, typer.Option(min=1, help="One message in so many (150) has up to 1.8 MB.")
+    ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Of virtual time, in which they are published.")
-    ] = 60.0,
+        float | None,
+        typer.Option(min=0.0, help="Of virtual time (60), in which they are published."),
+    ] = None,
     faults: Annotated[
-        str, typer.Option(help="What may go wrong: all, none, or kinds with commas between.")
-    ] = "all",
+        str | None,
+        typer.Option(help="What may go wrong: all (unless told), none, or kinds with commas."),
+    ] = None,
     every: Annotated[
-        float, typer.Option(min=0.01, help="Seconds between two faults, on average.")
-    ] = 5.0,
+        float | None, typer.Option(min=0.01, help="Seconds between two faults, on average: 5.")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option(min=1, help="Of each site's messages, only so many.")
+    ] = None,
+    without: Annotated[
+        str, typer.Option(metavar="N,N..", help="Leave out these faults; the others strike.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Worlds at a time, in processes.")] = 1,
+    shrink: Annotated[
+        float,
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="Make a world that fails smaller, for so long."
+        ),
+    ] = 0.0,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happened.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,32 +82,125 @@ def simulate(
 
     isthmus simulate --seeds 1..100
 
+    isthmus simulate --seeds 1..1000 --topology any --jobs 2 --shrink 60
+
     isthmus simulate --seed 7 --topology tree --sites 5 --faults kill,cut --trace
     """
-    from simulation.faults import Trouble
-    from simulation.load import Load
-    from simulation.scenario import Scenario
-
-    trouble = Trouble(_kinds(faults), every)
-    load = Load(messages, seconds, big)
+    asked = _Asked(
+        topology,
+        sites,
+        exchanges,
+        messages,
+        big,
+        seconds,
+        None if faults is None else _kinds(faults),
+        every,
+        first,
+        _numbers(without),
+    )
     chosen = range(seed, seed + 1) if seeds is None else _range(seeds)
-    scenarios = (Scenario(one, topology, sites, load, trouble, exchanges) for one in chosen)
-    outcomes = []
-    for scenario in scenarios:
-        outcome = _run(scenario)
-        outcomes.append(outcome)
-        if trace:
-            for line in outcome.trace.lines():
-                typer.echo(line, err=as_json)
-        if not as_json:
-            typer.echo(_line(outcome))
+    if trace and jobs > 1:
+        _refuse("--trace: what happens in other processes is not told: leave --jobs out")
+    outcomes = _run([asked.scenario(one) for one in chosen], jobs, shrink, trace, as_json)
     bad = [outcome for outcome in outcomes if not outcome.is_good]
     if as_json:
         typer.echo(json.dumps({"runs": [_told(one) for one in outcomes]}, indent=1))
-    elif len(outcomes) > 1:
-        typer.echo(f"{len(outcomes)} worlds, {len(bad)} in which a promise did not hold")
     if bad:
         raise typer.Exit(EXIT_FAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for. None: as ever, or as the seed draws it."""
+
+    topology: str
+    sites: int | None
+    exchanges: int | None
+    messages: int | None
+    big: int | None
+    seconds: float | None
+    kinds: tuple[str, ...] | None
+    every: float | None
+    first: int | None
+    without: frozenset[int]
+
+    def scenario(self, seed: int) -> Scenario:
+        """The scenario of this seed."""
+        from simulation.drawn import drawn
+        from simulation.faults import Trouble
+        from simulation.load import Load
+        from simulation.scenario import Scenario
+
+        is_drawn = self.topology == "any"
+        base = drawn(seed) if is_drawn else Scenario(seed, self.topology, load=Load(50))
+        load, trouble = base.load, base.trouble
+        return Scenario(
+            seed,
+            base.topology,
+            self.sites or base.sites,
+            Load(
+                load.messages if self.messages is None else self.messages,
+                load.for_s if self.seconds is None else self.seconds,
+                self.big or load.big_one_in,
+                self.first,
+            ),
+            Trouble(
+                trouble.kinds if self.kinds is None else self.kinds,
+                self.every or trouble.every_s,
+                self.without,
+            ),
+            self.exchanges or base.exchanges,
+        )
+
+
+def _run(
+    scenarios: list[Scenario], jobs: int, shrink_s: float, trace: bool, as_json: bool
+) -> list[Outcome]:
+    """What became of them, told as it comes; those that failed in their smallest form."""
+    from simulation.many import run_many
+    from simulation.topologies import NoSuchMesh
+
+    began = said = time.monotonic()
+    outcomes: list[Outcome] = []
+    bad = 0
+    try:
+        for outcome in run_many(scenarios, jobs):
+            if not outcome.is_good:
+                bad += 1
+                outcome = _shrunk(outcome, shrink_s)
+            outcomes.append(outcome)
+            if trace:
+                for line in outcome.trace.lines():
+                    typer.echo(line, err=as_json)
+            if not as_json and (len(scenarios) <= MOST_TOLD or not outcome.is_good):
+                typer.echo(_line(outcome))
+            if len(scenarios) > MOST_TOLD and time.monotonic() > said + PROGRESS_S:
+                said = time.monotonic()
+                typer.echo(_progress(len(outcomes), len(scenarios), bad, said - began), err=True)
+    except NoSuchMesh as error:
+        _refuse(str(error))
+    if not as_json and len(outcomes) > 1:
+        rate = len(outcomes) / (time.monotonic() - began)
+        typer.echo(
+            f"{len(outcomes)} worlds, {bad} in which a promise did not hold;"
+            f" {rate:.2f} worlds a second"
+        )
+    return outcomes
+
+
+def _progress(done: int, of: int, bad: int, seconds: float) -> str:
+    return f"{done} of {of} worlds, {bad} bad, {done / seconds:.2f} a second"
+
+
+def _shrunk(outcome: Outcome, seconds: float) -> Outcome:
+    """The smallest world of its kind that fails in the same way, as far as it can be found."""
+    from simulation.many import run_silently
+    from simulation.shrink import shrink
+
+    if not seconds:
+        return outcome
+    ends = time.monotonic() + seconds
+    return shrink(outcome, run_silently, lambda: time.monotonic() < ends)
 
 
 def _range(text: str) -> range:
@@ -88,6 +208,13 @@ def _range(text: str) -> range:
     if found is None or int(found[1]) > int(found[2]):
         _refuse(f"--seeds {text}: say the first and the last, as in 1..100")
     return range(int(found[1]), int(found[2]) + 1)
+
+
+def _numbers(text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(one) for one in text.split(",") if one)
+    except ValueError:
+        _refuse(f"--without {text}: numbers with commas between")
 
 
 def _kinds(text: str) -> tuple[str, ...]:
@@ -108,28 +235,18 @@ def _asked(kinds: tuple[str, ...]) -> str:
     return "all" if kinds == tuple(FAULTS) else ",".join(kinds) or "none"
 
 
-def _run(scenario: Scenario) -> Outcome:
-    from simulation.scenario import run
-    from simulation.topologies import NoSuchMesh
-
-    # What nodes say of their troubles is part of the plan here.
-    logging.disable(logging.CRITICAL)
-    try:
-        return run(scenario)
-    except NoSuchMesh as error:
-        _refuse(str(error))
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def command_of(scenario: Scenario) -> str:
     """What runs this one again."""
+    load, trouble = scenario.load, scenario.trouble
+    less = "" if load.first is None else f" --first {load.first}"
+    if trouble.without:
+        less += f" --without {','.join(map(str, sorted(trouble.without)))}"
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"
-        f" --messages {scenario.load.messages} --big {scenario.load.big_one_in}"
-        f" --seconds {scenario.load.for_s:g} --faults {_asked(scenario.trouble.kinds)}"
-        f" --every {scenario.trouble.every_s:g}"
+        f" --messages {load.messages} --big {load.big_one_in}"
+        f" --seconds {load.for_s:g} --faults {_asked(trouble.kinds)}"
+        f" --every {trouble.every_s:g}{less}"
     )
 
 

@@ -59,3 +59,9 @@ def test_all_tests_but_the_long_ones_run_after_the_checks() -> None:
 
 def test_it_can_run_in_one_process() -> None:
     assert "--numprocesses=0" in commands_of("test", "WORKERS=0")[-1]
+
+
+def test_as_many_worlds_as_are_asked_for_are_simulated_with_what_is_asked() -> None:
+    assert commands_of("simulate", "SEEDS=1000", "OPTIONS=--faults kill,cut") == [
+        "isthmus simulate --seeds 1..1000 --topology any --jobs 2 --shrink 60 --faults kill,cut"
+    ]

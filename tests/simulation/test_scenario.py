@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from dedup.barrier import Barrier
+from dedup.judgement import Judgement
 from isthmus.cli import app
 from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
@@ -91,9 +94,54 @@ def test_what_was_put_aside_did_not_arrive_as_it_should(monkeypatch: pytest.Monk
     assert broken == "I1 at site01: 3 dead letters or in the quarantine"
 
 
+def test_worlds_in_several_processes_are_the_same_worlds() -> None:
+    asked = [*ASKED, "--sites", "2", "--topology", "line", "--seeds", "1..3", "--json"]
+    beside, alone = (
+        [
+            (told["seed"], told["digest"], told["events"])
+            for told in json.loads(CliRunner().invoke(app, [*asked, *more]).stdout)["runs"]
+        ]
+        for more in ([], ["--jobs", "2"])
+    )
+    assert len(alone) == 3
+    assert beside == alone
+
+
+def test_a_drawn_world_is_the_same_with_its_options_written_out() -> None:
+    asked = ["simulate", "--seed", "5", "--topology", "any", "--json"]
+    (drawn,) = json.loads(CliRunner().invoke(app, asked).stdout)["runs"]
+    words = drawn["again"].split()[1:]
+    assert "any" not in words
+    (again,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["runs"]
+    assert again["digest"] == drawn["digest"]
+
+
+def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Barrier, judgement: Judgement, *_: Any, **__: Any) -> None:
+        self.release(judgement)
+
+    monkeypatch.setattr(Barrier, "commit", fail)
+    asked = [*ASKED, "--seed", "1", "--faults", "reset", "--every", "2", "--shrink", "20"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 1
+    (again,) = (line for line in result.stdout.splitlines() if line.startswith("  again: "))
+    assert "--sites 3" in again  # a ring takes no fewer
+    assert "--exchanges 1" in again
+    assert "--first " in again
+    words = again.removeprefix("  again: isthmus ").removesuffix(" --trace").split()
+    assert CliRunner().invoke(app, words).exit_code == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [["--seeds", "3..1"], ["--seeds", "many"], ["--topology", "star"], ["--faults", "fire"]],
+    [
+        ["--without", "some"],
+        ["--jobs", "2", "--trace"],
+        ["--seeds", "3..1"],
+        ["--seeds", "many"],
+        ["--topology", "star"],
+        ["--faults", "fire"],
+    ],
 )
 def test_a_call_that_makes_no_sense_is_refused(wrong: list[str]) -> None:
     result = CliRunner().invoke(app, ["simulate", *wrong])

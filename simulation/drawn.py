@@ -1,0 +1,40 @@
+"""A scenario drawn by its seed: the mesh, the load and the faults as well, not only what happens.
+
+Drawn apart from what the world draws: with its options written out, it is the same world.
+"""
+
+from __future__ import annotations
+
+import random
+
+from simulation.faults import FAULTS, Trouble
+from simulation.load import Load
+from simulation.scenario import Scenario
+from simulation.topologies import FEWEST, TOPOLOGIES
+
+SIZES = (((2, 4), 77), ((5, 8), 20), ((9, 30), 3))
+"""Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
+DENSE = 8
+"""A complete graph of more has hundreds of links: minutes a world."""
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of this seed, of any size."""
+    # Of a string it draws otherwise than the world, which draws of the number.
+    chance = random.Random(f"scenario {seed}")
+    (fewest, most), _ = chance.choices(SIZES, [share for _, share in SIZES])[0]
+    sites = chance.randint(fewest, most)
+    topology = chance.choice([one for one in TOPOLOGIES if _fits(one, sites)])
+    messages = chance.choice((10, 30, 100)) if sites <= 4 else chance.choice((3, 10))
+    load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((20, 150, 1000)))
+    kinds = tuple(FAULTS)
+    if chance.random() < 0.5:
+        # A few of them much: what many kinds at once would mend or hide.
+        few = chance.sample(kinds, chance.randint(1, 4))
+        kinds = tuple(kind for kind in kinds if kind in few)
+    trouble = Trouble(kinds, chance.choice((0.3, 1.0, 3.0)))
+    return Scenario(seed, topology, sites, load, trouble, chance.randint(1, 3))
+
+
+def _fits(topology: str, sites: int) -> bool:
+    return sites >= FEWEST[topology] and (topology != "complete" or sites <= DENSE)

@@ -1,0 +1,35 @@
+"""Many worlds, over several processes: each is one process's for as long as it lasts."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from simulation.scenario import Outcome, Scenario, run
+
+
+def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[Outcome]:
+    """What becomes of each, in order, their traces without lines where there are more `jobs` than
+    one. Raises NoSuchMesh.
+    """
+    if jobs == 1 or len(scenarios) < 2:
+        yield from map(run_silently, scenarios)
+        return
+    # Not forked: a process that has a loop, a terminal and threads is no good to copy.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(scenarios)), context) as pool:
+        try:
+            yield from pool.map(run_silently, scenarios)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def run_silently(scenario: Scenario) -> Outcome:
+    """What nodes say of their troubles is part of the plan here."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return run(scenario)
+    finally:
+        logging.disable(logging.NOTSET)
