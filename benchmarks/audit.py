@@ -3,8 +3,10 @@
     python -m benchmarks.audit [--messages N] [--sites S] [--times T] [--folder DIR] [--plain]
 
 Makes ledgers of full batches, audits them by both levels (`isthmus audit` as a process of its own,
-so that the start of Spark counts; driver at 2 GiB), and asks DuckDB, if it is installed
-(`pip install duckdb`), with as much memory and as many threads. Prints the median of T runs, the
+so that the start of Spark counts; driver at 2 GiB), and asks two others the same: Spark itself,
+plainly (a union of what was sent and what came, grouped by identity: what the machine of the hour
+gives to whom knows nothing of batches), and DuckDB, if it is installed (`pip install duckdb`), with
+as much memory and as many threads. Prints the median of T runs, the
 fastest and the slowest, messages and rows a second (rows: sent and delivered; a site's own copies
 are not counted), and the most memory of the process tree. `--plain`: identities as they come from
 publishers, which cannot be compressed: 150 bytes a message and site; else a tenth of it.
@@ -24,6 +26,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+from spark_audit.engine.session import DRIVER_MEMORY
 from spark_audit.generate.bulk import generate_bulk
 from spark_audit.period import Period
 
@@ -74,6 +77,23 @@ _BY_MESSAGE = """
     )
 """
 
+_PLAINLY = """
+from pyspark.sql import functions as F
+from spark_audit.engine.session import spark_session
+with spark_session(memory="{memory}") as spark:
+    def identities(stage, where, sent):
+        files = spark.read.parquet("{folder}/sites/*/ledger/date=*/" + stage + "-*.parquet")
+        one = "substring(identities, 16 * i + 1, 16)"
+        each = f"explode(transform(sequence(0, count - 1), i -> {{one}})) AS identity"
+        rows = files.where("event = 'batch' AND count > 0").where(where)
+        return rows.selectExpr("exchange", each, f"{{sent}} AS sent")
+    both = identities("packed", "true", 1).unionByName(identities("delivered", "size(path) > 1", 0))
+    sums = F.sum("sent").alias("sent"), F.count("*").alias("rows")
+    by_identity = both.groupBy("exchange", "identity").agg(*sums)
+    wrong = by_identity.where("sent <> 1 OR rows <> {sites}").count()
+raise SystemExit(wrong != 0)
+"""
+
 
 def memory_of(pid: int) -> int:
     """Resident bytes of a process and all that descend from it."""
@@ -114,6 +134,11 @@ def audit(folder: Path, level: str) -> Once:
         ],
         0,
     )
+
+
+def plain_spark(folder: Path, sites: int) -> Once:
+    program = _PLAINLY.format(folder=folder, sites=sites, memory=DRIVER_MEMORY)
+    return lambda: run([sys.executable, "-c", program], 0)
 
 
 def duckdb(folder: Path, sites: int, question: str) -> Once:
@@ -166,6 +191,7 @@ def main() -> None:
         ways: dict[str, Once] = {
             "fingerprint": audit(folder, "fingerprint"),
             "exact": audit(folder, "exact"),
+            "Spark, plainly": plain_spark(folder, sites),
         }
         try:
             import duckdb as _  # noqa: F401
