@@ -218,6 +218,13 @@ class Application:
         consumer = Consumer(channel, queue, take)
         await consumer.start()
 
+    async def lead(self, source: str, *destinations: str) -> None:
+        """All of an exchange (a topic one, made if it is not there) goes to these as well."""
+        channel = await (await self._connect()).channel()
+        await channel.declare_exchange(source, "topic", durable=True)
+        for destination in destinations:
+            await channel.bind_exchange(destination, source, "#")
+
     async def close(self) -> None:
         for connection in self._connections:
             await connection.close()

@@ -84,7 +84,10 @@ EVERY_PROPERTY: dict[str, bytes | int] = {
 
 
 RING = ("paris", "tokyo", "sydney")
-EXCHANGES = ("properties", "big", "keys", "forged", "work", "dead", "headers", "expiring")
+EXCHANGES = (
+    *("properties", "big", "keys", "forged", "work", "dead", "headers", "expiring"),
+    *("bound", "bound too"),
+)
 pytestmark = SHARED
 
 
@@ -335,3 +338,34 @@ async def test_an_expiration_is_counted_from_its_publishing(ring: LiveMesh) -> N
         assert 86_400_000 - 180_000 < left <= 86_400_000 - 5000
         assert got[1].text(EXPIRATION) is None
         await counters_say(ring, "tokyo", expired=1, delivered=2, quarantined=0)
+
+
+async def test_what_comes_by_bindings_between_exchanges_travels_in_each_of_the_meshs(
+    ring: LiveMesh,
+) -> None:
+    # Each of their egress queues is told the exchange that was published to, which is no mesh's.
+    async with at(ring, *PAIR) as (paris, tokyo):
+        await paris.lead("raw", "bound", "bound too")
+        await paris.lead("bound", "bound too")
+        one, other = await tokyo.listen("bound"), await tokyo.listen("bound too")
+        async with counted(ring, "paris", packed=7):
+            await paris.post("raw", letter(b"a"), letter(b"b", new_id()))
+            await paris.post("bound", letter(b"c"))
+            await last(paris, "bound too")
+            assert [m.body for m in await one.has(3)] == [b"a", b"b", b"c"]
+            assert [m.body for m in await other.has(4)] == [b"a", b"b", b"c", b"last"]
+        assert all(m.path == PAIR and not m.flagged for m in one.got + other.got)
+
+
+async def test_what_expires_in_egress_goes_nowhere_and_holds_up_nothing(ring: LiveMesh) -> None:
+    async with at(ring, *PAIR) as (paris, tokyo):
+        box = await tokyo.listen("expiring", queue="inbox.while away")
+        assert ring.stop("paris") == 0
+        soon = letter(b"soon over", new_id())
+        soon = replace(soon, properties=rewrite(soon.properties, {EXPIRATION: b"300"}))
+        await paris.post("expiring", soon, letter(b"stays", new_id()))
+        posted = time.monotonic()
+        await until(lambda: time.monotonic() > posted + 1, "time passes", 10)
+        ring.start(["paris"])
+        assert [m.body for m in await box.has(1)] == [b"stays"]
+        await counters_say(ring, "paris", packed=1)
