@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
+from dataclasses import replace
 
 import pytest
 
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
+from relay.batches.format import append_to_path, seal
 from relay.batches.fragments import (
     FRAGMENT_ABOVE,
     PIECE_BYTES,
@@ -15,6 +18,7 @@ from relay.batches.fragments import (
     is_big,
     split,
 )
+from relay.log.stream_appends import StreamAppends
 
 SERIES = Series("paris", b"incarna1", "orders", 0, ())
 BODY = bytes(range(256)) * 10_000  # 2.5 MB: four pieces
@@ -103,3 +107,20 @@ def test_pieces_that_cannot_be_right_are_refused_by_name() -> None:
     with pytest.raises(FragmentMismatch, match="piece of 3 of a message of 2 pieces") as refused:
         assembly.add(header(6, Fragment(1, 3)), ENTRY)
     assert refused.value.name.sequence == 6
+
+
+def test_the_largest_piece_still_fits_a_frame_of_the_log_after_the_longest_way() -> None:
+    # It bears key and properties of the whole message, and its path grows at every site.
+    sites = tuple(f"{number:063}" for number in range(500))
+    whole = ENTRY._replace(
+        routing_key=b"k" * 255,
+        properties=os.urandom(128 * 1024),
+        body=os.urandom(PIECE_BYTES + 1),
+    )
+    fragment, piece = next(split(whole))
+    series = SERIES._replace(destinations=sites)
+    _, data = seal(replace(header(0, fragment, series), path=sites[:1]), [piece])
+    for site in sites[1:]:
+        data = append_to_path(data, site)
+    frame_bytes = 1024 * 1024  # RabbitMQ's own stream.frame_max
+    assert len(data) <= StreamAppends(0, frame_bytes, lambda data: None).max_record_bytes

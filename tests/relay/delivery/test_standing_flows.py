@@ -124,6 +124,25 @@ async def test_a_flow_that_stands_is_passed_by_and_catches_up_in_order() -> None
     assert sum(world.flags()) <= 256
 
 
+async def test_of_what_is_logged_and_not_delivered_yet_a_second_copy_changes_nothing() -> None:
+    # By another way, or sent again: neither is it logged twice, nor the first taken for delivered.
+    world = World()
+    async with world.running() as life:
+        life.context.hold("the site is paused")
+        copies = world.batch([entry(n) for n in range(3)])
+        name = await life.log(copies, copies)
+        await life.until(lambda: bool(life.deliverer.standing))
+        assert name in life.writer.logged
+        assert name not in life.context.settled
+        await life.log(copies)
+        assert len(world.stream.records) == 1
+        life.context.hold("")
+        await life.settled(name)
+        await life.log(copies)
+    assert len(world.stream.records) == 1
+    assert world.delivered() == [f"body {n}" for n in range(3)]
+
+
 async def test_a_flow_that_has_caught_up_no_longer_holds_the_position() -> None:
     world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
     world.broker.capacity["orders.queue"] = 0
