@@ -103,7 +103,11 @@ class LoggedTail:
         """
         if header.kind is BatchKind.MESSAGES:
             entries = tuple(
-                TailEntry(message_digest(e.routing_key, e.properties, e.body), e.deadline_ms != 0)
+                TailEntry(
+                    message_digest(e.routing_key, e.properties, e.body),
+                    e.deadline_ms != 0,
+                    e.doubtful,
+                )
                 for e in decode_entries(data)
             )
             self._keep(header, entries)
@@ -162,7 +166,7 @@ class LoggedTail:
         seen.next_piece += 1
         if seen.next_piece == pieces:
             del self._pieces[flow]
-            whole = TailEntry(seen.digest.digest(), entry.deadline_ms != 0)
+            whole = TailEntry(seen.digest.digest(), entry.deadline_ms != 0, entry.doubtful)
             self._keep(header, (whole,))
 
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:

@@ -14,6 +14,10 @@ Hence three verdicts: what stands in the log under every beginning that fits; wh
 and what is truly in doubt. `surely_unacked` (no ack was ever sent for the last so many) rules most
 of them out: a packer holds back the last batch's ack for that reason.
 
+What was logged once more stands there without those between that name themselves, which were not:
+the tail is not in egress's order any more, and no beginning need fit. Then nothing whose like is in
+it is new for certain.
+
 A message with an expiration may be missing from what comes back: the broker let it expire.
 """
 
@@ -49,10 +53,13 @@ class Returned(IntEnum):
 
 
 class TailEntry(NamedTuple):
-    """A logged message. `may_expire`: it had an expiration, so it need not come back."""
+    """A logged message. `may_expire`: it had an expiration, so it need not come back. `doubtful`:
+    it had come back and was logged once more.
+    """
 
     digest: bytes
     may_expire: bool
+    doubtful: bool = False
 
 
 def message_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
@@ -99,9 +106,10 @@ class ReturnedPrefix:
         self._size = size
         self._places: dict[bytes, int] = {}
         self._expiring = 0
-        for place, (digest, may_expire) in enumerate(tail):
+        for place, (digest, may_expire, _) in enumerate(tail):
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
+        self._is_in_order = not any(entry.doubtful for entry in tail)
         self._new = Returned.MAYBE_LOST if log_lost_tail else Returned.NEW
         least = 0 if log_lost_tail else min(surely_unacked, size)
         # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
@@ -190,13 +198,20 @@ class ReturnedPrefix:
                 if number < surely
                 else Returned.MAYBE_LOGGED
                 if number < perhaps
-                else self._new
-                for number in range(self._judged, came if certain else min(surely, came))
+                else self._behind(digest)
+                for number, digest in enumerate(
+                    self._taken[: (came if certain else min(surely, came)) - self._judged],
+                    self._judged,
+                )
             ]
-            self._over = not followed and self._new is Returned.NEW
+            self._over = not followed and self._new is Returned.NEW and self._is_in_order
         del self._taken[: len(verdicts)]
         self._judged += len(verdicts)
         return verdicts
+
+    def _behind(self, digest: bytes) -> Returned:
+        """Of what comes behind the tail under every beginning that fits."""
+        return self._new if self._is_in_order else self._alone(digest)
 
     def _alone(self, digest: bytes) -> Returned:
         return Returned.MAYBE_LOGGED if digest in self._places else self._new

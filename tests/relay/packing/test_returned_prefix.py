@@ -19,8 +19,14 @@ from relay.packing.returned_prefix import (
 )
 
 
-def tail(text: str, expiring: str = "") -> list[TailEntry]:
-    return [TailEntry(digest(letter), letter in expiring) for letter in text]
+def tail(text: str, expiring: str = "", doubtful: str = "") -> list[TailEntry]:
+    """`doubtful`: the last of these letters were logged for the second time."""
+    again = len(text) - len(doubtful)
+    assert text[again:] == doubtful
+    return [
+        TailEntry(digest(letter), letter in expiring, number >= again)
+        for number, letter in enumerate(text)
+    ]
 
 
 def digest(letter: str) -> bytes:
@@ -41,6 +47,17 @@ def compare(
     verdicts = prefix.take([digest(letter) for letter in comes_back])
     verdicts += prefix.fresh() if fresh else prefix.give_up_waiting()
     return letters(verdicts)
+
+
+def test_what_comes_again_after_some_of_it_was_logged_twice_is_not_taken_for_new() -> None:
+    # b names itself: when all three came back the first time, it was not logged once more.
+    prefix = ReturnedPrefix(tail("abcac", doubtful="ac"))
+    assert letters(prefix.take([digest("a"), digest("b")])) == ""
+    assert letters(prefix.take([digest("c"), digest("d")])) == "???N"
+    assert letters(prefix.take([digest("a")])) == "?"
+    assert not prefix.over
+    assert letters(prefix.fresh()) == ""
+    assert prefix.over
 
 
 def letters(verdicts: Sequence[Returned]) -> str:
