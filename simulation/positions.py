@@ -89,8 +89,17 @@ class Positions:
         """Of a site and what moves there: in which state of the log, and up to where all is good;
         the place looked at last."""
 
-    def link(self, link: Link, place: Place | None, is_void: IsVoid) -> None:
-        """A link believes that the receiver's log has all up to there of the sender's."""
+    def link(
+        self,
+        link: Link,
+        place: Place | None,
+        is_void: IsVoid,
+        is_known: Callable[[BatchName], bool],
+    ) -> None:
+        """A link believes that the receiver's log has all up to there of the sender's, as far as
+        the sender's node knows it: of what landed there late, it has not read back yet, and will
+        be sent back.
+        """
         receiver = self._logs[link.receiver]
         looked = False
         for log, index in self._passed(link.sender, link.name, place):
@@ -100,6 +109,9 @@ class Positions:
             header = log.headers[index]
             if header.name in receiver.ever or is_void(header):
                 continue
+            if not is_known(header.name):
+                self._good[link.sender, link.name] = log.times_anew, index, None
+                return
             if self._forwarding_of(link).decide(header) is Verdict.SEND:
                 self._say(
                     f"I8: the link {link.name} is past {header.name}, which is not in the log of"

@@ -117,8 +117,8 @@ class World:
     def _look_at_link(self, link: Link) -> None:
         node = self.sites[link.sender].node
         if node is not None and node.stages is not None:
-            place = node.stages.links.place_of(link)
-            self.positions.link(link, place, node.stages.context.voids.is_void)
+            place, is_void = node.stages.links.place_of(link), node.stages.context.voids.is_void
+            self.positions.link(link, place, is_void, node.stages.writer.logged.__contains__)
 
     def _look_at_deliverer(self, site: SimulatedSite) -> None:
         node = site.node

@@ -56,7 +56,7 @@ def simulate(
         int | None, typer.Option(min=1, help="Of each site's messages, only so many.")
     ] = None,
     without: Annotated[
-        str, typer.Option(metavar="N,N..", help="Leave out these faults; the others strike.")
+        str, typer.Option(metavar="N,A..B", help="Leave out these faults; the others strike.")
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Worlds at a time, in processes.")] = 1,
     shrink: Annotated[
@@ -211,10 +211,28 @@ def _range(text: str) -> range:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    try:
-        return frozenset(int(one) for one in text.split(",") if one)
-    except ValueError:
-        _refuse(f"--without {text}: numbers with commas between")
+    """What `--without` says: numbers, and ranges as in 4..19."""
+    found: set[int] = set()
+    for one in filter(None, text.split(",")):
+        first, _, last = one.partition("..")
+        try:
+            found.update(range(int(first), int(last or first) + 1))
+        except ValueError:
+            _refuse(f"--without {text}: numbers and ranges, as in 3,5..9")
+    return frozenset(found)
+
+
+def _ranges(numbers: frozenset[int]) -> str:
+    """What `_numbers` reads as these."""
+    told = []
+    for first in sorted(numbers):
+        if first - 1 in numbers:
+            continue
+        last = first
+        while last + 1 in numbers:
+            last += 1
+        told.append(str(first) if last == first else f"{first}..{last}")
+    return ",".join(told)
 
 
 def _kinds(text: str) -> tuple[str, ...]:
@@ -240,7 +258,7 @@ def command_of(scenario: Scenario) -> str:
     load, trouble = scenario.load, scenario.trouble
     less = "" if load.first is None else f" --first {load.first}"
     if trouble.without:
-        less += f" --without {','.join(map(str, sorted(trouble.without)))}"
+        less += f" --without {_ranges(trouble.without)}"
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"

@@ -116,6 +116,14 @@ def test_a_drawn_world_is_the_same_with_its_options_written_out() -> None:
     assert again["digest"] == drawn["digest"]
 
 
+def test_the_command_says_which_faults_are_left_out() -> None:
+    asked = [*ASKED, "--topology", "line", "--faults", "reset", "--every", "0.5", "--json"]
+    (told,) = json.loads(CliRunner().invoke(app, [*asked, "--without", "1,3,4,5..5,7"]).stdout)[
+        "runs"
+    ]
+    assert "--without 1,3..5,7" in told["again"]
+
+
 def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Barrier, judgement: Judgement, *_: Any, **__: Any) -> None:
         self.release(judgement)
