@@ -14,6 +14,7 @@ from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryExchange
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, Outcome
+from tests.message_properties import properties
 from tests.relay.deliverer_world import World, entry, mesh
 
 
@@ -63,6 +64,21 @@ async def test_the_same_identity_with_other_content_is_delivered_and_counted_onc
     assert world.delivered() == ["body 1", "other"]
     outcomes = b"".join(row.outcomes for row in world.rows())
     assert [o & CONFLICT for o in outcomes] == [0, CONFLICT, 0]
+
+
+async def test_a_publisher_that_sends_again_from_another_site_is_still_one_message() -> None:
+    # A library that fails over sets a new time, and perhaps other headers or another mode.
+    one, two = (
+        entry("a", b"x", properties=properties(timestamp=n, delivery_mode=n, content_type=b"t"))
+        for n in (1, 2)
+    )
+    world = World()
+    async with world.running() as life:
+        first = world.batch([one])
+        again = world.batch([two], origin="sydney", incarnation=b"of_other")
+        await life.settled(await life.log(first, again))
+        assert (life.counters.duplicates, life.counters.identity_conflicts) == (1, 0)
+    assert world.delivered() == ["x"]
 
 
 async def test_with_scope_origin_the_same_identity_from_two_sites_is_two_messages() -> None:

@@ -80,6 +80,32 @@ async def test_without_a_confirm_a_publish_counts_as_unknown_and_is_tried_again_
     assert world.flags() == [False, True]
 
 
+async def test_a_queue_that_never_answers_holds_up_its_own_exchange_and_no_other() -> None:
+    # One without a leader gives neither yes nor no, for as long as it takes to mend it.
+    world = World()
+    without_leader = True
+
+    def answer(exchange: str) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+        if exchange != "orders" or not without_leader:
+            future.set_result(None)
+        return future
+
+    world.make_exchange = lambda broker: MemoryExchange(broker, answer)
+    async with world.running() as life:
+        life.context.settings.confirm_timeout_s = 0.05
+        await life.log(world.batch([entry(1)]))
+        for n in range(20):
+            await life.log(world.batch([entry(f"p{n}")], exchange="prices"))
+        await life.until(lambda: len(world.delivered("prices")) == 20)
+        await life.until(lambda: life.counters.redelivered + len(world.delivered()) > 1)
+        without_leader = False
+        await life.settled(await life.log(world.batch([entry(2)])))
+    assert world.flags("prices") == [False] * 20
+    firsts = [body for body, flag in zip(world.delivered(), world.flags(), strict=True) if not flag]
+    assert firsts == ["body 1", "body 2"]
+
+
 def unreachable(broker: MemoryBroker) -> MemoryExchange:
     raise LocalClosed("the broker cannot be reached")
 

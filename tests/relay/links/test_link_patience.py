@@ -69,6 +69,25 @@ def test_a_line_that_is_blocked_for_an_hour_is_waited_for_and_given_nothing_twic
     assert len(world.batches_sent) == 300
 
 
+def test_what_a_session_that_timed_out_left_in_its_socket_is_not_in_the_next_ones_way() -> None:
+    # 2 Mbit/s: what is in the socket when acknowledgements stop coming takes half a minute.
+    world = filled(LinkWorld(bytes_per_s=250_000.0), 120, 100 * KIB)
+    world.start()
+    world.time.run_until(2.0)
+    first, meeting = world.sender_end, world.meeting
+    assert first is not None
+    assert first.line.bytes_waiting > 7 * MIB
+    meeting.tamper_acks = lambda frame: ()
+    world.time.run_until(2.0 + world.settings.silence_s + 1)
+    assert first.closed
+    assert world.sender_end is not None
+    assert world.sender_end.line.bytes_waiting == 0
+    meeting.tamper_acks = lambda frame: (frame,)
+    world.run_until_arrived(60)
+    in_order(world)
+    assert meeting.bytes_published < 1.1 * 120 * 100 * KIB
+
+
 def test_an_acknowledgement_of_another_session_or_run_moves_nothing() -> None:
     world = LinkWorld(settings=LinkSettings(window_bytes=64 * KIB))
     acks: list[bytes] = []

@@ -183,6 +183,31 @@ async def test_a_link_whose_backlog_retention_ate_stops_and_says_gap() -> None:
 
 
 @in_virtual_time
+async def test_a_link_that_said_gap_goes_on_with_what_there_is_once_a_person_says_so() -> None:
+    chain = Chain(7)
+    chain.start()
+    await chain.publish(range(10))
+    await chain.until(lambda: has_all(chain.sydney, 10))
+    await chain.until_kept(chain.paris, 9)
+    await chain.tokyo.end()
+    await chain.publish(range(10, 30))
+    await chain.paris.end()
+    stream = chain.paris.world.stream
+    stream.truncate_head(stream.records[20].offset)
+    chain.paris.start()
+    chain.tokyo.start()
+    await chain.until(lambda: bool(chain.paris.gaps))
+    await chain.paris.end()
+    chain.paris.folder.position = None  # as `isthmus recover` leaves it
+    chain.paris.start()
+    await chain.publish(range(30, 35))
+    await chain.until(lambda: 34 in chain.sydney.numbers)
+    assert chain.sydney.numbers == [*range(10), *range(20, 35)]
+    assert len(chain.paris.gaps) == 1
+    await chain.end()
+
+
+@in_virtual_time
 async def test_lag_is_what_the_receiver_lacks_and_right_after_a_restart_too() -> None:
     chain = Chain(8)
     chain.start()
