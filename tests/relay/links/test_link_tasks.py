@@ -10,6 +10,7 @@ from relay.links.metrics import LinkState
 from relay.log.run import LogSettings
 from tests.log_batches import batch
 from tests.relay.link_chain import Chain, Site
+from tests.relay.link_logs import make_batch
 from tests.virtual_time import in_virtual_time, let_pass
 
 SELDOM = LogSettings(check_every_s=1000)
@@ -204,6 +205,31 @@ async def test_a_link_that_said_gap_goes_on_with_what_there_is_once_a_person_say
     await chain.until(lambda: 34 in chain.sydney.numbers)
     assert chain.sydney.numbers == [*range(10), *range(20, 35)]
     assert len(chain.paris.gaps) == 1
+    await chain.end()
+
+
+@in_virtual_time
+async def test_a_link_that_passes_over_nearly_all_keeps_up_with_its_log_and_says_no_gap() -> None:
+    chain = Chain(10)
+    chain.start()
+    await chain.publish(range(3))
+    await chain.until(lambda: has_all(chain.sydney, 3))
+    await chain.until_kept(chain.paris, 2)
+    paris = chain.paris
+    assert paris.writer is not None
+    for number in range(500):  # for nobody but paris itself
+        mine = make_batch(number, incarnation=b"for-none", destinations=("paris",))
+        await paris.writer.append(*mine)
+        await let_pass(0.1)
+    await chain.until_kept(paris, 499)
+    await paris.kill()
+    stream = paris.world.stream
+    stream.truncate_head(stream.records[-20].offset)
+    paris.start()
+    await chain.publish([3])
+    await chain.until(lambda: has_all(chain.sydney, 4))
+    assert not paris.gaps
+    assert chain.sydney.numbers == [0, 1, 2, 3]
     await chain.end()
 
 
