@@ -29,8 +29,9 @@ from spark_audit.report.report import AuditReport
 from spark_audit.report.shown import shown
 
 TOLD_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
-"""Of the table `findings`: what tells one from another."""
-_SAME = ("kind", "identity", "origin", "destination", "exchange")
+"""Of the table `findings`."""
+SAME = ("kind", "identity", "origin", "destination", "exchange")
+"""Of findings: the columns by which two are one."""
 
 
 def with_leaks_since(
@@ -55,9 +56,9 @@ def with_leaks_since(
     # What came again later than that, a barrier need not know any more.
     kept_ms = round(premises.mesh.retention_s * 1000)
     leaked = verdicts.findings_of(found.where(f"again_ms - delivered_ms <= {kept_ms}"))
-    leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*_SAME])
+    leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*SAME])
     if told is not None:
-        leaked = leaked.join(told, [*_SAME], "left_anti")
+        leaked = leaked.join(told, [*SAME], "left_anti")
     leaked = premises.keep(leaked.select(*report.table.columns))
     count = leaked.count()
     if not count:

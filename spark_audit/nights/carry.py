@@ -15,6 +15,7 @@ from spark_audit.judge.told_positions import told_positions
 from spark_audit.judge.waiting import told_waiting
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
+from spark_audit.nights.came_again import SAME
 from spark_audit.nights.open_messages import left_open, looked_at_again, without_rows
 from spark_audit.report.carried import Carried
 from spark_audit.report.report import AuditReport
@@ -39,9 +40,13 @@ def carried_over(
     is_exact = premises.level is Level.EXACT
     judged = looked_at_again(reading, expected.table, left, say, in_order=is_exact)
     gone = keep(without_rows(left, judged))
-    found = keep(verdicts.findings_of(judged))
-    findings = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
     again = report.carried.findings if report.carried else {}
+    found = verdicts.findings_of(judged)
+    if again:  # what was open and came twice was found as what came again, too
+        told = report.table.select(*SAME).distinct()
+        found = found.join(told, [*SAME], "left_anti").select(*found.columns)
+    found = keep(found)
+    findings = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
     carried = Carried(
         days=_days(judged, gone),
         findings=dict(Counter(again) + Counter(findings)),

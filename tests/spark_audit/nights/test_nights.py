@@ -129,7 +129,12 @@ def test_what_is_delivered_again_after_its_night_is_told_by_the_next_one_and_onc
     tmp_path: Path, spark: Any
 ) -> None:
     made = ThreeDays.make(tmp_path / "made")
-    again = {made.leak_within_batch("site1", 28), made.leak_across_batches("site3", 29)}
+    # What waited is looked for as what was open, and as what came again: it is one finding.
+    again = {
+        made.leak_within_batch("site1", 28),
+        made.leak_across_batches("site3", 29),
+        made.leak_of_what_waited(34),
+    }
     clock = itertools.count(1)
     first = nightly(spark, made, clock).run(made.next_night())
     assert "leaked duplicate" not in first.findings
@@ -139,8 +144,9 @@ def test_what_is_delivered_again_after_its_night_is_told_by_the_next_one_and_onc
         for one in second.shown
         if one["kind"] == "leaked duplicate"
     } == again
-    assert second.findings["leaked duplicate"] == 2
+    assert second.findings["leaked duplicate"] == 3
     assert second.carried is not None
-    assert second.carried.findings["leaked duplicate"] == 2
+    assert second.carried.findings["leaked duplicate"] == 3
+    assert second.table.where("kind = 'leaked duplicate'").count() == 3
     third = nightly(spark, made, clock).run(made.next_night())
     assert "leaked duplicate" not in third.findings

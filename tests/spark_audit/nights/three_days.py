@@ -102,6 +102,16 @@ class ThreeDays:
                 set_outcome(made, place, Outcome.DUPLICATE)
         return first.identity(1), site
 
+    def leak_of_what_waited(self, hour: int) -> tuple[bytes, str]:
+        """A message of the first day that waited over its night, and comes twice on the second."""
+        begin = self.world.from_ms
+        waited = [one for one in self.settled_on_second if first_ms(one) < begin + DAY_MS]
+        batch = next(one for one in waited if one.packed.row.count > 2)
+        again = cut(batch.delivered[WAITING], 1, 2)
+        again.change(recorded_ms=begin + hour * HOUR_MS)
+        self._write(WAITING, again)
+        return batch.identity(1), WAITING
+
     def _of_first_day(self, site: str) -> MadeBatch:
         """One that came from `WAITING` in the evening, and had nothing done to it."""
         cluster = self.world.cluster(WAITING)
