@@ -51,7 +51,8 @@ def compare(
     else:
         compared = by_batches(reading, expected.table, say, open_all=open_all)
     say("working out how long they took")
-    latencies = _latencies(reading)
+    sample = Sample.of(reading.count())
+    latencies = _latencies(reading, sample)
     loops = _loops(reading)
     found = keep(verdicts.findings_of(compared.messages).unionByName(loops))
     heard = None
@@ -79,6 +80,7 @@ def compare(
         ],
         table=found,
         latencies=latencies,
+        timed_every=sample.every,
         receipts=heard.as_json() if heard else None,
         left=left_open(compared.messages),
         leaked_before=reading.leaked_before,
@@ -86,11 +88,10 @@ def compare(
     )
 
 
-def _latencies(reading: Reading) -> list[Latency]:
+def _latencies(reading: Reading, sample: Sample) -> list[Latency]:
     """Of a large day only of some minutes, and of the files that have these."""
     premises = reading.premises
     period = premises.period
-    sample = Sample.of(reading.count())
     files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
     rows = reading.source.rows(("packed", "linked_in", "delivered"), only=files)
     sampled = rows.where(sample.times(period)).where(sample.holds("unix_millis(first_published)"))

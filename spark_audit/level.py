@@ -21,6 +21,5 @@ class Level(StrEnum):
             "the order within what adds up",
             "of what adds up, which messages went out flagged as redelivered or repaired, or in"
             " conflict",
-            "of a large day, all times: they are those of some of its minutes",
             "a ledger whose packed columns do not fit its own sums",
         ]

@@ -59,6 +59,8 @@ class AuditReport:
     problems: list[Problem]
     table: Any
     latencies: list[Latency] = field(default_factory=list)
+    timed_every: int = 1
+    """Of so many minutes one was measured for `latencies`, and stands for all."""
     receipts: dict[str, int] | None = None
     """Messages that receipts tell of, see `witnesses.Witness`; None without receipts."""
     level: Level = Level.EXACT
@@ -171,6 +173,7 @@ class AuditReport:
                 }
                 for one in self.latencies
             ],
+            "timed_every_minutes": self.timed_every,
             "receipts": self.receipts,
             "carried": self.carried.as_json() if self.carried else None,
             "findings": dict(sorted(self.findings.items())),

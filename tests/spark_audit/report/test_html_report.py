@@ -193,6 +193,14 @@ def test_it_tells_how_long_messages_took() -> None:
         assert words in found.text
 
 
+def test_that_some_minutes_stand_for_all_is_said() -> None:
+    latencies = [Latency(Way.DELIVERY, "c1", "c2", 9, 800, 900, 960, 965)]
+    assert "stands for all" not in shown(report_of(latencies=latencies)).text
+    sampled = report_of(latencies=latencies, timed_every=12)
+    assert "one minute in 12 stands for all" in shown(sampled).text
+    assert sampled.as_json()["timed_every_minutes"] == 12
+
+
 def test_what_came_before_it_was_sent_is_put_down_to_the_clocks() -> None:
     found = shown(report_of(latencies=[Latency(Way.DELIVERY, "c1", "c2", 9, -800, -700, -60, 5)]))
     assert "their clocks differ" in found.text
