@@ -8,7 +8,7 @@ be consecutive: other links write between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -50,6 +50,8 @@ class _Unfinished:
     reached: int
     later: dict[int, bytes]
     """Pieces that came before their time."""
+    whole: int = -1
+    """The highest number over the whole incarnation among its pieces."""
 
     def take(self, piece: int, body: bytes) -> None:
         self.later[piece] = body
@@ -111,6 +113,7 @@ class FragmentAssembly:
             raise FragmentMismatch(
                 header.name, f"piece of {pieces} of a message of {unfinished.pieces} pieces"
             )
+        unfinished.whole = max(unfinished.whole, header.incarnation_sequence)
         if unfinished.has(piece):
             return None
         unfinished.take(piece, entry.body)
@@ -127,6 +130,32 @@ class FragmentAssembly:
             first
             for first in self._unfinished
             if first.series.flow == flow and first.series.incarnation != incarnation
+        ]
+        for first in given_up:
+            self._forget(first)
+        return given_up
+
+    def abandon_passed(
+        self, header: BatchHeader, has_ended: Callable[[BatchName], bool]
+    ) -> list[BatchName]:
+        """Another batch of the flow has come: give up what it shows never to become complete.
+
+        Nothing else of a flow stands between a message's pieces; so what comes later in their
+        incarnation comes after the last of them, and of one that `has_ended` nothing more comes.
+        Raises FragmentMismatch.
+        """
+        flow, incarnation = header.name.series.flow, header.name.series.incarnation
+        its_own = message_of(header)[0] if header.fragment is not None else None
+        given_up = [
+            first
+            for first, unfinished in self._unfinished.items()
+            if first.series.flow == flow
+            and first != its_own
+            and (
+                unfinished.whole < header.incarnation_sequence
+                if first.series.incarnation == incarnation
+                else has_ended(first)
+            )
         ]
         for first in given_up:
             self._forget(first)

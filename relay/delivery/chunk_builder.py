@@ -92,6 +92,8 @@ class ChunkBuilder:
             self._part(job, (name,), 0, void=True)
             return
         try:
+            if self._assembly.unfinished:
+                self._give_up_passed(header)
             entries = decode_entries(job.batch.data)
             names: tuple[BatchName, ...] = (name,)
             if header.fragment is not None:
@@ -105,6 +107,17 @@ class ChunkBuilder:
             self._append(job, (name,), [_unopened(job.batch)], raw_reason=reason)
             return
         self._append(job, names, entries)
+
+    def _give_up_passed(self, header: BatchHeader) -> None:
+        voids = self._context.voids
+
+        def has_ended(first: BatchName) -> bool:
+            return voids.end_of(first.series.origin, first.series.incarnation) is not None
+
+        for first in self._assembly.abandon_passed(header, has_ended):
+            if first.series.incarnation == header.name.series.incarnation:
+                # Else its next run has packed it anew.
+                log.error("the message that begins with %s will never be complete", first)
 
     def _append(
         self, job: Job, names: tuple[BatchName, ...], entries: list[Entry], raw_reason: str = ""

@@ -200,6 +200,42 @@ async def test_pieces_of_a_dead_incarnation_hold_nothing_up() -> None:
     assert world.delivered() == ["whole"]
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["its own run", "the next"])
+async def test_pieces_whose_last_one_never_comes_hold_nothing_up(ended: bool) -> None:
+    # Whatever else its flow brings, of its own run or the next, comes after all of its pieces.
+    world = World()
+    piece = world.batch([entry(1)], kind=BatchKind.FRAGMENT, fragment=Fragment(0, 3))
+    run, before = (b"incarn_2", (Predecessor(b"incarn_1", 0),)) if ended else (b"incarn_1", ())
+    after = world.batch([entry(2)], incarnation=run, predecessors=before)
+    async with world.running() as life:
+        await life.settled(await life.log(piece, after))
+        await life.settled(await life.log(world.batch([entry("p")], exchange="prices")))
+    assert world.delivered() == ["body 2"]
+
+
+async def test_a_void_batch_among_pieces_does_not_take_the_position_past_them() -> None:
+    world = World()
+    whole = entry(1, b"x" * 300)
+    pieces = [
+        world.batch(
+            [whole._replace(body=whole.body[100 * n : 100 * n + 100])],
+            kind=BatchKind.FRAGMENT,
+            fragment=Fragment(n, 3),
+            incarnation=b"incarn_2",
+            predecessors=(Predecessor(b"incarn_1", -1),),
+        )
+        for n in range(3)
+    ]
+    void = world.batch([entry("void")])  # from a dead packer's socket
+    async with world.running() as life:
+        name = await life.log(*pieces[:2], void)
+        await life.until(lambda: name in life.context.settled)
+        await life.kill()
+    async with world.running() as life:
+        await life.settled(await life.log(pieces[2]))
+    assert world.delivered() == ["x" * 300]
+
+
 async def test_pieces_whose_first_one_retention_ate_hold_nothing_up() -> None:
     # Their run goes on, and may have nothing more to say on this flow for days.
     world = World()
