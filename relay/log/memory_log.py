@@ -6,7 +6,8 @@ A `MemoryStream` is what a broker's disk would hold, and outlives the connection
 Faults:
 
 ==========================  =====================================================================
-`lose_tail(n)`              the last n records are gone, their offsets are used again (power cut)
+`lose_tail(n)`              the last n records are gone, their offsets are used again (power cut),
+                            and the marks that were stored behind them
 `truncate_head(offset)`     retention: what is before `offset` is gone
 `delete()` / `create()`     deleted; made anew, empty
 `break_connections()`       every connection ends; what was in flight is lost
@@ -46,6 +47,8 @@ class MemoryStream:
         self.reachable = True
         self.exists = True
         self.marks: dict[str, int] = {}
+        self._marked: list[tuple[int, str, int]] = []
+        """Each mark as it was stored: where the log's end was, name and offset."""
         self._chunks: deque[list[Record]] = deque()
         self._next_offset = 0
         self._logs: list[MemoryLog] = []
@@ -84,6 +87,14 @@ class MemoryStream:
         kept = self.records[: -count or None]
         self._chunks = deque([record] for record in kept)
         self._next_offset = kept[-1].offset + 1 if kept else 0
+        # Marks lie in the log as well: those behind the end are gone with it.
+        self._marked = [one for one in self._marked if one[0] <= self._next_offset]
+        self.marks = {name: offset for _, name, offset in self._marked}
+
+    def store_mark(self, name: str, offset: int) -> None:
+        """Keep it, where the log ends now."""
+        self._marked.append((self._next_offset, name, offset))
+        self.marks[name] = offset
 
     def truncate_head(self, offset: int) -> None:
         """Drop what stands before `offset`, whole chunks at a time or not."""
@@ -96,6 +107,7 @@ class MemoryStream:
         self._chunks.clear()
         self._held.clear()
         self.marks.clear()
+        self._marked.clear()
         self._next_offset = 0
         for log in self._take_logs():
             log.fail(LogMissing("the log was deleted"))
@@ -281,7 +293,7 @@ class MemoryLog:
 
     async def store_mark(self, offset: int) -> None:
         await self._turn()
-        self._stream.marks[self._mark_name] = offset
+        self._stream.store_mark(self._mark_name, offset)
 
     async def load_mark(self) -> int | None:
         await self._turn()

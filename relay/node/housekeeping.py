@@ -89,6 +89,11 @@ class Housekeeping:
         try:
             async with asyncio.timeout(within_s):
                 site_log = await self._writer.connected()
+                # While it was away, the log may have lost its end and the place with it: a mark
+                # past what is kept would have the next start take this folder for an old copy.
+                kept = self._writer.safe_position(position)
+                if kept is None or kept.offset < position.offset:
+                    return
                 await site_log.store_mark(position.offset)
         except (SiteLogError, TimeoutError) as error:
             log.info(
