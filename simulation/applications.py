@@ -12,6 +12,7 @@ from federation.mesh import Mesh
 from relay.delivery.local_exchange import Outgoing
 from simulation import load
 from simulation.invariants import Arrived, check_site
+from simulation.losses import MessageOf
 from simulation.memory_broker import SiteBroker, application_queue
 from simulation.trace import Trace
 
@@ -36,12 +37,16 @@ class Applications:
             exchange: {site: [] for site in mesh.sites} for exchange in mesh.exchanges
         }
         """By exchange, by site."""
+        self.destroyed: set[MessageOf] = set()
+        """Messages that a broker has lost for good, perhaps after some sites had got them."""
+        self.moved: set[MessageOf] = set()
+        """These, and what it had to take once more: they may come behind later ones."""
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
-        self._repeated: set[tuple[str, str, int]] = set()
-        """Exchange, origin and number: published once more under the same identity."""
-        self._seen: dict[str, set[tuple[str, str, int]]] = {site: set() for site in mesh.sites}
+        self._repeated: set[MessageOf] = set()
+        """Published once more under the same identity."""
+        self._seen: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
 
     async def publish(self, broker: SiteBroker, wanted: load.Load, chance: random.Random) -> None:
         """All that the application of the broker's site publishes, at any times."""
@@ -95,17 +100,17 @@ class Applications:
 
         return on_arrived
 
-    def has_come(self, site: str, which: tuple[str, str, int]) -> bool:
-        """Whether a message (exchange, origin, number) was ever in the queues of that site."""
+    def has_come(self, site: str, which: MessageOf) -> bool:
+        """Whether a message was ever in the queues of that site."""
         return which in self._seen[site]
 
     def missing(self) -> Mapping[str, int]:
         """By site: how many published messages have not come yet."""
         published = self.published_by().total()
         return {
-            site: published - len(seen)
+            site: lacks
             for site, seen in self._seen.items()
-            if published > len(seen)
+            if (lacks := published - len(seen | self.destroyed))
         }
 
     def check(self, *, doubt: bool) -> int:
@@ -114,10 +119,25 @@ class Applications:
         """
         most = None if doubt else 0
         return sum(
-            check_site(site, arrived, self.published[exchange], most_flags=most).total()
+            check_site(
+                site,
+                arrived,
+                self.published[exchange],
+                most_flags=most,
+                destroyed=_of(exchange, self.destroyed),
+                moved=_of(exchange, self.moved),
+            ).total()
             for exchange, by_site in self.arrived.items()
             for site, arrived in by_site.items()
         )
+
+    def surely_told(self) -> Counter[str]:
+        """Of how many messages ledgers have to tell, by cluster ID of the origin: not of what a
+        log has lost for good, since rows of it may be lost as well.
+        """
+        counts = self.published_by()
+        counts.subtract(origin for _, origin, _ in self.destroyed)
+        return counts
 
     def published_by(self) -> Counter[str]:
         """How many confirmed messages there are, by cluster ID of the origin."""
@@ -131,6 +151,11 @@ class Applications:
         return [
             one for by_site in self.arrived.values() for some in by_site.values() for one in some
         ]
+
+
+def _of(exchange: str, messages: set[MessageOf]) -> set[tuple[str, int]]:
+    """Origin and number of those that were published to this exchange."""
+    return {(origin, number) for where, origin, number in messages if where == exchange}
 
 
 def _digest(body: bytes) -> str:

@@ -219,6 +219,23 @@ async def restart_broker(world: World, chance: random.Random) -> None:
     world.trace.say("back", broker.site)
 
 
+async def lose_tail(world: World, chance: random.Random) -> None:
+    """The machine of a broker loses power: the end of its log, which was not synced, is gone."""
+    broker = _broker(world, chance)
+    if not broker.reachable:
+        return
+    count = min(chance.randint(1, 10), len(broker.stream.records))
+    world.trace.say("tail", broker.site, f"{count} records")
+    broker.go_away()
+    for crossing in world.network.crossings.values():
+        if crossing.link.meeting == broker.site:
+            crossing.meeting.close_all("the broker went away")
+    world.lose_tail(broker, count)
+    await asyncio.sleep(chance.uniform(0.5, 15.0))
+    broker.come_back()
+    world.trace.say("back", broker.site)
+
+
 async def fill_queue(world: World, chance: random.Random) -> None:
     """One exchange's queue at a site is full, and refuses what is published."""
     broker = _broker(world, chance)
@@ -264,6 +281,7 @@ FAULTS: Mapping[str, Fault] = {
     "deliverer": Fault(break_deliverer),
     "confirms": Fault(lose_confirms),
     "broker": Fault(restart_broker),
+    "tail": Fault(lose_tail),
     "full": Fault(fill_queue),
     "slow": Fault(slow_queue, doubt=False),
     "disk": Fault(slow_disk, doubt=False),

@@ -8,7 +8,7 @@ I5  order per origin and exchange (of first attempts: flagged repeats may come l
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -34,11 +34,15 @@ def check_site(
     *,
     ordered: bool = True,
     most_flags: int | None = None,
+    destroyed: Collection[tuple[str, int]] = (),
+    moved: Collection[tuple[str, int]] = (),
 ) -> Counter[str]:
     """Raise Broken unless what arrived at `site` is what was published everywhere, once.
 
     `published`: for each origin the bodies of confirmed messages by number. Returns counts of
-    flagged copies by origin. `most_flags` bounds them over all origins.
+    flagged copies by origin. `most_flags` bounds them over all origins. What a broker has
+    `destroyed`, by origin and number, may be missing; what was `moved` may come behind later ones,
+    and its one unflagged copy behind flagged ones.
     """
     firsts: dict[str, list[int]] = defaultdict(list)
     seen: dict[str, Counter[int]] = defaultdict(Counter)
@@ -57,7 +61,7 @@ def check_site(
             raise Broken(f"{origin}/{number} at {site} went in a loop: {message.path}")
         if message.flagged:
             flagged[origin] += 1
-        elif seen[origin][number]:
+        elif seen[origin][number] and ((origin, number) not in moved or number in firsts[origin]):
             unflagged_repeats[origin].append(number)
         else:
             firsts[origin].append(number)
@@ -65,13 +69,17 @@ def check_site(
     for origin, numbers in unflagged_repeats.items():
         raise Broken(f"I2 at {site}: unflagged duplicates from {origin}: {numbers[:10]}")
     for origin, bodies in published.items():
-        missing = sorted(set(bodies) - set(seen[origin]))
+        missing = [
+            number
+            for number in sorted(set(bodies) - set(seen[origin]))
+            if (origin, number) not in destroyed
+        ]
         if missing:
             raise Broken(
                 f"I1 at {site}: {len(missing)} of {len(bodies)} from {origin} are missing, "
                 f"such as {missing[:10]}"
             )
-        numbers = firsts[origin]
+        numbers = [one for one in firsts[origin] if (origin, one) not in moved]
         if ordered and numbers != sorted(numbers):
             at = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
             raise Broken(f"I5 at {site}: from {origin}: {numbers[max(0, at - 3) : at + 3]}")

@@ -10,13 +10,18 @@ from simulation.invariants import Broken
 
 
 def check_ledger(
-    site: str, cluster_id: str, rows: Iterable[LedgerRow], published: Mapping[str, int]
+    site: str,
+    cluster_id: str,
+    rows: Iterable[LedgerRow],
+    published: Mapping[str, int],
+    surely_told: Mapping[str, int],
 ) -> None:
     """Raise Broken unless the site's rows tell of each message that it was packed, where it is the
     site's own, and that it was delivered, once but for flagged copies. A packer in doubt sends what
     has no identity again under another one, flagged: hence counts are bounded and not compared.
 
-    `published`: by cluster ID of the origin, how many messages the mesh has brought.
+    `published`: by cluster ID of the origin, how many messages the mesh has brought;
+    `surely_told`: of how many of them rows cannot be lost.
     """
     packed: set[tuple[str, bytes]] = set()
     delivered: dict[str, set[tuple[str, bytes]]] = defaultdict(set)
@@ -31,9 +36,9 @@ def check_ledger(
                 # What its application published twice is in its own site's queues twice.
                 if what == Outcome.DELIVERED and not outcome & REDELIVERED:
                     unflagged[row.origin][identity] += 1
-    _no_fewer(f"packed at {site}", len(packed), published[cluster_id])
+    _no_fewer(f"packed at {site}", len(packed), surely_told[cluster_id])
     for origin, count in published.items():
-        _no_fewer(f"of {origin} delivered at {site}", len(delivered[origin]), count)
+        _no_fewer(f"of {origin} delivered at {site}", len(delivered[origin]), surely_told[origin])
         told = unflagged[origin].total()
         if told > count:
             raise Broken(f"I6 at {site}: {told} delivered unflagged of {origin}, of {count}")

@@ -17,9 +17,7 @@ from relay.log.memory_log import MemoryStream
 from relay.log.site_log import Record
 from simulation.invariants import Broken
 from simulation.load import which_of
-
-MessageOf = tuple[str, str, int]
-"""Exchange, cluster ID of the origin, number."""
+from simulation.losses import MessageOf
 
 
 class LogSeen:
@@ -36,14 +34,17 @@ class LogSeen:
         self._next = 0
         self._records: list[Record] = []
 
+    def about_to_lose(self) -> None:
+        """The log loses its end now: all is looked at anew."""
+        self.look()
+        self.headers.clear()
+        self.at.clear()
+        self._records.clear()
+        self._next = 0
+        self.times_anew += 1
+
     def look(self) -> None:
         """Take in what is new."""
-        if self._stream.next_offset < self._next:
-            self.headers.clear()
-            self.at.clear()
-            self._records.clear()
-            self._next = 0
-            self.times_anew += 1
         while records := self._stream.chunk_at(self._next):
             for record in records:
                 self._take(record)
@@ -88,6 +89,10 @@ class Positions:
         self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
         """Of a site and what moves there: in which state of the log, and up to where all is good;
         the place looked at last."""
+
+    def about_to_lose(self, site: str) -> None:
+        """That site's log loses its end now."""
+        self._logs[site].about_to_lose()
 
     def link(
         self,

@@ -124,6 +124,7 @@ async def _phases(world: World, scenario: Scenario) -> None:
         if broker.put_aside:
             raise Broken(f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine")
     world.applications.check(doubt=scenario.trouble.doubt)
-    published = world.applications.published_by()
+    published, told = world.applications.published_by(), world.applications.surely_told()
     for site, process in world.sites.items():
-        check_ledger(site, world.mesh.sites[site].cluster_id, process.ledger.rows(), published)
+        own = world.mesh.sites[site].cluster_id
+        check_ledger(site, own, process.ledger.rows(), published, told)

@@ -15,6 +15,7 @@ from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
+from simulation.losses import in_egress, own_messages
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
 from simulation.positions import Positions
@@ -42,6 +43,7 @@ class World:
         self.chance = chance
         self.faults = 0
         """How many were drawn so far."""
+        self._lost_tails: set[str] = set()
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
         self.brokers = {
@@ -88,6 +90,22 @@ class World:
         for site in self.sites.values():
             site.start()
 
+    def lose_tail(self, broker: SiteBroker, count: int) -> None:
+        """The broker's log loses so many records; the broker is away."""
+        origin = self.mesh.sites[broker.site].cluster_id
+        waiting = {
+            message
+            for exchange, queue in broker.exchanges.egress_of.items()
+            for message in in_egress(exchange, broker.egress.bodies(queue))
+        }
+        lost = set(own_messages(broker.stream.records, count, origin))
+        # What waits may be a second copy only, behind what came after the first.
+        self.applications.moved |= lost
+        self.applications.destroyed |= lost - waiting
+        self._lost_tails.add(broker.site)
+        self.positions.about_to_lose(broker.site)
+        broker.stream.lose_tail(count)
+
     async def publish(self, load: Load) -> None:
         """All that all applications publish."""
         async with asyncio.TaskGroup() as group:
@@ -117,14 +135,16 @@ class World:
     def _look_at_link(self, link: Link) -> None:
         node = self.sites[link.sender].node
         if node is not None and node.stages is not None:
-            place, is_void = node.stages.links.place_of(link), node.stages.context.voids.is_void
-            self.positions.link(link, place, is_void, node.stages.writer.logged.__contains__)
+            writer, is_void = node.stages.writer, node.stages.context.voids.is_void
+            place = writer.before_losses(node.stages.links.place_of(link))
+            self.positions.link(link, place, is_void, writer.logged.__contains__)
 
     def _look_at_deliverer(self, site: SimulatedSite) -> None:
         node = site.node
         if node is not None and node.stages is not None:
             context = node.stages.context
-            self.positions.deliverer(site.site, context.position, context.voids.is_void)
+            place = node.stages.writer.before_losses(context.position)
+            self.positions.deliverer(site.site, place, context.voids.is_void)
 
     def is_drained(self) -> bool:
         """Every message is at every site, and nothing waits to be packed."""
@@ -145,6 +165,10 @@ class World:
         """By site: what of its log is not settled, or not over a link."""
         found: dict[str, str] = {}
         for name, site in self.sites.items():
+            if name in self._lost_tails:
+                # Where all that its log has was there before the loss, a node counts all of it
+                # once more until something new comes.
+                continue
             node = site.node
             if node is None or node.stages is None:
                 found[name] = "its node does not run yet"

@@ -168,9 +168,13 @@ class LogWriter:
         A start that the log has lost moves to the place before the loss, even if a batch of that
         name was logged again since: other batches may stand before it now.
         """
-        reader = LogReader(self, self._knowledge.before_losses(start), name, reached)
+        reader = LogReader(self, self.before_losses(start), name, reached)
         self._readers[reader] = None
         return reader
+
+    def before_losses(self, place: Place | None) -> Place | None:
+        """That place, or the one before a loss if it was lost since (None: the start)."""
+        return self._knowledge.before_losses(place)
 
     @property
     def readers(self) -> list[LogReader]:

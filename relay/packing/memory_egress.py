@@ -86,6 +86,10 @@ class MemoryEgressBroker:
         made = self._queues[queue]
         return len(made.ready) + sum(consumer.unacknowledged for consumer in made.consumers)
 
+    def bodies(self, queue: str) -> list[bytes]:
+        """Of all that is not handed out, in order."""
+        return [held.body for held in self._queues[queue].ready]
+
     def purge(self, queue: str) -> None:
         """Drop what is not handed out."""
         self._queues[queue].ready.clear()

@@ -196,4 +196,20 @@ MISTAKES = (
         5,
         "I8: the link",
     ),
+    Mistake(
+        "tail loss not noticed",
+        "relay/log/knowledge.py",
+        """\
+        for name in lost:
+            names.add(name)
+            self.logged.discard(name)
+""",
+        """\
+        for name in lost:
+            names.add(name)
+""",
+        "--faults tail --every 2 --messages 60 --seconds 20",
+        5,
+        "I5 at",
+    ),
 )
