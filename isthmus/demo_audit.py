@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ IN_WORDS = {
     Loss.LINK: "a batch at a link",
 }
 ARRIVES_WITHIN_S = 30.0
+ENDS_WITHIN_S = 20.0
+_MOST_TOLD = 1 << 26
+"""Bytes of a command's answer."""
 
 
 class ActFailed(Exception):
@@ -49,6 +53,21 @@ class DemoAudit:
     began_ms: float
     console: Console
     tell: Callable[[str], None]
+    _commands: asyncio.subprocess.Process | None = field(default=None, init=False)
+    """Audits, and repairs: in one process, with one Spark."""
+
+    async def close(self) -> None:
+        """End what the acts have started."""
+        process, self._commands = self._commands, None
+        if process is not None and process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENDS_WITHIN_S):
+                    await process.wait()
+                    return
+            process.kill()
+            await process.wait()
 
     async def tell_ledgers(self) -> None:
         """All nodes write down what they did so far. Raises ActFailed."""
@@ -120,22 +139,31 @@ class DemoAudit:
         return report
 
     async def _command(self, name: str, *words: str) -> tuple[int, dict[str, Any]]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "isthmus", name, str(self.file), *words),
-            *("--state", str(self.state), "--json"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,  # Spark greets there
-        )
+        if self._commands is None:
+            self._commands = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "isthmus.in_turn"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,  # Spark greets there
+                limit=_MOST_TOLD,
+            )
+        process = self._commands
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked = [name, str(self.file), *words, "--state", str(self.state), "--json"]
+        process.stdin.write(json.dumps(asked).encode() + b"\n")
         try:
-            out, error = await process.communicate()
-        finally:
-            if process.returncode is None:  # cancelled
-                process.kill()
-        assert process.returncode is not None
-        if not out:
-            said = error.decode(errors="replace").strip() or "nothing"
-            raise ActFailed(f"isthmus {name} ended with status {process.returncode}: {said}")
-        return process.returncode, json.loads(out)
+            answer = await process.stdout.readline()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        if not answer:
+            raise ActFailed(f"isthmus {name}: its process ended, {await process.wait()}")
+        ended = json.loads(answer)
+        if not ended["out"]:
+            said = ended["error"].strip() or "nothing"
+            raise ActFailed(f"isthmus {name} ended with status {ended['status']}: {said}")
+        return ended["status"], json.loads(ended["out"])
 
 
 async def _until(consumer: Consumer, count: int) -> None:

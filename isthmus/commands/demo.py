@@ -158,7 +158,10 @@ async def _demo(
             await _play(mesh, state, line, publishers, consumers, story, console)
             out = AUDITS.absolute()
             act = DemoAudit(mesh, file, state, out, began_ms, console, story.say)
-            good = await _count_and_audit(act, uris[SITES[0]], publishers, consumers)
+            try:
+                good = await _count_and_audit(act, uris[SITES[0]], publishers, consumers)
+            finally:
+                await act.close()
             for consumer in consumers:
                 await consumer.close()
         finally:

@@ -84,14 +84,58 @@ def require_spark() -> None:
         raise SparkMissing("a Java runtime")
 
 
+class _Kept:
+    """The session that all who want one share meanwhile, once there is one."""
+
+    def __init__(self) -> None:
+        self.ends = contextlib.ExitStack()
+        self.session: Any = None
+
+
+_kept: _Kept | None = None
+
+
+@contextlib.contextmanager
+def spark_kept() -> Iterator[None]:
+    """Within the block, `spark_session` starts Spark once, and it ends with the block: what comes
+    second finds it started, and warm. Its master and memory are those of the first who asks.
+    """
+    global _kept
+    _kept = _Kept()
+    try:
+        with _kept.ends:
+            yield
+    finally:
+        _kept = None
+
+
+def is_kept() -> bool:
+    """Whether this is within `spark_kept`: another process would need another Spark."""
+    return _kept is not None
+
+
 @contextlib.contextmanager
 def spark_session(
     master: str = "", *, is_small: bool = False, memory: str = DRIVER_MEMORY
 ) -> Iterator[Any]:
-    """The session; it and its temporary folder end with the block. Without a `master`, what
-    `spark-submit` was told, else this machine. `is_small`: the JVM will not live long enough for
-    its second compiler to be worth it. Raises SparkMissing, SparkEnded.
+    """The session; it and its temporary folder end with the block, but within `spark_kept`.
+    Without a `master`, what `spark-submit` was told, else this machine. `is_small`: the JVM will
+    not live long enough for its second compiler to be worth it. Raises SparkMissing, SparkEnded,
+    SparkFailed.
     """
+    if _kept is None:
+        with _new_session(master, memory, is_small=is_small) as session:
+            yield session
+        return
+    if _kept.session is None:
+        made = _new_session(master, memory, is_small=is_small)
+        _kept.session = _kept.ends.enter_context(made)
+    with _failures_told(None):
+        yield _kept.session
+
+
+@contextlib.contextmanager
+def _new_session(master: str, memory: str, *, is_small: bool) -> Iterator[Any]:
     require_spark()
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -157,15 +201,15 @@ def _gateway(conf: Any, said: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _failures_told(said: Path) -> Iterator[None]:
-    """Tells what Java said last if it is gone. Raises SparkEnded, SparkFailed."""
+def _failures_told(said: Path | None) -> Iterator[None]:
+    """Tells what Java `said` last if it is gone. Raises SparkEnded, SparkFailed."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException, PySparkRuntimeError
 
     try:
         yield
     except (Py4JNetworkError, ConnectionError, PySparkRuntimeError) as error:
-        last = said.read_text(errors="replace")[-2000:].strip() if said.exists() else ""
+        last = said.read_text(errors="replace")[-2000:].strip() if said and said.exists() else ""
         raise SparkEnded(last or str(error)) from error
     except (PySparkException, Py4JJavaError) as error:
         raise SparkFailed(str(error)) from error

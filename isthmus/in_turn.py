@@ -1,0 +1,56 @@
+"""Commands one after the other in one process, so that Spark, which is slow to start and slow at
+first, is started once: for those who audit again and again, as the demo does.
+
+    python -m isthmus.in_turn
+
+Each line of standard input is a command, what follows `isthmus`, as a JSON list; each is answered
+by a line on standard output: an object with `status`, `out` and `error`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TextIO
+
+from spark_audit.engine.session import spark_kept
+
+
+class Ended(NamedTuple):
+    """A command that has ended: its exit status, and what it said where."""
+
+    status: int
+    out: str
+    error: str
+
+
+def run(words: Sequence[str]) -> Ended:
+    """Run a command here."""
+    from isthmus.cli import app
+
+    out, error = io.StringIO(), io.StringIO()
+    status = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            app(list(words), prog_name="isthmus")
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 1
+        except Exception:
+            traceback.print_exc()
+            status = 1
+    return Ended(status, out.getvalue(), error.getvalue())
+
+
+def run_all(lines: Iterable[str], answers: TextIO) -> None:
+    """A command a line, until there is none. Raises ValueError."""
+    with spark_kept():
+        for line in lines:
+            print(json.dumps(run(json.loads(line))._asdict()), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    run_all(sys.stdin, sys.stdout)
