@@ -357,6 +357,7 @@ async def test_what_comes_by_bindings_between_exchanges_travels_in_each_of_the_m
         assert all(m.path == PAIR and not m.flagged for m in one.got + other.got)
 
 
+@pytest.mark.long  # it waits for messages to expire
 async def test_what_expires_in_egress_goes_nowhere_and_holds_up_nothing(ring: LiveMesh) -> None:
     async with at(ring, *PAIR) as (paris, tokyo):
         box = await tokyo.listen("expiring", queue="inbox.while away")
