@@ -13,6 +13,7 @@ import logging
 
 from dedup.judgement import Judgement, Verdict
 from dedup.store import Changes
+from relay import crash_points
 from relay.batches.batch import Flow, Place
 from relay.delivery.chunk import UNDELIVERED, Chunk
 from relay.delivery.chunk_builder import ChunkBuilder
@@ -112,10 +113,14 @@ class FlowDelivery:
                 continue
             if not announced:
                 announced = True
+                crash_points.reach("delivery.judged")
                 await self._announce(chunk)
+                crash_points.reach("delivery.announced")
             if not await self._publisher.publish(chunk, ready, exchange):
                 break
+            crash_points.reach("delivery.confirmed")
             self._save(chunk)
+            crash_points.reach("delivery.committed")
         else:
             self._save(chunk)
             return True

@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Sequence
 
+from relay import crash_points
 from relay.bulk_amqp import (
     BulkAmqpError,
     Channel,
@@ -73,6 +74,7 @@ class RabbitExchange:
             if error.code == _NOT_FOUND:
                 raise ExchangeMissing(exchange) from error
             raise LocalClosed(str(error)) from error
+        crash_points.reach("delivery.sent")
         waiting = asyncio.ensure_future(publisher.wait(publication))
         timed_out = await self._wait(waiting, timeout_s)
         if timed_out:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from struct import Struct
 
+from relay import crash_points
 from relay.ledger.file import LedgerFile, file_frame, frame
 from relay.ledger.file_writer import ExportFailed, FileWriter, FileWriters
 from relay.ledger.rows import Stage, recorded_ms_of
@@ -113,6 +114,7 @@ class LedgerExport:
         note = Commit()
         note.put(_note_key(stage), _NOTE.pack(first, last, recorded_ms))
         await self._state.write_synced(note)
+        crash_points.reach("export.noted")
         return self._file(stage, first, last, recorded_ms)
 
     def _file(self, stage: Stage, first: int, last: int, recorded_ms: int) -> LedgerFile:
@@ -132,12 +134,15 @@ class LedgerExport:
             if not rows:
                 raise ExportFailed(file.path, f"row {at} of the noted range is not in the store")
             await writer.send(file, b"".join(map(frame, rows)))
+            crash_points.reach("export.handed-over")
             at += len(rows)
         await writer.finished(file)
+        crash_points.reach("export.written")
         done = Commit()
         done.delete_rows(RowRange(stage, file.first, file.last))
         done.put(_note_key(stage), None)
         self._state.write(done)
+        crash_points.reach("export.removed")
 
 
 def _note_key(stage: Stage) -> str:

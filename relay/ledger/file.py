@@ -25,6 +25,7 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple, TextIO
 
+from relay import crash_points
 from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema, parquet_values
 from relay.ledger.fingerprint import fingerprints
 from relay.ledger.rows import decode_row
@@ -78,6 +79,7 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
             temporary.open("wb") as target,
             pq.ParquetWriter(target, schema, **parquet_options()) as writer,
         ):
+            crash_points.reach("file.begun")
             number, group = file.first, []
             while number < file.last:
                 count = min(_ROWS_AT_ONCE, file.last - number)
@@ -96,9 +98,11 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
                     writer.write_table(pa.concat_tables(group))
                     group.clear()
         _sync(temporary)
+        crash_points.reach("file.synced")
         temporary.rename(path)
         unless_named.pop_all()
     _sync(path.parent)
+    crash_points.reach("file.named")
 
 
 def _sync(path: Path) -> None:

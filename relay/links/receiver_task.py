@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from relay import crash_points
 from relay.batches.batch import BatchHeader
 from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
 from relay.links.receiver import LinkReceiver
@@ -106,8 +107,12 @@ class LinkReceiverTask:
                 case Send(frame):
                     self._tell_linked()  # before it is acknowledged
                     self._connection.send(frame)
+                    crash_points.reach("link.answered")
                 case Append(header, data, session, number):
                     appending = self._writer.append_nowait(header, data)
+                    piece = header.fragment
+                    more = piece is not None and piece.piece + 1 < piece.pieces
+                    crash_points.reach("link.piece" if more else "link.appending")
                     appending.add_done_callback(
                         partial(self._appended, session, number, header, data)
                     )
@@ -136,6 +141,7 @@ class LinkReceiverTask:
                 self.machine.refused(session, number, str(error), clock.now(), clock.wall_ms())
             )
         elif error is None:
+            crash_points.reach("link.appended")
             known = appending.result() is Appended.ALREADY_LOGGED
             if not known:
                 self._linked.append(header)

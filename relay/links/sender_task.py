@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from relay import crash_points
 from relay.batches.batch import BatchHeader, LoggedBatch, Place
 from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
 from relay.links.forwarding import Forwarding
@@ -239,6 +240,7 @@ class LinkSenderTask:
             match action:
                 case Send(frame):
                     self._connection.send(frame)
+                    crash_points.reach("link.sent")
                 case ReadFrom(place, session, reached):
                     await self._stop_reading()
                     name = f"link {self.name}"
@@ -249,7 +251,9 @@ class LinkSenderTask:
                 case StopReading():
                     await self._stop_reading()
                 case Save(position, linked):
+                    crash_points.reach("link.heard")
                     self._memory.save(position, linked)
+                    crash_points.reach("link.kept")
                 case Disconnect(reason):
                     self._connection.abort(reason)
                 case GaveUpOn(name, reason):

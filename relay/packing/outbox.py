@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from relay import crash_points
 from relay.batches.batch import (
     BatchHeader,
     BatchKind,
@@ -182,6 +183,7 @@ class PackerOutbox:
         # What a repair brings was told of when it was packed first.
         self._in_flight[header.incarnation_sequence] = None if is_repair else published[0]
         confirmed = self._log.append_nowait(header, data)
+        crash_points.reach("packer.appending" if last else "packer.piece")
         confirmed.add_done_callback(
             lambda done: self._appended(done, header, data, entries, parcel if last else None)
         )

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from federation.mesh import AckRule
-from relay import ticks
+from relay import crash_points, ticks
 from relay.batches.batch import Predecessor
 from relay.log.run import LogRun
 from relay.packing.bookkeeping import Bookkeeping
@@ -237,6 +237,7 @@ class Packer:
         if self._may_not_append():
             raise IncarnationEnded(self._ended.result())
         self._books.confirmed(await self._outbox.append_mark(self._parts.now_ms()))
+        crash_points.reach("packer.marked")
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -386,6 +387,7 @@ class Packer:
     def _on_confirmed(self, done: Confirmed) -> None:
         if self._ended.done():
             return  # Logged, and not acknowledged: it comes back and is recognised.
+        crash_points.reach("packer.logged")
         header, parcel = done.header, done.parcel
         self._books.confirmed(header.incarnation_sequence)
         self._books.packed(PackedBatch(header, done.entries))
@@ -460,8 +462,12 @@ class Packer:
         # What only came round is in no batch that a record could tell of.
         if packed or news or (due and self._advance_read_from()):
             self._write_record(packed)
+        if due:
+            crash_points.reach("packer.recorded")
         for name, tag in due:
             self._queues[name].ack(tag)
+        if due:
+            crash_points.reach("packer.acknowledged")
         if held is not None and self._release is None:
             self._release = self._loop.call_at(held, self._release_held)
 

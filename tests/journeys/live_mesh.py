@@ -51,6 +51,8 @@ class LiveMesh:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.program = "isthmus"
         """The module whose `relay` the nodes are."""
+        self.environment: dict[str, str] = {}
+        """Besides our own, of nodes that are started from now on."""
         self.older: set[str] = set()
         """Sites whose nodes are to know no formats but those of the version before."""
         self.sources: dict[str, TrafficSource] = {}
@@ -158,7 +160,10 @@ class LiveMesh:
                 command.append("--previous-formats")
             log = (self.folder / f"{group[0]}.log").open("ab")
             process = subprocess.Popen(
-                ("setpriv", "--pdeathsig", "KILL", "--", *command), stdout=log, stderr=log
+                ("setpriv", "--pdeathsig", "KILL", "--", *command),
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
             )
             log.close()
             for site in group:
@@ -223,6 +228,14 @@ class LiveMesh:
         ended = self.processes[site]
         self.processes = {s: p for s, p in self.processes.items() if p is not ended}
         return ended
+
+    async def dies(self, site: str, *, within_s: float = 60) -> int:
+        """Wait until the site's process has ended by itself; its exit code."""
+        process = self.processes[site]
+        await until(
+            lambda: process.poll() is not None, lambda: f"{site} ends\n{self.logs()}", within_s
+        )
+        return self._ended_by_us(site).wait()
 
     async def status(self) -> dict[str, Any]:
         return (await status_of(self.mesh, self.state)).told

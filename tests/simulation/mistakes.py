@@ -45,14 +45,12 @@ MISTAKES = (
         "relay/packing/outbox.py",
         """\
         confirmed = self._log.append_nowait(header, data)
-        confirmed.add_done_callback(
 """,
         """\
         appending = self._log.append_nowait(header, data)
         appending.add_done_callback(lambda done: done.cancelled() or done.exception())
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         confirmed.set_result(None)
-        confirmed.add_done_callback(
 """,
         "--faults late,log,kill --every 0.3 --messages 100 --seconds 20",
         2,

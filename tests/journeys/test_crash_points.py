@@ -1,0 +1,140 @@
+"""A node that dies at any of its named moments, under load, on any graph: nothing is lost, nothing
+is repeated unflagged, little is flagged, and the ledger tells of everything once.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay import crash_points
+from relay.batches.batch import MAX_ENTRIES
+from relay.batches.fragments import PIECE_BYTES
+from relay.ledger.rows import Event, LedgerRow, Stage
+from simulation.ledger_check import check_ledger
+from tests.journeys.conftest import LoadFactory, MeshFactory
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.load import Load, home
+
+THREE = ("paris", "tokyo", "sydney")
+GRAPHS: dict[str, dict[str, Any]] = {
+    "ring": {"topology": "ring"},
+    "complete": {"topology": "complete"},
+    "tree": {
+        "topology": "custom",
+        "links": [{"from": "paris", "to": to, "both": True} for to in THREE[1:]],
+    },
+}
+VICTIM = "paris"
+BIG = 2 * PIECE_BYTES + 1000
+ONCE = {"packer.marked", "export.written", "export.removed", "file.begun"}
+"""What may come by only once in a run that is as short as a test's."""
+
+
+def stage_of(point: str) -> str:
+    return "pieces" if point.endswith(".piece") else point.split(".")[0]
+
+
+STAGES = sorted({stage_of(point) for point in crash_points.POINTS})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("graph", GRAPHS)
+async def test_a_node_that_dies_there_loses_nothing_and_repeats_nothing_unflagged(
+    tmp_path: Path, live_mesh: MeshFactory, load: LoadFactory, graph: str, stage: str
+) -> None:
+    mesh = await live_mesh(*THREE, **GRAPHS[graph])
+    chance = random.Random(f"{graph} {stage}")
+    points = [point for point in crash_points.POINTS if stage_of(point) == stage]
+    big = {"per_second": 1.0, "size": BIG} if stage == "pieces" else {}
+    traffic = load(mesh, **big)
+    mesh.start(*([site] for site in THREE if site != VICTIM))
+    await traffic.start()
+    some = 4 if big else 200
+    for point in points:
+        count = 1 if point in ONCE else chance.randint(1, 4)
+        await dies_at(mesh, traffic, point, count, tmp_path / point, some)
+        mesh.start([VICTIM])
+        await traffic.more(some)
+        await mesh.running()
+        assert mesh.stop(VICTIM) == 0
+    mesh.start([VICTIM])
+    await traffic.end()
+    await traffic.arrived(within_s=240)
+    traffic.check(lambda site, origin: MAX_ENTRIES * len(points) if site == VICTIM else 0)
+    for site in THREE:
+        assert mesh.stop(site) == 0
+        check_rows(mesh, traffic, site)
+
+
+async def dies_at(
+    mesh: LiveMesh, traffic: Load, point: str, count: int, once: Path, some: int
+) -> None:
+    """Start the victim so that it dies there, and see it die."""
+    mesh.environment = {crash_points.VARIABLE: f"{point}:{count}:{once}"}
+    mesh.start([VICTIM])
+    mesh.environment = {}
+    if stage_of(point) in ("export", "file"):  # which is what a node ends with
+        await mesh.running()
+        await traffic.more(some)
+        mesh.kill(VICTIM, signal.SIGTERM)
+    ended = await mesh.dies(VICTIM)
+    assert once.exists(), f"{point} was not reached; exit {ended}\n{mesh.logs()}"
+    if stage_of(point) == "file":
+        # Another process: its node says that it could not write, and ends with the rows kept.
+        assert ended == 0
+        assert "could not write" in mesh.logs()
+    else:
+        assert ended == -signal.SIGKILL
+
+
+def check_rows(mesh: LiveMesh, traffic: Load, site: str) -> None:
+    """I6, of the files that a site's ledger has come to."""
+    rows: list[LedgerRow] = []
+    for stage in Stage:
+        told = mesh.ledger(site, stage.name.lower())
+        numbers = [row["number"] for row in told]
+        assert sorted(numbers) == list(range(len(numbers))), f"{stage.name} rows of {site}"
+        rows += (as_row(stage, row) for row in told if row["event"] == "batch")
+    brought = dict.fromkeys((mesh.cluster(one) for one in mesh.mesh.sites), 0)
+    surely = dict(brought)
+    for stream in traffic.streams:
+        source = stream.source
+        surely[home(source.origin)] += len(source.confirmed)
+        brought[home(source.origin)] += len(source.confirmed) + len(source.indeterminate)
+    check_ledger(site, mesh.cluster(site), rows, brought, surely)
+
+
+def as_row(stage: Stage, row: dict[str, Any]) -> LedgerRow:
+    return LedgerRow(
+        stage,
+        0,
+        Event.BATCH,
+        origin=row["origin"],
+        exchange=row["exchange"],
+        identities=row["identities"] or b"",
+        outcomes=row["outcomes"] or b"",
+    )
+
+
+def test_every_moment_is_one_of_the_nodes() -> None:
+    named = set[str](reached())
+    assert named == set(crash_points.POINTS)
+
+
+def reached() -> Iterator[str]:
+    """The moments that the product's sources name."""
+    import ast
+
+    for file in Path(crash_points.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crash_points.reach":
+                for one in ast.walk(node.args[0]):
+                    if isinstance(one, ast.Constant):
+                        yield one.value
