@@ -44,6 +44,8 @@ class Part:
     recorded: int = 0
     """How many of its messages are settled and in the ledger: always its first ones."""
     void: bool = False
+    behind_pieces: bool = False
+    """It stands behind a piece of a message that was not complete then: no position passes that."""
     reason: str = ""
     repaired_of: str = ""
     """The cluster ID of the messages' origin, where a repair brings them."""

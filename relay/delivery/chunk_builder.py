@@ -174,6 +174,7 @@ class ChunkBuilder:
             stamp = DeliveryStamp(self._flow.exchange, path, self._context.settings.user)
             self._stamps[path] = stamp
         part = Part(header, names, job.point, stamp, len(self._chunk), first, count, void=void)
+        part.behind_pieces = self._assembly.begun
         if header.kind is BatchKind.REPAIR:
             part.repaired_of = origin or header.name.series.origin
         self._chunk.parts.append(part)

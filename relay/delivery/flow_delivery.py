@@ -265,9 +265,9 @@ class FlowDelivery:
             for settled in part.names:
                 context.settled.add(settled)
             writing.names(NameSetKind.SETTLED, context.settled, [name.series])
-            if not self._builder.holds_fragments:
-                # Else a batch that came among its pieces (a void one) would take the position past
-                # them, and after a kill they would never be complete.
+            if not part.behind_pieces:
+                # A batch that came among pieces (a void one) would take the position past them,
+                # and after a kill they would never be complete.
                 context.settlement.settled(self.flow, part.point)
         while chunk.parts and chunk.parts[0].done:
             chunk.parts.pop(0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from federation.mesh import Exchange, ExchangeMode, IdentityScope
-from relay.batches.batch import BatchKind, Fragment, Predecessor
+from relay.batches.batch import BatchHeader, BatchKind, Entry, Fragment, Predecessor
 from relay.batches.fragments import PIECE_BYTES, split
 from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
@@ -16,6 +17,20 @@ from relay.delivery.memory_exchange import MemoryExchange
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, Outcome
 from tests.message_properties import properties
 from tests.relay.deliverer_world import World, entry, mesh
+
+
+def in_pieces(world: World, whole: Entry, **changes: Any) -> list[tuple[BatchHeader, bytes]]:
+    """A message's three pieces; `changes` as `World.batch` takes them."""
+    size = -(-len(whole.body) // 3)
+    return [
+        world.batch(
+            [whole._replace(body=whole.body[size * n : size * (n + 1)])],
+            kind=BatchKind.FRAGMENT,
+            fragment=Fragment(n, 3),
+            **changes,
+        )
+        for n in range(3)
+    ]
 
 
 async def test_messages_arrive_once_in_order_with_path_and_origin() -> None:
@@ -171,15 +186,7 @@ async def test_void_batches_are_not_delivered() -> None:
 
 async def test_a_message_in_pieces_is_delivered_whole_also_over_a_restart() -> None:
     world = World()
-    whole = entry(1, b"x" * 300)
-    pieces = [
-        world.batch(
-            [whole._replace(body=whole.body[100 * n : 100 * n + 100])],
-            kind=BatchKind.FRAGMENT,
-            fragment=Fragment(n, 3),
-        )
-        for n in range(3)
-    ]
+    pieces = in_pieces(world, entry(1, b"x" * 300))
     async with world.running() as life:
         await life.log(world.batch([entry(0)]), *pieces[:2])
         await life.until(lambda: life.context.settlement.reader.number == 3)
@@ -215,17 +222,8 @@ async def test_pieces_whose_last_one_never_comes_hold_nothing_up(ended: bool) ->
 
 async def test_a_void_batch_among_pieces_does_not_take_the_position_past_them() -> None:
     world = World()
-    whole = entry(1, b"x" * 300)
-    pieces = [
-        world.batch(
-            [whole._replace(body=whole.body[100 * n : 100 * n + 100])],
-            kind=BatchKind.FRAGMENT,
-            fragment=Fragment(n, 3),
-            incarnation=b"incarn_2",
-            predecessors=(Predecessor(b"incarn_1", -1),),
-        )
-        for n in range(3)
-    ]
+    run, before = b"incarn_2", (Predecessor(b"incarn_1", -1),)
+    pieces = in_pieces(world, entry(1, b"x" * 300), incarnation=run, predecessors=before)
     void = world.batch([entry("void")])  # from a dead packer's socket
     async with world.running() as life:
         name = await life.log(*pieces[:2], void)
@@ -236,12 +234,33 @@ async def test_a_void_batch_among_pieces_does_not_take_the_position_past_them() 
     assert world.delivered() == ["x" * 300]
 
 
+async def test_what_was_settled_before_pieces_is_settled_while_they_wait() -> None:
+    world = World()
+    batches = [world.batch([entry(n)]) for n in range(2)]
+    batches += in_pieces(world, entry(2))[:2]
+    all_met = asyncio.Event()
+
+    class Slow(MemoryExchange):
+        async def publish(
+            self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
+        ) -> list[Answer]:
+            await all_met.wait()
+            return await super().publish(exchange, messages, timeout_s=timeout_s)
+
+    world.make_exchange = Slow
+    async with world.running() as life:
+        settlement, before = life.context.settlement, batches[1][0].name
+        await life.log(*batches)  # the first is waited for, so that others are at hand together
+        await life.until(lambda: settlement.reader.number == 4)
+        all_met.set()
+        await life.until(lambda: before in life.context.settled)
+        assert settlement.point_of(before.series.flow).number == 2
+
+
 async def test_pieces_whose_first_one_retention_ate_hold_nothing_up() -> None:
     # Their run goes on, and may have nothing more to say on this flow for days.
     world = World()
-    _, *rest = [
-        world.batch([entry(1)], kind=BatchKind.FRAGMENT, fragment=Fragment(n, 3)) for n in range(3)
-    ]
+    _, *rest = in_pieces(world, entry(1))
     async with world.running() as life:
         await life.settled(await life.log(*rest, world.batch([entry("p")], exchange="prices")))
         await life.settled(await life.log(world.batch([entry(2)])))
