@@ -21,6 +21,21 @@ def has_all(site: Site, count: int) -> bool:
     return set(site.numbers) >= set(range(count))
 
 
+async def lose_what_tokyo_lacks(chain: Chain) -> None:
+    """Retention at Paris eats ten messages, 10 to 19, before Tokyo has them; both run again."""
+    chain.start()
+    await chain.publish(range(10))
+    await chain.until(lambda: has_all(chain.sydney, 10))
+    await chain.until_kept(chain.paris, 9)
+    await chain.tokyo.end()
+    await chain.publish(range(10, 30))
+    await chain.paris.end()
+    stream = chain.paris.world.stream
+    stream.truncate_head(stream.records[20].offset)
+    chain.paris.start()
+    chain.tokyo.start()
+
+
 @in_virtual_time
 async def test_all_goes_down_the_chain_once() -> None:
     chain = Chain(1)
@@ -161,17 +176,7 @@ async def test_a_log_made_anew_is_gone_through_from_its_start() -> None:
 @in_virtual_time
 async def test_a_link_whose_backlog_retention_ate_stops_and_says_gap() -> None:
     chain = Chain(7)
-    chain.start()
-    await chain.publish(range(10))
-    await chain.until(lambda: has_all(chain.sydney, 10))
-    await chain.until_kept(chain.paris, 9)
-    await chain.tokyo.end()
-    await chain.publish(range(10, 30))
-    await chain.paris.end()
-    stream = chain.paris.world.stream
-    stream.truncate_head(stream.records[20].offset)
-    chain.paris.start()
-    chain.tokyo.start()
+    await lose_what_tokyo_lacks(chain)
     paris = chain.paris
     await chain.until(lambda: bool(paris.gaps))
     assert paris.sender is not None
@@ -186,17 +191,7 @@ async def test_a_link_whose_backlog_retention_ate_stops_and_says_gap() -> None:
 @in_virtual_time
 async def test_a_link_that_said_gap_goes_on_with_what_there_is_once_a_person_says_so() -> None:
     chain = Chain(7)
-    chain.start()
-    await chain.publish(range(10))
-    await chain.until(lambda: has_all(chain.sydney, 10))
-    await chain.until_kept(chain.paris, 9)
-    await chain.tokyo.end()
-    await chain.publish(range(10, 30))
-    await chain.paris.end()
-    stream = chain.paris.world.stream
-    stream.truncate_head(stream.records[20].offset)
-    chain.paris.start()
-    chain.tokyo.start()
+    await lose_what_tokyo_lacks(chain)
     await chain.until(lambda: bool(chain.paris.gaps))
     await chain.paris.end()
     chain.paris.folder.position = None  # as `isthmus recover` leaves it
