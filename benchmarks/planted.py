@@ -20,9 +20,10 @@ from pathlib import Path
 
 from benchmarks.audit import DAY, run
 from spark_audit.generate.planted import PlantedFinding
+from spark_audit.judge.verdicts import FINDINGS
 
 SHOWN = 20
-FINDINGS = 1
+FOUND = 1
 """What an audit ends with that found something."""
 
 
@@ -42,15 +43,15 @@ def differences(folder: Path, out: Path) -> list[str]:
     found = found_in(out)
     told = [f"not found: {one}" for one in sorted((wanted - found).elements())]
     told += [f"not planted: {one}" for one in sorted((found - wanted).elements())]
-    kinds = {one.kind for one in wanted} | set(report["findings"])
     explained = {
         verdict: count
         for verdict, count in report["totals"].items()
-        if verdict not in kinds | {"delivered"}
+        if verdict not in (*FINDINGS, "delivered")
     }
+    besides = [f"not proven: {why}" for why in report["why_not_proven"]]
     if explained != planted["explained"]:
-        told.append(f"explained: {explained}, planted: {planted['explained']}")
-    return [*told, *(f"not proven: {why}" for why in report["why_not_proven"])]
+        besides.append(f"explained: {explained}, planted: {planted['explained']}")
+    return [*besides, *told]
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ def main() -> None:
         out = folder / f"audit-{options.level}"
         given = ("--ledger", str(folder / "sites"), "--date", DAY.isoformat())
         command = [*isthmus, str(folder / "mesh.yaml"), *given, "--level", options.level]
-        seconds, memory = run([*command, "--out", str(out)], FINDINGS)
+        seconds, memory = run([*command, "--out", str(out)], FOUND)
         told = differences(folder, out)
         found = Counter(one.kind for one in found_in(out).elements())
     for line in told[:SHOWN]:

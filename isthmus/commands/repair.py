@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from federation.counted import counted
-from isthmus import in_turn
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -25,13 +24,11 @@ from isthmus.options import (
 )
 from isthmus.progress import saying
 from isthmus.repair.lost import LOST, AuditFolder, BadAudit, Lost, read_audit
-from isthmus.repair.second_audit import second_audit
+from isthmus.repair.second_audit import AFTER, second_audit
 from isthmus.repair.work import RepairWork, by_destination
-from spark_audit.engine.session import is_kept
 
 SHOWN = 20
 WAIT_S = 60.0
-AFTER = "after-repair"
 
 
 def repair(
@@ -183,16 +180,12 @@ def _audit_again(
     out = folder.folder / AFTER
     report = out / "report.json"
     report.unlink(missing_ok=True)
-    words = second_audit(folder, file, out, state, master)
-    if is_kept():
-        status = in_turn.run(words).status
-    else:
-        command = [sys.executable, "-m", "isthmus", *words]
-        status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+    command = [sys.executable, "-m", "isthmus", *second_audit(folder, file, out, state, master)]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     try:
         told: dict[str, Any] = json.loads(report.read_text())
     except (OSError, ValueError):
-        typer.echo(f"the second audit ended with exit status {status}", err=True)
+        typer.echo(f"the second audit ended with exit status {ended.returncode}", err=True)
         return None
     return told
 

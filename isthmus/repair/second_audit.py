@@ -6,6 +6,9 @@ from pathlib import Path
 
 from isthmus.repair.lost import AuditFolder
 
+AFTER = "after-repair"
+"""Where its report goes, in the folder of the first one's."""
+
 
 def second_audit(
     folder: AuditFolder, file: Path, out: Path, state: Path, master: str | None

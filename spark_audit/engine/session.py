@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 DRIVER_MEMORY = "2g"
 _QUIET = """\
@@ -84,12 +84,18 @@ def require_spark() -> None:
         raise SparkMissing("a Java runtime")
 
 
+class _Started(NamedTuple):
+    session: Any
+    said: Path
+    """What Java says."""
+
+
 class _Kept:
-    """The session that all who want one share meanwhile, once there is one."""
+    """What all share who want a session meanwhile, once one has asked."""
 
     def __init__(self) -> None:
         self.ends = contextlib.ExitStack()
-        self.session: Any = None
+        self.started: _Started | None = None
 
 
 _kept: _Kept | None = None
@@ -109,11 +115,6 @@ def spark_kept() -> Iterator[None]:
         _kept = None
 
 
-def is_kept() -> bool:
-    """Whether this is within `spark_kept`: another process would need another Spark."""
-    return _kept is not None
-
-
 @contextlib.contextmanager
 def spark_session(
     master: str = "", *, is_small: bool = False, memory: str = DRIVER_MEMORY
@@ -124,18 +125,17 @@ def spark_session(
     SparkFailed.
     """
     if _kept is None:
-        with _new_session(master, memory, is_small=is_small) as session:
-            yield session
+        with _start(master, memory, is_small=is_small) as started, _failures_told(started.said):
+            yield started.session
         return
-    if _kept.session is None:
-        made = _new_session(master, memory, is_small=is_small)
-        _kept.session = _kept.ends.enter_context(made)
-    with _failures_told(None):
-        yield _kept.session
+    if _kept.started is None:
+        _kept.started = _kept.ends.enter_context(_start(master, memory, is_small=is_small))
+    with _failures_told(_kept.started.said):
+        yield _kept.started.session
 
 
 @contextlib.contextmanager
-def _new_session(master: str, memory: str, *, is_small: bool) -> Iterator[Any]:
+def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
     require_spark()
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -163,8 +163,7 @@ def _new_session(master: str, memory: str, *, is_small: bool) -> Iterator[Any]:
             context.setLogLevel("ERROR")
             session = SparkSession(context)
         try:
-            with _failures_told(said):
-                yield session
+            yield _Started(session, said)
         finally:
             with contextlib.suppress(ConnectionError):  # Java is gone already
                 session.stop()
@@ -201,7 +200,7 @@ def _gateway(conf: Any, said: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _failures_told(said: Path | None) -> Iterator[None]:
+def _failures_told(said: Path) -> Iterator[None]:
     """Tells what Java `said` last if it is gone. Raises SparkEnded, SparkFailed."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -209,7 +208,7 @@ def _failures_told(said: Path | None) -> Iterator[None]:
     try:
         yield
     except (Py4JNetworkError, ConnectionError, PySparkRuntimeError) as error:
-        last = said.read_text(errors="replace")[-2000:].strip() if said and said.exists() else ""
+        last = said.read_text(errors="replace")[-2000:].strip() if said.exists() else ""
         raise SparkEnded(last or str(error)) from error
     except (PySparkException, Py4JJavaError) as error:
         raise SparkFailed(str(error)) from error
