@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-long test-audit test-scale simulate check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-long test-audit test-scale simulate chaos check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -18,6 +18,7 @@ help:
 	@echo "make test-audit the tests of the audit, with Spark: half an hour"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
+	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
@@ -56,6 +57,11 @@ SEEDS ?= 100
 JOBS ?= 2
 simulate: setup
 	$(PYTHON_TOOL) isthmus simulate --seeds 1..$(SEEDS) --topology any --jobs $(JOBS) --shrink 60 $(OPTIONS)
+
+MINUTES ?= 10
+SEED ?= 1
+chaos: setup
+	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)") $(OPTIONS)
 
 check: setup
 	$(PYTHON_TOOL) ruff check

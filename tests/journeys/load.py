@@ -8,8 +8,9 @@ has none and is packed into the same flow; each exchange has its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from simulation.invariants import Arrived, check_site
@@ -92,6 +93,18 @@ class Load:
         await asyncio.gather(
             *(task for stream, task in self._publishing if id(stream) in self._left)
         )
+
+    @contextlib.asynccontextmanager
+    async def held(self, site: str) -> AsyncIterator[None]:
+        """Publish nothing at a site while the block lasts; what was sent before is answered."""
+        cluster = self.mesh.cluster(site)
+        await self.leave(site)
+        yield
+        held = [one for one in self._publishing if home(one[0].source.origin) == cluster]
+        ids = {id(stream) for stream, _ in held}
+        self._publishing = [one for one in self._publishing if id(one[0]) not in ids]
+        self._left = [one for one in self._left if one not in ids]
+        self._publish_more([stream for stream, _ in held])
 
     async def start(self, sites: Iterable[str] = ()) -> None:
         """Declare, consume and begin, for a mesh whose brokers live through it."""

@@ -15,11 +15,10 @@ import pytest
 from relay import crash_points
 from relay.batches.batch import MAX_ENTRIES
 from relay.batches.fragments import PIECE_BYTES
-from relay.ledger.rows import Event, LedgerRow, Stage
-from simulation.ledger_check import check_ledger
+from tests.journeys.books import check_rows
 from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.load import Load, home
+from tests.journeys.load import Load
 
 THREE = ("paris", "tokyo", "sydney")
 GRAPHS: dict[str, dict[str, Any]] = {
@@ -92,35 +91,6 @@ async def dies_at(
         assert "could not write" in mesh.logs()
     else:
         assert ended == -signal.SIGKILL
-
-
-def check_rows(mesh: LiveMesh, traffic: Load, site: str) -> None:
-    """I6, of the files that a site's ledger has come to."""
-    rows: list[LedgerRow] = []
-    for stage in Stage:
-        told = mesh.ledger(site, stage.name.lower())
-        numbers = [row["number"] for row in told]
-        assert sorted(numbers) == list(range(len(numbers))), f"{stage.name} rows of {site}"
-        rows += (as_row(stage, row) for row in told if row["event"] == "batch")
-    brought = dict.fromkeys((mesh.cluster(one) for one in mesh.mesh.sites), 0)
-    surely = dict(brought)
-    for stream in traffic.streams:
-        source = stream.source
-        surely[home(source.origin)] += len(source.confirmed)
-        brought[home(source.origin)] += len(source.confirmed) + len(source.indeterminate)
-    check_ledger(site, mesh.cluster(site), rows, brought, surely)
-
-
-def as_row(stage: Stage, row: dict[str, Any]) -> LedgerRow:
-    return LedgerRow(
-        stage,
-        0,
-        Event.BATCH,
-        origin=row["origin"],
-        exchange=row["exchange"],
-        identities=row["identities"] or b"",
-        outcomes=row["outcomes"] or b"",
-    )
 
 
 def test_every_moment_is_one_of_the_nodes() -> None:

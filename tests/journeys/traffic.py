@@ -74,7 +74,9 @@ class TrafficSource:
         self.origin = origin
         self.confirmed: dict[int, bytes] = {}
         self.indeterminate: dict[int, bytes] = {}
-        """Sent, and never answered: may arrive or not."""
+        """Sent, and never answered, or refused: may arrive or not."""
+        self.refused: set[int] = set()
+        """Those of them that the broker refused: one of the queues did, others may have them."""
         self._uri = uri
         self.ssl_context: ssl.SSLContext | None = None
         self._exchange = exchange
@@ -158,6 +160,7 @@ class TrafficSource:
         self._next += count
         outcome = await publisher.wait(publication)
         unknown = {sequence - outcome.first for sequence in (*outcome.unknown, *outcome.nacked)}
+        self.refused.update(numbers[sequence - outcome.first] for sequence in outcome.nacked)
         for index, (number, body) in enumerate(zip(numbers, bodies, strict=True)):
             kept = self.indeterminate if index in unknown else self.confirmed
             kept[number] = body

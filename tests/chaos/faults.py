@@ -1,0 +1,223 @@
+"""What each kind of fault does to the mesh: begun when its context is entered, healed when it is
+left. Both return when it is so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+from federation.names import Names
+from relay.bulk_amqp import Channel, connect
+from tests.chaos.schedule import Fault
+from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
+from tests.live_brokers import START_WITHIN_S, rabbitmqctl
+from tests.waiting import until
+from wan_proxy import ISDN_64K, LAN, SATELLITE, Line, LineCondition
+
+CONTROL_WITHIN_S = 120.0
+"""rabbitmqctl is an Erlang machine of its own, which starts slowly on a busy one."""
+ELSEWHERE_WITHIN_S = 90.0
+EGRESS_IS_OLD_S = 5.0
+"""A node asks its broker every two seconds for what egress has, or four."""
+ROOM = 10
+"""Messages that a full queue has room for: fewer than it has."""
+
+Strike = Callable[[World, Fault], AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def kill_node(world: World, fault: Fault) -> AsyncIterator[None]:
+    world.mesh.kill(fault.where)
+    yield
+    world.mesh.start([fault.where])
+
+
+@contextlib.asynccontextmanager
+async def hang_node(world: World, fault: Fault) -> AsyncIterator[None]:
+    world.mesh.kill(fault.where, signal.SIGSTOP)
+    yield
+    world.mesh.kill(fault.where, signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def kill_broker(world: World, fault: Fault) -> AsyncIterator[None]:
+    broker = world.mesh.vhosts[fault.where].broker
+    broker.kill()
+    yield
+    await broker.start(deadline_s=START_WITHIN_S)
+
+
+@contextlib.asynccontextmanager
+async def hang_broker(world: World, fault: Fault) -> AsyncIterator[None]:
+    broker = world.mesh.vhosts[fault.where].broker
+    broker.suspend()
+    yield
+    broker.resume()
+
+
+def on_lines(harm: Callable[[Line, Line, str], None]) -> Strike:
+    """A fault of both lines of a pair; healed, they are as they were."""
+
+    @contextlib.asynccontextmanager
+    async def strike(world: World, fault: Fault) -> AsyncIterator[None]:
+        lines = world.lines(*fault.sites)
+        harm(*lines, fault.detail)
+        yield
+        for line in lines:
+            line.heal()
+            line.set(LAN)
+
+    return strike
+
+
+def cut(there: Line, back: Line, how: str) -> None:
+    for line in (there, back):
+        line.cut(
+            forget=how == "forgotten", new_connects="unanswered" if how == "unanswered" else "held"
+        )
+
+
+def one_way(there: Line, back: Line, way: str) -> None:
+    """What goes that way is lost, over whichever of the two lines, and nobody hears of it."""
+    there.cut("outward" if way == "there" else "inward", forget=True)
+    back.cut("inward" if way == "there" else "outward", forget=True)
+
+
+def half_open(there: Line, back: Line, kept: str) -> None:
+    for line in (there, back):
+        line.half_open("client" if kept == "client" else "target")
+
+
+def reset(there: Line, back: Line, _: str) -> None:
+    there.reset()
+    back.reset()
+
+
+def condition(of_line: LineCondition) -> Callable[[Line, Line, str], None]:
+    def harm(there: Line, back: Line, _: str) -> None:
+        there.set(of_line)
+        back.set(of_line)
+
+    return harm
+
+
+def alarm(setting: str, too_little: str, as_before: str) -> Strike:
+    """The broker takes no publishes while it believes to be short of something."""
+
+    @contextlib.asynccontextmanager
+    async def strike(world: World, fault: Fault) -> AsyncIterator[None]:
+        broker = world.mesh.vhosts[fault.where].broker
+        await rabbitmqctl(broker, setting, too_little, within_s=CONTROL_WITHIN_S)
+        yield
+        await rabbitmqctl(broker, setting, as_before, within_s=CONTROL_WITHIN_S)
+
+    return strike
+
+
+@contextlib.asynccontextmanager
+async def queue_full(world: World, fault: Fault) -> AsyncIterator[None]:
+    vhost = world.mesh.vhosts[fault.where]
+    policy = {"pattern": f"^{VICTIM}$", "apply-to": "queues", "definition": {"max-length": ROOM}}
+    await vhost.api("PUT", "/policies/{vhost}/full", policy)
+    yield
+    await vhost.api("DELETE", "/policies/{vhost}/full")
+
+
+@contextlib.asynccontextmanager
+async def queue_purged(world: World, fault: Fault) -> AsyncIterator[None]:
+    before = await world.witnessed(fault.where)
+    async with _channel(world, fault.where) as channel:
+        await channel.purge_queue(VICTIM)
+    world.struck[fault.where].append((before, await world.witnessed(fault.where)))
+    yield
+
+
+@contextlib.asynccontextmanager
+async def queue_deleted(world: World, fault: Fault) -> AsyncIterator[None]:
+    before = await world.witnessed(fault.where)
+    async with _channel(world, fault.where) as channel:
+        await channel.delete_queue(VICTIM)
+    yield
+    await world.victims[fault.where].declare(**VICTIM_ARGUMENTS)
+    world.struck[fault.where].append((before, await world.witnessed(fault.where)))
+
+
+@contextlib.asynccontextmanager
+async def _channel(world: World, site: str) -> AsyncIterator[Channel]:
+    connection = await connect(world.mesh.uri(site), name="chaos")
+    try:
+        yield await connection.channel()
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def log_deleted(world: World, fault: Fault) -> AsyncIterator[None]:
+    """A site's log is gone while one of its two links is cut. Its neighbour at the other has what
+    the site published before: that is waited for, since nobody else would have it.
+    """
+    here, there = fault.sites
+    site = here if fault.detail == "there" else there
+    lines = world.lines(here, there)
+    for line in lines:
+        line.cut()
+    try:
+        async with world.load.held(site):
+            await elsewhere(world, site, {here, there})
+            log = Names(world.mesh.mesh.name).log
+            await world.mesh.vhosts[site].api("DELETE", f"/queues/{{vhost}}/{log}")
+        yield
+        await world.mesh.apply()
+    finally:
+        for line in lines:
+            line.heal()
+
+
+async def elsewhere(world: World, site: str, cut: set[str]) -> None:
+    """Wait until a neighbour beyond the cut has acknowledged all that the site's load, which is
+    held, had published."""
+    loop = asyncio.get_running_loop()
+    empty_since: float | None = None
+
+    async def is_elsewhere() -> bool:
+        nonlocal empty_since
+        told = await world.mesh.status()
+        if told["sites"][site].get("egress_messages") != 0:
+            empty_since = None
+            return False
+        empty_since = empty_since or loop.time()
+        packed_s = loop.time() - empty_since - EGRESS_IS_OLD_S
+        return any(
+            link["state"] == "running" and link["lag_seconds"] < packed_s
+            for link in told["links"]
+            if link["from"] == site and link["to"] not in cut
+        )
+
+    def what() -> str:
+        return f"what {site} published is in another log\n{world.mesh.logs()}"
+
+    await until(is_elsewhere, what, ELSEWHERE_WITHIN_S, every_s=0.5)
+
+
+STRIKES: Mapping[str, Strike] = {
+    "kill node": kill_node,
+    "hang node": hang_node,
+    "kill broker": kill_broker,
+    "hang broker": hang_broker,
+    "cut": on_lines(cut),
+    "one way": on_lines(one_way),
+    "64 kbit/s": on_lines(condition(ISDN_64K)),
+    "300 ms": on_lines(condition(SATELLITE)),
+    "reset": on_lines(reset),
+    "half open": on_lines(half_open),
+    "disk alarm": alarm("set_disk_free_limit", "100000GB", "50MB"),
+    "memory alarm": alarm("set_vm_memory_high_watermark", "0.00001", "0.4"),
+    "queue full": queue_full,
+    "queue purged": queue_purged,
+    "queue deleted": queue_deleted,
+    "log deleted": log_deleted,
+}

@@ -1,0 +1,114 @@
+"""The mesh that is put to the test: four sites in a ring, a broker, a node and load at each, and a
+line of the WAN proxy under each link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isthmus.local_brokers import RabbitMQInstallation
+from relay.bulk_amqp import connect
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.load import Load
+from tests.journeys.test_kills import QUEUES_SETTLE_S
+from tests.journeys.traffic import TrafficSink
+from tests.live_brokers import START_WITHIN_S, discard, local_broker, own_vhost
+from wan_proxy import LAN, Line, WanProxy
+
+SITES = ("paris", "tokyo", "sydney", "lima")
+PAIRS = tuple((site, SITES[(n + 1) % len(SITES)]) for n, site in enumerate(SITES))
+EXCHANGE = "orders"
+WITNESS, VICTIM = "sink.orders", "victim.orders"
+"""Two queues a site, bound alike. Faults strike the second; the first says what it was given."""
+VICTIM_ARGUMENTS = {"x-overflow": "reject-publish"}
+"""From the beginning: a limit that comes together with it drops messages before it is heeded."""
+NEVER_GIVES_UP = {"max_attempts": 1000, "backoff": ["0.1s", "2s"]}
+BODY_BYTES = 600
+"""Noise, of which a line of 64 kbit/s carries less than the others publish."""
+
+
+@dataclass(slots=True)
+class World:
+    """Made by `standing`."""
+
+    mesh: LiveMesh
+    load: Load
+    victims: dict[str, TrafficSink]
+    """By site: the queues that faults strike. Nobody consumes them, nor the witnesses, before the
+    end: a killed broker forgets acknowledgements, and would bring again what the mesh did not."""
+    struck: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """By site: how many messages the witness had had before and after each time that the victim
+    lost all it had, or was away."""
+    ended: list[str] = field(default_factory=list)
+    """Nodes that ended of their own accord, and how."""
+
+    def lines(self, here: str, there: str) -> tuple[Line, Line]:
+        """Those of the link from here to there, and of the one back."""
+        return self.mesh.lines[here, there], self.mesh.lines[there, here]
+
+    async def witnessed(self, site: str) -> int:
+        """How many messages the site's witness has: all that it was ever given."""
+        connection = await connect(self.mesh.uri(site), name="chaos")
+        try:
+            channel = await connection.channel()
+            return (await channel.declare_queue(WITNESS, passive=True)).message_count
+        finally:
+            await connection.close()
+
+    def start_what_ended(self) -> None:
+        """A node that nobody ended is a promise broken; the run goes on to say what else is."""
+        for site, process in list(self.mesh.processes.items()):
+            code = process.poll()
+            if code is not None:
+                self.ended.append(f"the node of {site} ended by itself: {code}")
+                self.mesh.start([site])
+
+
+@contextlib.asynccontextmanager
+async def standing(
+    folder: Path, installation: RabbitMQInstallation, seed: int, per_second: float
+) -> AsyncIterator[World]:
+    """A mesh that runs, with load at every site; `per_second` messages each."""
+    brokers = {site: local_broker(installation, folder / site, site) for site in SITES}
+    async with contextlib.AsyncExitStack() as made:
+        for broker in brokers.values():
+            made.callback(discard, broker)
+        await asyncio.gather(*(b.start(deadline_s=START_WITHIN_S) for b in brokers.values()))
+        vhosts = {site: await own_vhost(broker, site) for site, broker in brokers.items()}
+        proxy = await made.enter_async_context(WanProxy(seed=seed))
+        document = {
+            "topology": "ring",
+            "both": True,
+            "exchanges": [{"name": EXCHANGE, "retry": NEVER_GIVES_UP}],
+        }
+        mesh = LiveMesh(folder, document, vhosts)
+        made.push_async_callback(mesh.close)
+        for here, there in PAIRS:
+            await mesh.go_over(proxy, here, there, LAN)
+            await mesh.go_over(proxy, there, here, LAN)
+        await mesh.prepare()
+        settled = asyncio.create_task(asyncio.sleep(QUEUES_SETTLE_S))
+        mesh.start_each()
+        load = Load(mesh, per_second=per_second / 2, size=BODY_BYTES)
+        made.push_async_callback(load.close)
+        await load.declare()
+        victims = await _victims(mesh)
+        for victim in victims.values():
+            made.push_async_callback(victim.close)
+        await mesh.running()
+        load.begin()
+        await settled
+        yield World(mesh, load, victims, {site: [] for site in SITES})
+
+
+async def _victims(mesh: LiveMesh) -> dict[str, TrafficSink]:
+    sinks: dict[str, TrafficSink] = {}
+    for site in SITES:
+        sink = TrafficSink(mesh.uri(site), mesh.cluster(site), EXCHANGE, queue=VICTIM)
+        await sink.declare(**VICTIM_ARGUMENTS)
+        sinks[site] = sink
+    return sinks
