@@ -19,6 +19,8 @@ from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.waiting import until
 
 ANONYMOUS = "/anonymous"
+ENDLESS = 1 << 62
+"""Messages, until the load is told to end."""
 
 
 def home(origin: str) -> str:
@@ -124,14 +126,15 @@ class Load:
             self._publishing.append((stream, asyncio.create_task(self._publish(stream), name=name)))
 
     async def _publish(self, stream: Stream) -> None:
-        while not self._over and id(stream) not in self._left:
-            await stream.source.publish(
-                max(1, int(self.per_second / 4)),
-                size=self.size,
-                per_second=self.per_second,
-                with_id=stream.with_id,
-                again_after_failure=True,
-            )
+        await stream.source.publish(
+            ENDLESS,
+            size=self.size,
+            per_second=self.per_second,
+            with_id=stream.with_id,
+            again_after_failure=True,
+            chunk=max(1, int(self.per_second / 4)),
+            going=lambda: not self._over and id(stream) not in self._left,
+        )
 
     @property
     def published(self) -> int:

@@ -91,28 +91,30 @@ class TrafficSource:
         per_second: float = 0.0,
         with_id: bool = True,
         again_after_failure: bool = False,
+        chunk: int = CHUNK,
+        going: Callable[[], bool] = lambda: True,
     ) -> None:
         """Publish so many more; returns when all are confirmed, and not before their time at
-        `per_second` is over. Big bodies are noise, so that they fill a line as they fill a log.
+        `per_second` is over, or when they no longer are `going`. Time that was lost is not caught
+        up on. Big bodies are noise, so that they fill a line as they fill a log.
 
         With `again_after_failure`, what was not answered when a connection broke stays
         indeterminate and the rest goes on over a new one.
         """
         end = self._next + count
         loop = asyncio.get_running_loop()
-        began, first = loop.time(), self._next
-        while self._next < end:
+        due = loop.time()
+        while self._next < end and going():
             connection = await (self._reconnect() if again_after_failure else self._connect())
             try:
                 publisher = Publisher(await connection.channel())
                 await publisher.start()
-                while self._next < end:
-                    whole = await self._chunk(
-                        publisher, min(CHUNK, end - self._next), size, with_id
-                    )
+                while self._next < end and going():
+                    count = min(chunk, end - self._next)
+                    whole = await self._chunk(publisher, count, size, with_id)
                     if per_second:  # behind it: calls of less than a chunk have their rate too
-                        due = began + (self._next - first) / per_second
-                        await asyncio.sleep(max(0.0, due - loop.time()))
+                        due = max(due + count / per_second, loop.time())
+                        await asyncio.sleep(due - loop.time())
                     if not whole:
                         break
             except BulkAmqpError:
@@ -120,7 +122,7 @@ class TrafficSource:
                     raise
             finally:
                 await connection.close()
-            if self._next < end and not again_after_failure:
+            if self._next < end and going() and not again_after_failure:
                 raise ConnectionError(f"publishing at {self.origin} was cut short")
 
     async def _connect(self) -> Connection:
