@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import html
 from tests.chaos.run import Outcome
 
 
@@ -60,4 +61,6 @@ def write(outcome: Outcome, out: Path, seed: int, command: str) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     told = out / "timeline.json"
     told.write_text(json.dumps(as_json(outcome, seed, command), indent=1))
-    return [told]
+    shown = out / "timeline.html"
+    shown.write_text(html.page(outcome, seed, command))
+    return [told, shown]

@@ -74,7 +74,7 @@ class Fault:
 
     @property
     def ends_s(self) -> float:
-        return self.at_s + self.lasts_s
+        return round(self.at_s + self.lasts_s, 1)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class _Drawing:
         detail = self._chance.choice(kind.details)
         fault = Fault(len(self._drawn) + 1, name, where, at_s, lasts_s, detail)
         for place in self._free_s if kind.on == "mesh" else (where,):
-            self._free_s[place] = fault.ends_s + kind.rest_s
+            self._free_s[place] = round(fault.ends_s + kind.rest_s, 1)
         return fault
 
     def _not_crowded_s(self) -> float:
