@@ -37,7 +37,7 @@ WAYS = ("there", "back")
 KINDS: Mapping[str, Kind] = {
     "kill node": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
     "hang node": Kind("site", 40.0, 70.0, rest_s=5.0, doubt=True),
-    "kill broker": Kind("site", 0.5, 8.0, rest_s=15.0, doubt=True),
+    "kill broker": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
     "hang broker": Kind("site", 40.0, 70.0, rest_s=10.0, doubt=True),
     "cut": Kind("link", 3.0, 40.0, details=("held", "forgotten", "unanswered")),
     "one way": Kind("link", 3.0, 40.0, details=WAYS),
