@@ -257,7 +257,9 @@ class LogKnowledge:
         if self.recent.is_awaited(place.name):
             return self.checked
         seen = self.recent.find(place.name)
-        exact = place if seen is None else Place(seen.offset, place.name)
+        exact = place
+        if seen is not None and seen.offset > place.offset:  # lower: it stands at a later copy
+            exact = Place(seen.offset, place.name)
         return min(exact, self.checked, key=lambda p: p.offset)
 
     def before_losses(self, place: Place | None) -> Place | None:

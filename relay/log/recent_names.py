@@ -284,6 +284,8 @@ class RecentNames:
 
     def _totals_at(self, place: Place) -> Totals:
         seen = self._by_name.get(place.name)
+        if seen is not None and place.offset > seen.offset:
+            return self._totals_before(place.offset + 1)  # at a later copy
         if seen is not None:
             return Totals(seen.offset, seen.messages, seen.bytes)
         waiting = self._awaited.get(place.name)

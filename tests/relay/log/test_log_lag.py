@@ -49,6 +49,19 @@ async def test_what_a_stranger_wrote_before_ours_is_no_lag_of_who_has_read_ours(
 
 
 @in_virtual_time
+async def test_who_has_read_a_late_copy_at_the_end_has_nothing_before_it() -> None:
+    world = LogWorld()
+    async with world.writer() as writer:
+        await append(writer, 0, 1)
+    world.stream.append_alien(batch(1)[1], batch(0)[1])  # out of a dead writer's socket
+    async with world.writer() as writer:
+        reader = writer.reader(None, name="test")
+        places = [one.place for one in await take_batches(reader, 4)]
+        lags = [writer.lag(writer.safe_position(place)).messages for place in places]
+        assert lags == [2, 0, 0, 0]
+
+
+@in_virtual_time
 async def test_lag_far_back_is_about_right() -> None:
     world = LogWorld()
     async with world.writer() as writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.batches.batch import Place
 from relay.log.recent_names import RecentNames
 from tests.log_batches import batch_name
 
@@ -31,3 +32,14 @@ def test_names_that_were_loaded_are_kept_with_what_came_since() -> None:
     assert len(kept_and_loaded(again)) == 499
     again.read_back(batch_name(499), 499, 2, 100, known=False)
     assert kept_and_loaded(again).checked == again.checked
+
+
+def test_nothing_is_behind_who_has_come_to_a_copy_at_the_end() -> None:
+    recent = RecentNames()
+    for number in range(10):
+        recent.read_back(batch_name(number), number, 2, 100, known=False)
+    recent.read_back(batch_name(7), 10, 2, 100, known=True)
+    assert recent.lag(Place(7, batch_name(7))) == (4, 200)
+    assert recent.lag(Place(10, batch_name(7))) == (0, 0)
+    recent.read_back(batch_name(11), 11, 2, 100, known=False)
+    assert recent.lag(Place(10, batch_name(7))) == (2, 100)
