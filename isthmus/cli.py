@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.commands.accept_gap import accept_gap
 from isthmus.commands.apply import apply
 from isthmus.commands.audit import audit
 from isthmus.commands.consume import consume
@@ -40,7 +41,7 @@ app = typer.Typer(
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(validate, schema, plan, apply, up, down, status, uri, publish, consume),
-    *(pause, resume, drain, relay, recover, doctor, trace, repair, simulate, demo),
+    *(pause, resume, drain, relay, recover, accept_gap, doctor, trace, repair, simulate, demo),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,6 +31,7 @@ from isthmus.supervisor_record import read_record
 from relay.log.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
 from relay.node.recovery import Recovered
+from relay.node.site_folder import STATE
 from relay.node.start import NodeStopped
 
 WITHIN_S = 3600.0
@@ -47,10 +50,18 @@ def recover(
     What was delivered up to the mark in the broker is not delivered again; what lies past it is,
     flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's broker
     must run, its node must not: one that has lost its state has stopped by itself. `isthmus up`
-    takes it up again as soon as this is done.
+    takes it up again as soon as this is done. A node that stopped at a gap in its log has not lost
+    its state: that is for `isthmus accept-gap`.
     """
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
+    if _is_only_a_gap(site_folder(state, site)):
+        typer.echo(
+            f"not recovered: {site} stands at a gap in its log, and its state is not lost: "
+            f"`isthmus accept-gap {file} {site}` has it go on with what there is",
+            err=True,
+        )
+        raise typer.Exit(EXIT_FAULT)
     book = address_book_or_exit(mesh, state)
 
     async def run() -> Recovered:
@@ -88,6 +99,15 @@ def recover(
         typer.echo(f"{site}: its supervisor starts the node again")
     else:
         typer.echo(f"{site}: start its node again: `isthmus relay {file} --site {site}`")
+
+
+def _is_only_a_gap(folder: Path) -> bool:
+    """Whether a node with its state in this folder stopped at a gap, and at nothing else."""
+    try:
+        stopped = str(json.loads((folder / "node.json").read_text()).get("stopped", ""))
+    except (OSError, ValueError, AttributeError):
+        return False
+    return (folder / STATE).exists() and stopped.startswith("gap:")
 
 
 async def _reach_log(book: AddressBook, site: str) -> None:

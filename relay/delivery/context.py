@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
@@ -16,6 +17,7 @@ from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
 from relay.ledger.proof import Sought
 from relay.log.name_set import NameSet
+from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.node_state import Commit, NodeState
@@ -74,6 +76,22 @@ class DeliverySettings:
     """How often a flow looks whether its exchange is there now."""
 
 
+class GapBook(Protocol):
+    """`relay.node.gaps.SiteGaps` is it."""
+
+    def found(self, gap: OpenGap) -> None:
+        """A stage has stopped there."""
+        ...
+
+    def accepted(self, key: str) -> Accepted | None:
+        """What a person has said of the gap of this stage; None: nothing, or there is none."""
+        ...
+
+    def passed(self, accepted: Accepted) -> None:
+        """The stage's position is behind it, and the ledger has the row."""
+        ...
+
+
 @dataclass(slots=True)
 class DeliveryContext:
     """Everything that a flow needs besides its own queue. `mesh` is replaced when it changes."""
@@ -107,6 +125,8 @@ class DeliveryContext:
     still to come."""
     absent: Absent = field(default_factory=dict)
     """Revision -> sites that its batches for every site are not for: they joined later."""
+    gaps: GapBook | None = None
+    """Told of a flow that stands at a gap; None: nobody can accept it while the node runs."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured it."""
 

@@ -137,6 +137,12 @@ class Deliverer:
         """Why the site's broker cannot be published to; empty when it can."""
         return self._connection.reason
 
+    def go_on(self, gap: str) -> None:
+        """A person has accepted this gap, by its key: the flow that stands at it goes on."""
+        for delivery in self._flows.values():
+            if delivery.gap == gap:
+                delivery.go_on()
+
     async def run(self) -> None:
         """Read and deliver until the node stops. Raises what a flow or the log raises."""
         keeping = asyncio.create_task(self._connection.keep(), name="deliverer: connection")

@@ -24,7 +24,8 @@ from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
-from relay.log.gap import gap_reason, gap_row
+from relay.log.gap import gap_reason, gap_row, just_before
+from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.state.node_state import Commit, NameSetKind
 
@@ -39,6 +40,9 @@ class FlowDelivery:
         self.queue = FlowQueue(flow, context)
         self.waiting = ""
         """Why the flow stands; empty while it does not."""
+        self.gap = ""
+        """Key of the gap at which it stands."""
+        self._gap_accepted = asyncio.Event()
         self._context = context
         self._state = state
         self._own = flow.origin == context.settings.cluster_id
@@ -55,18 +59,63 @@ class FlowDelivery:
 
     async def run(self) -> None:
         """Returns when the node stops, with everything settled so far committed."""
-        try:
-            await self._run()
-        except LogGap as gap:
-            # It stood for longer than the log keeps. Others go on; what is gone was never settled,
-            # so that the deliverer's position stays before it, and the next start asks a person.
-            context = self._context
-            self._stand(gap_reason(gap))
-            log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
-            writing = Commit()
-            writing.row(gap_row(gap, Stage.DELIVERED, context.now_ms(), flow=self.flow))
-            context.state.write(writing)
-            await context.stopping.wait()
+        while True:
+            try:
+                await self._run()
+            except LogGap as gap:
+                # It stood for longer than the log keeps. Others go on; what is gone was never
+                # settled, so that the deliverer's position stays before it, and the next start
+                # asks a person, unless one has answered by then.
+                if not await self._stop_at(gap):
+                    return
+            else:
+                return
+
+    async def _stop_at(self, gap: LogGap) -> bool:
+        """Until a person has accepted it, and then go on; False when the node stops first."""
+        context = self._context
+        self._stand(gap_reason(gap))
+        log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
+        now_ms, settled = context.now_ms(), context.settled
+        writing = Commit()
+        writing.row(gap_row(gap, Stage.DELIVERED, now_ms, flow=self.flow))
+        context.state.write(writing)
+        found = OpenGap.of(
+            gap,
+            Stage.DELIVERED,
+            now_ms,
+            context.log.names_lately(),
+            lambda name: name.series.flow == self.flow and name not in settled,
+            flow=self.flow,
+        )
+        self.gap, self._gap_accepted = found.key, asyncio.Event()
+        if context.gaps is not None:
+            context.gaps.found(found)
+        if not await context.unless_stopping(self._gap_accepted):
+            return False
+        self.gap = ""
+        self._pass_gap(found)
+        return True
+
+    def go_on(self) -> None:
+        """A person has accepted the gap at which it stands."""
+        self._gap_accepted.set()
+
+    def _pass_gap(self, gap: OpenGap) -> None:
+        """The flow goes on with what the log has, as after a start there."""
+        context = self._context
+        accepted = None if context.gaps is None else context.gaps.accepted(gap.key)
+        if context.gaps is None or accepted is None:
+            return  # taken back meanwhile: it comes to the gap again
+        context.settlement.gone(self.flow, just_before(gap.first))
+        self.queue.begin_again()
+        self._builder = ChunkBuilder(self.flow, self._state, context)
+        writing = Commit()
+        writing.row(gap.accepted_row(accepted.by, accepted.at, context.now_ms()))
+        context.save_position(writing)
+        context.state.write(writing)
+        context.gaps.passed(accepted)
+        self._stand("")
 
     async def _run(self) -> None:
         builder = self._builder

@@ -85,6 +85,10 @@ class FlowQueue:
                 self._changed.clear()
                 await self._context.unless_stopping(self._changed)
 
+    def begin_again(self) -> None:
+        """What the flow has not settled is read from the log anew."""
+        self._empty(behind=True)
+
     def _take(self) -> list[Job]:
         jobs = list(self._jobs)
         self._jobs.clear()

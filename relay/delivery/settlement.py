@@ -75,6 +75,12 @@ class Settlement:
         if upto.whole >= 0:
             self._done[flow] = upto
 
+    def gone(self, flow: Flow, upto: Place) -> None:
+        """The log has nothing any more up to this place, and the flow goes on without it."""
+        known = self._outstanding.get(flow)
+        if known is not None:
+            self._outstanding[flow] = known._replace(place=upto, whole=-1)
+
     def idle(self, flow: Flow) -> None:
         """The flow is done with all that the reader met."""
         self._outstanding.pop(flow, None)

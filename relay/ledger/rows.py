@@ -87,6 +87,9 @@ class Event(IntEnum):
     up to (`incarnation`, `incarnation_sequence`) is settled here and has its rows before this one.
     Stage PACKED: all batches of the site's own `incarnation` up to `incarnation_sequence`, over all
     exchanges, have their rows before this one."""
+    GAP_ACCEPTED = 9
+    """A person has accepted a gap: the stage goes on with what the log has. `reason` says who, when
+    and what is missing; `position` is the gap's."""
 
 
 class Outcome(IntEnum):

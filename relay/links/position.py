@@ -50,6 +50,10 @@ class LinkPosition:
     recent: bytes = b""
     """Names that the receiver's log had got when this was kept: `RecentAcks.encode`."""
 
+    def behind(self, place: Place, now: float) -> LinkPosition:
+        """As if the receiver had all up to this place: what it lacks of that is gone."""
+        return replace(self, place=place, history=(Sample(now, place),), reached=None)
+
     def encode(self) -> bytes:
         """JSON, with ages instead of times: clocks of two processes have nothing in common."""
         last = self.history[-1].at

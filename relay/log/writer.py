@@ -19,7 +19,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.name_set import NameSet
 from relay.log.reader import LogReader
+from relay.log.recent_names import Seen
 from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.shared_scan import LogScans
 from relay.log.site_log import LogClosed, SiteLog, SiteLogError
@@ -194,6 +195,10 @@ class LogWriter:
     def lag(self, place: Place | None) -> LogLag:
         """How far `place` is behind the log's end. Exact near the end, estimated far behind."""
         return self._knowledge.lag(place)
+
+    def names_lately(self) -> Iterable[Seen]:
+        """The names that were read back last, in the log's order; also of what retention ate."""
+        return self._knowledge.recent
 
     def forget_before(self, time_ms: int) -> int:
         """Forget the names of incarnations of which nothing was logged since `time_ms`, except

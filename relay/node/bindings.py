@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from relay.batches.batch import BatchHeader
 from relay.ledger.batch_rows import linked_row, packed_row
-from relay.ledger.rows import Stage
+from relay.ledger.rows import LedgerRow, Stage
 from relay.links.connection import Clock
 from relay.links.position import POSITION_VERSION, LinkPosition
 from relay.log.snapshot import SNAPSHOT_VERSION
@@ -79,6 +79,13 @@ class StateLinkMemory:
         now_ms = self._clock.wall_ms()
         for header in linked:
             commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, now_ms))
+        self._state.write(commit)
+
+    def go_on(self, position: LinkPosition, row: LedgerRow) -> None:
+        """Begin there, and say in the ledger why."""
+        commit = Commit()
+        commit.put(self._key, position.encode())
+        commit.row(row)
         self._state.write(commit)
 
     def forget(self) -> None:

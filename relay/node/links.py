@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
@@ -31,11 +32,13 @@ from relay.links.sender import LinkSender
 from relay.links.sender_task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
-from relay.log.gap import gap_row
+from relay.log.gap import gap_row, just_before
+from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
 from relay.node.brokers import Brokers
+from relay.node.gaps import SiteGaps
 from relay.node.holds import Holds
 from relay.node.machine import Machine
 from relay.state.node_state import Commit, NodeState
@@ -79,6 +82,7 @@ class NodeLinks:
         neighbours: NeighbourLogs,
         members: RevisionMembers,
         on_absent: Callable[[Absent], None],
+        gaps: SiteGaps,
         holds: Holds = NOTHING_HELD,
         formats: Formats = KNOWN,
         *,
@@ -95,6 +99,9 @@ class NodeLinks:
         self._neighbours = neighbours
         self._members = members
         self._on_absent = on_absent
+        self._gaps = gaps
+        self._gone_on: Counter[str] = Counter()
+        """How often each link out of here went on behind a gap: its sender is made anew then."""
         self._absent = members.absent(mesh)
         self._brokers = brokers
         self._names = Names(mesh.name)
@@ -124,8 +131,19 @@ class NodeLinks:
         every = mesh.links_from(self._site)
         self._resting = [link for link in every if link.name in holds.links]
         out = [link for link in every if link.name not in holds.links]
-        self._senders.want({link: self._made_of(link, link.receiver) for link in out}, every)
+        self._senders.want({link: self._sender_made_of(link) for link in out}, every)
         self._change_forwarding()
+
+    def go_on(self, name: str) -> None:
+        """A person has accepted the gap at which this link out of here stands."""
+        self._gone_on[name] += 1
+        every = self._mesh.links_from(self._site)
+        self._senders.want(
+            {link: self._sender_made_of(link) for link in self._senders.links}, every
+        )
+
+    def _sender_made_of(self, link: Link) -> Hashable:
+        return self._made_of(link, link.receiver), self._gone_on[link.name]
 
     def _change_forwarding(self) -> None:
         for link, task in self._senders:
@@ -247,6 +265,7 @@ class NodeLinks:
     def _make_sender(self, link: Link) -> LinkSenderTask:
         state, voids = self._state, self._voids
         memory = StateLinkMemory(state, link.name, link.receiver, self._clock)
+        self._pass_gap(link, memory)
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
@@ -267,6 +286,17 @@ class NodeLinks:
             now_ms = self._clock.wall_ms()
             commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
             state.write(commit)
+            self._gaps.found(
+                OpenGap.of(
+                    gap,
+                    Stage.LINKED_OUT,
+                    now_ms,
+                    self._writer.names_lately(),
+                    lambda name: not task.machine.receiver_has(name),
+                    link=link.name,
+                    neighbour=link.receiver,
+                )
+            )
 
         task = LinkSenderTask(
             link.name,
@@ -283,6 +313,19 @@ class NodeLinks:
         )
         self._neighbours.link(link.name, task.machine.receiver_has)
         return task
+
+    def _pass_gap(self, link: Link, memory: StateLinkMemory) -> None:
+        """If a person has accepted the gap at which the link stopped: it begins behind it."""
+        accepted = self._gaps.accepted(f"link {link.name}")
+        kept = memory.load()
+        if accepted is None or kept is None:
+            return
+        gap = accepted.gap
+        row = gap.accepted_row(accepted.by, accepted.at, self._clock.wall_ms())
+        place = just_before(gap.first)
+        if kept.place is None or kept.place.offset < place.offset:
+            memory.go_on(kept.behind(place, self._clock.now()), row)
+        self._gaps.passed(accepted)
 
     def _make_receiver(self, link: Link) -> LinkReceiverTask:
         state = self._state

@@ -20,6 +20,7 @@ from relay.ledger.revisions import KeptRevisions
 from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.node.brokers import Brokers, RabbitBrokers
+from relay.node.gaps import forget_gaps
 from relay.node.holds import Holds
 from relay.node.machine import open_state
 from relay.node.parts import NodeParts
@@ -60,6 +61,7 @@ async def recover(
     finally:
         store.close()
     unfinished.rename(state)
+    forget_gaps(folder)
     return found
 
 

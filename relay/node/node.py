@@ -26,6 +26,7 @@ from relay.log.run import LogEvents, LogState
 from relay.log.writer import LogWriter
 from relay.node.bindings import check_versions
 from relay.node.brokers import Brokers, RabbitBrokers
+from relay.node.gaps import SiteGaps
 from relay.node.hold_watch import HoldWatch
 from relay.node.machine import Machine, this_machine
 from relay.node.mesh_change import why_over, why_refused
@@ -90,6 +91,8 @@ class SiteNode:
         """The log's room, and the site's leave."""
         self.holds = HoldWatch(folder)
         """What an operator holds back here."""
+        self.gaps = SiteGaps(folder)
+        """At which its stages stand."""
         self._revisions = KeptRevisions(folder / REVISIONS)
         self._members = RevisionMembers(folder / MEMBERS)
         self._stopping = asyncio.Event()
@@ -240,6 +243,7 @@ class SiteNode:
             self.folder / LEDGER,
             self._ledger_writers,
             self._bad_records.add_from_link,
+            self.gaps,
         )
 
     def _beside(self, stages: Stages) -> dict[str, Work]:
@@ -248,6 +252,7 @@ class SiteNode:
             "quarantine": self._bad_records.run(stages.context),
             "gauge": self._gauge_queues(),
             "holds": self.holds.run(self._change_stages),
+            "gaps": self.gaps.run(stages.go_on),
             "watch": self.watch.run(
                 stages,
                 lambda: self.mesh.sites[self.site].log,
@@ -275,6 +280,7 @@ class SiteNode:
         self.stage = stage
         if stage == "running":
             self.is_up.set()
+            self.gaps.begun()
 
     def _say(self, reason: str) -> None:
         """What the start waits for."""

@@ -25,6 +25,7 @@ def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
         "file_problem": node.file_problem or node.holds.problem,
         "formats": node.formats.told,
         "egress_messages": node.waiting.egress,
+        "gaps": [gap.told() for gap in node.gaps.open],
         "dead_letters_waiting": node.waiting.dead_letters,
         "quarantine_waiting": node.waiting.quarantine,
         **asdict(node.counters),

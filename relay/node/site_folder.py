@@ -4,6 +4,7 @@ state/              all that the stages remember (`relay/state/node_state.py`)
 ledger/             rows that were exported (`relay/ledger/export.py`)
 ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
 members.json        who was in which revision (`relay/ledger/members.py`)
+gaps.json, accepted-gaps/ (`gaps.py`)
 holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`admin_mending.py`)
 """
 

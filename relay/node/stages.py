@@ -11,7 +11,7 @@ from federation.mesh import OLDEST_BATCH_FORMAT
 from relay.aside.mending import Mending
 from relay.batches.batch import Predecessor
 from relay.batches.incarnation import VoidTable
-from relay.delivery.context import DeliveryContext
+from relay.delivery.context import POSITION, DeliveryContext
 from relay.delivery.deliverer import Deliverer
 from relay.ledger.export import LedgerExport
 from relay.ledger.file_writer import FileWriters
@@ -19,10 +19,12 @@ from relay.ledger.members import RevisionMembers
 from relay.ledger.proof import LedgerProof
 from relay.ledger.rows import Stage
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.log.gap import gap_reason, gap_row
+from relay.log.gap import gap_reason, gap_row, just_before
 from relay.log.knowledge import LogLag
+from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
+from relay.node.gaps import SiteGaps
 from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
 from relay.node.parts import NodeParts
@@ -48,6 +50,7 @@ class Stages:
     repairing: Repairing
     proof: LedgerProof
     members: RevisionMembers
+    gaps: SiteGaps
     now_ms: Callable[[], int]
 
     @classmethod
@@ -61,6 +64,7 @@ class Stages:
         ledger: Path,
         ledger_writers: FileWriters,
         quarantine: Callable[[bytes, str], None],
+        gaps: SiteGaps,
     ) -> Stages:
         """`quarantine` is told of what came over a link and is no batch, and why."""
         voids = VoidTable(
@@ -70,7 +74,10 @@ class Stages:
         neighbours = NeighbourLogs()
         now_ms = parts.machine.clock.wall_ms
         packer = parts.packer(state, writer, voids, neighbours)
+        gaps.load()
+        _pass_gap(gaps, state, loaded, now_ms())
         context, connection = parts.context(state, loaded, writer, voids)
+        context.gaps = gaps
         context.absent = members.absent(parts.mesh)
         proof = LedgerProof(state, ledger)
         context.delivered_before = proof.delivered
@@ -85,6 +92,7 @@ class Stages:
             neighbours,
             members,
             partial(setattr, context, "absent"),
+            gaps,
             parts.holds,
             formats=parts.formats,
             brokers=parts.brokers,
@@ -123,6 +131,7 @@ class Stages:
             ),
             proof,
             members,
+            gaps,
             now_ms,
         )
 
@@ -148,14 +157,46 @@ class Stages:
         try:
             await self.deliverer.run()
         except LogGap as gap:
+            now_ms, settled = self.now_ms(), self.context.settled
             commit = Commit()
-            commit.row(gap_row(gap, Stage.DELIVERED, self.now_ms()))
+            commit.row(gap_row(gap, Stage.DELIVERED, now_ms))
             self.state.write(commit)
-            # The next that happens to this folder is that a person puts it aside.
+            self.gaps.found(
+                OpenGap.of(
+                    gap,
+                    Stage.DELIVERED,
+                    now_ms,
+                    self.writer.names_lately(),
+                    lambda name: name not in settled,
+                )
+            )
+            # A person may put this folder aside before the node starts again.
             await self.housekeeping.roll(everything=True)
             raise NodeStopped(gap_reason(gap)) from gap
+
+    def go_on(self, gap: OpenGap) -> None:
+        """A person has accepted the gap: the link or the flow that stands at it goes on."""
+        if gap.link:
+            self.links.go_on(gap.link)
+        else:
+            self.deliverer.go_on(gap.key)
 
     @property
     def undelivered(self) -> LogLag:
         """What of the log is not settled here."""
         return self.writer.lag(self.context.settlement.position(self.writer.safe_position))
+
+
+def _pass_gap(gaps: SiteGaps, state: NodeState, loaded: Loaded, now_ms: int) -> None:
+    """If a person has accepted the gap at which the deliverer stopped: begin behind it."""
+    accepted = gaps.accepted("delivery")
+    if accepted is None:
+        return
+    place, position = just_before(accepted.gap.first), loaded.positions.get(POSITION)
+    if position is not None and position.offset < place.offset:
+        commit = Commit()
+        commit.position(POSITION, place)
+        commit.row(accepted.gap.accepted_row(accepted.by, accepted.at, now_ms))
+        state.write(commit)
+        loaded.positions[POSITION] = place
+    gaps.passed(accepted)

@@ -154,7 +154,7 @@ class Loaded:
     """All that a node needs back at start; the barrier and the rows stay in the store."""
 
     flows: Mapping[Flow, FlowState]
-    positions: Mapping[str, Place]
+    positions: dict[str, Place]
     logged: NameSet
     settled: NameSet
     tail: tuple[Place, ...]

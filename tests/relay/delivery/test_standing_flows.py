@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from relay.delivery.settlement import Point
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
 from relay.log.reader import LogGap
 from relay.log.run import LogSettings
+from relay.node.gaps import SiteGaps, accept
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time
 
@@ -206,6 +208,41 @@ async def test_a_flow_that_stood_for_longer_than_the_log_keeps_stops_alone_and_s
     with pytest.raises(LogGap):
         await asyncio.wait_for(asyncio.shield(life.task), 10)
     await life.stop()
+
+
+async def test_a_flow_whose_gap_a_person_accepts_goes_on_with_what_there_is(tmp_path: Path) -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
+    world.log_settings = LogSettings(hot_bytes=2000)
+    gaps = SiteGaps(tmp_path)
+    async with world.running() as life:
+        life.context.gaps = gaps
+        await life.settled(await life.log(world.batch([entry("first")])))
+        world.broker.capacity["orders.queue"] = 1
+        for n in range(200):
+            last = await life.log(world.batch([entry(n)]))
+        await life.until(lambda: (at := life.writer.checked) is not None and at.name == last)
+        world.stream.truncate_head(world.stream.records[150].offset)
+        del world.broker.capacity["orders.queue"]
+        await life.until(lambda: bool(gaps.open))
+        (gap,) = gaps.open
+        had = len(world.delivered()) - 1
+        # By name, each: the flow was done with these, and the log begins with number 150 there.
+        assert [(one.first, one.last, one.messages) for one in gap.gone] == [
+            (had + 1, 149, 149 - had)
+        ]
+        life.deliverer.go_on(gap.key)  # of its own accord: nobody has accepted anything
+        await life.until(lambda: [row.event for row in world.rows()].count(Event.GAP) == 2)
+        accept(tmp_path, gaps.open[0], "ann@host", "today")
+        life.deliverer.go_on(gap.key)
+        await life.settled(last)
+    rest = [f"body {n}" for n in range(149, 200)]
+    assert world.delivered() == ["body first", *(f"body {n}" for n in range(had)), *rest]
+    accepted = [row for row in world.rows() if row.event is Event.GAP_ACCEPTED]
+    assert [(row.exchange, row.origin) for row in accepted] == [("orders", "paris")]
+    assert accepted[0].reason.startswith("accepted by ann@host at today")
+    assert not gaps.open
+    async with world.running() as life:  # nor does the next start ask again
+        await life.settled(await life.log(world.batch([entry("after")])))
 
 
 async def test_after_a_restart_of_a_standing_flow_only_what_was_in_doubt_is_flagged() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from relay.batches.batch import BatchName
+from relay.log.gap import just_before
 from relay.log.reader import LogGap, PlaceLost
 from relay.log.site_log import LogClosed
 from relay.log.writer import LogWriter
@@ -227,6 +228,22 @@ async def test_it_is_no_gap_where_nothing_that_was_needed_is_gone() -> None:
             with pytest.raises(LogGap) as gap:
                 await writer.reader(start, name="too far", reached=stored[4]).next_batches()
             assert gap.value.place == stored[4]
+
+
+@in_virtual_time
+async def test_behind_an_accepted_gap_it_begins_with_what_there_is_and_no_later() -> None:
+    world = LogWorld()
+    await positions_of_a_life_before(world, 10)
+    world.stream.truncate_head(6)
+    async with world.writer() as writer:
+        assert writer.safe_position(just_before(6)) == just_before(6)
+        assert await take(writer.reader(just_before(6), name="accepted"), 4) == [6, 7, 8, 9]
+    world.stream.truncate_head(8)
+    async with world.writer() as writer:
+        # What retention has eaten since nobody has accepted.
+        with pytest.raises(LogGap) as gap:
+            await writer.reader(just_before(6), name="late").next_batches()
+        assert gap.value.first == 8
 
 
 @in_virtual_time

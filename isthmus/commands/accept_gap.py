@@ -1,0 +1,169 @@
+"""`isthmus accept-gap FILE SITE`: have stages go on without what their log has no more."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import platform
+import signal
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.held import here_or_exit
+from isthmus.last_mesh import mesh_or_known
+from isthmus.options import (
+    DEFAULT_STATE,
+    EXIT_FAULT,
+    EXIT_USAGE,
+    AsJson,
+    MeshFile,
+    SiteName,
+    StateFolder,
+    site_or_exit,
+)
+from isthmus.supervisor_record import read_record
+from relay.log.open_gap import OpenGap
+from relay.node.gaps import accept, read_open_gaps
+
+OBEYED_WITHIN_S = 15.0
+POLL_S = 0.2
+
+
+def accept_gap(
+    file: MeshFile,
+    site: SiteName,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", metavar="FROM-TO", help="Only of this link; may be repeated."),
+    ] = None,
+    flow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flow",
+            metavar="ORIGIN/EXCHANGE",
+            help="Only of the delivery of what this site published there; may be repeated.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    state: StateFolder = DEFAULT_STATE,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a site's log has lost that was still needed, and go on without it.
+
+    A link, a flow or a site's delivery whose next batch is gone (an outage beyond the outage
+    window, a full log with `on_full: gap`) stops, and says `gap`. Others go on. This shows what is
+    missing by name and asks; then what stood goes on with what the log still has. The ledger keeps
+    who said so, when, and what was missing: the audit tells it as lost. Other paths may still bring
+    it. If the log has lost more meanwhile, that is a new gap. To be run where the site's state
+    folder is.
+
+    With --json it asks nothing, and accepts only with --yes.
+
+    Exit status 0 when all that was accepted goes on, or nothing stands at a gap; 1 if something
+    does not go on, or was not accepted.
+
+    Example: isthmus accept-gap mesh.yaml paris --link paris-tokyo
+    """
+    mesh = mesh_or_known(file, state, [site])
+    site_or_exit(file, mesh, site)
+    folder = here_or_exit(state, site)
+    names = {one.cluster_id: name for name, one in mesh.sites.items()}
+    stand = read_open_gaps(folder)
+    gaps = _chosen(site, stand, link or (), flow or (), names)
+    if not as_json:
+        _show(site, gaps, names)
+    # A question would have no place in JSON.
+    is_accepted = yes or (not as_json and bool(gaps) and typer.confirm("go on without that?"))
+    goes_on: set[str] = set()
+    if gaps and is_accepted:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            for gap in gaps:
+                accept(folder, gap, f"{getpass.getuser()}@{platform.node()}", at)
+        except OSError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(EXIT_FAULT) from None
+        goes_on = asyncio.run(_obeyed(state, site, gaps))
+    if as_json:
+        said = [{**gap.told(), "goes_on": gap.id in goes_on} for gap in gaps]
+        typer.echo(json.dumps({"site": site, "gaps": said}, indent=1))
+    elif is_accepted:
+        _say_outcome(file, site, gaps, goes_on)
+    if len(goes_on) < len(gaps):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _chosen(
+    site: str,
+    stand: list[OpenGap],
+    links: Sequence[str],
+    flows: Sequence[str],
+    names: dict[str, str],
+) -> list[OpenGap]:
+    """Those that the options name, or all; ends the command if one names none."""
+    if not links and not flows:
+        return stand
+    chosen = [gap for gap in stand if gap.link in links or _flow(gap, names) in flows]
+    found = {gap.link or _flow(gap, names) for gap in chosen}
+    if missing := [one for one in (*links, *flows) if one not in found]:
+        known = ", ".join(_who(gap, names) for gap in stand) or "nothing"
+        typer.echo(f"{site}: {', '.join(missing)} stands at no gap; {known} does", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    return chosen
+
+
+def _flow(gap: OpenGap, names: dict[str, str]) -> str:
+    return f"{names.get(gap.origin, gap.origin)}/{gap.exchange}" if gap.origin else ""
+
+
+def _who(gap: OpenGap, names: dict[str, str]) -> str:
+    if gap.link:
+        return f"link {gap.link}"
+    return f"flow {_flow(gap, names)}" if gap.origin else "delivery (the node has stopped)"
+
+
+def _show(site: str, gaps: list[OpenGap], names: dict[str, str]) -> None:
+    if not gaps:
+        typer.echo(f"{site}: nothing stands at a gap")
+    for gap in gaps:
+        since = datetime.fromtimestamp(gap.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        # A link may not have been meant to carry all of it.
+        most = "at most " if gap.link else ""
+        count = "nobody knows how many" if gap.messages is None else f"{most}{gap.messages:,}"
+        typer.echo(f"{site}: {_who(gap, names)} stands since {since}; missing ({count} messages):")
+        for line in gap.missing(lambda cluster: names.get(cluster, cluster)):
+            typer.echo(f"  {line}")
+
+
+async def _obeyed(state: Path, site: str, gaps: list[OpenGap]) -> set[str]:
+    """IDs of those that do not stand any more, as soon as all are such, or in time."""
+    supervisor = read_record(state)
+    stopped = any(gap.key == "delivery" for gap in gaps)
+    if stopped and supervisor is not None and supervisor.is_alive:
+        supervisor.mark.send(signal.SIGHUP)  # it starts what has stopped
+    limit = time.monotonic() + OBEYED_WITHIN_S
+    folder = here_or_exit(state, site)
+    while True:
+        stand = {gap.id for gap in read_open_gaps(folder)}
+        goes_on = {gap.id for gap in gaps} - stand
+        if len(goes_on) == len(gaps) or time.monotonic() > limit:
+            return goes_on
+        await asyncio.sleep(POLL_S)
+
+
+def _say_outcome(file: Path, site: str, gaps: list[OpenGap], goes_on: set[str]) -> None:
+    for gap in gaps:
+        if gap.id in goes_on:
+            typer.echo(f"{site}: {_who(gap, {})} goes on")
+        else:
+            typer.echo(
+                f"{site}: {gap.key} goes on as soon as its node runs: `isthmus relay {file} "
+                f"--site {site}`, or see `isthmus status {file}`",
+                err=True,
+            )

@@ -1,0 +1,203 @@
+"""A gap that stands: what is gone by name, as far as the node remembers, and who stopped at it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from relay.batches.batch import BatchName, Flow
+from relay.ledger.rows import Event, LedgerRow, Stage
+from relay.log.gap import name_before
+from relay.log.reader import LogGap
+from relay.log.recent_names import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class GoneRange:
+    """Batches of one series that are gone: sequences `first` to `last`, with holes where the stage
+    did not need them. `origin` is a cluster ID, `run` the incarnation in hexadecimal digits.
+    """
+
+    origin: str
+    run: str
+    exchange: str
+    first: int
+    last: int
+    batches: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGap:
+    """What a stage still needed and the log has no more: offsets from `offset` + 1 up to, without,
+    `first`. Times in ms since 1970.
+    """
+
+    stage: Stage
+    after: str
+    """Name of the last batch that the stage was done with."""
+    offset: int
+    first: int
+    since_ms: int
+    link: str = ""
+    neighbour: str = ""
+    origin: str = ""
+    exchange: str = ""
+    lane: int = 0
+    gone: tuple[GoneRange, ...] = ()
+    is_all_named: bool = False
+    """Whether `gone` names all that is gone; else it is what the node remembers of it."""
+
+    @classmethod
+    def of(
+        cls,
+        gap: LogGap,
+        stage: Stage,
+        now_ms: int,
+        names: Iterable[Seen],
+        is_needed: Callable[[BatchName], bool],
+        *,
+        link: str = "",
+        neighbour: str = "",
+        flow: Flow | None = None,
+    ) -> OpenGap:
+        """`names`: those that the log had lately, in its order. `is_needed`: was it still?"""
+        gone, is_all_named = _gone(gap, names, is_needed)
+        return cls(
+            stage,
+            name_before(gap.place),
+            gap.place.offset,
+            gap.first,
+            now_ms,
+            link,
+            neighbour,
+            flow.origin if flow else "",
+            flow.exchange if flow else "",
+            flow.lane if flow else 0,
+            gone,
+            is_all_named,
+        )
+
+    @property
+    def key(self) -> str:
+        """Who stands; there is one gap of each at a time."""
+        if self.link:
+            return f"link {self.link}"
+        return f"flow {self.origin}/{self.exchange}.{self.lane}" if self.origin else "delivery"
+
+    @property
+    def id(self) -> str:
+        """Of exactly this gap: not of one that has become larger."""
+        said = f"{self.key}|{self.after}|{self.offset}|{self.first}"
+        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+
+    @property
+    def messages(self) -> int | None:
+        """How many messages are gone; None if that is not known."""
+        return sum(gone.messages for gone in self.gone) if self.is_all_named else None
+
+    def missing(self, name_of: Callable[[str], str] = str) -> list[str]:
+        """What is missing, a line each. `name_of` gives a site's name for its cluster ID."""
+        first, last = self.offset + 1, self.first - 1
+        lines = [f"offsets {first} to {last} of the log, after {self.after}"]
+        for gone in self.gone:
+            sequences = f"{gone.first}" if gone.first == gone.last else f"{gone.first}-{gone.last}"
+            lines.append(
+                f"{name_of(gone.origin)}, run {gone.run}, {gone.exchange}, sequences {sequences}: "
+                f"{gone.batches} batches, {gone.messages} messages"
+            )
+        if not self.is_all_named:
+            lines.append("more than that is gone, or may be: the node does not remember the names")
+        return lines
+
+    def accepted_row(self, by: str, at: str, now_ms: int) -> LedgerRow:
+        """What the ledger has of a person's word that the stage is to go on."""
+        return LedgerRow(
+            stage=self.stage,
+            recorded_ms=now_ms,
+            event=Event.GAP_ACCEPTED,
+            origin=self.origin,
+            exchange=self.exchange,
+            lane=self.lane,
+            neighbour=self.neighbour,
+            position=self.after,
+            reason=f"accepted by {by} at {at}: {'; '.join(self.missing())}",
+        )
+
+    def told(self) -> dict[str, Any]:
+        """As JSON has it; `from_told` reads it."""
+        return {
+            **asdict(self),
+            "stage": self.stage.name.lower(),
+            "id": self.id,
+            "messages": self.messages,
+        }
+
+    @classmethod
+    def from_told(cls, told: Mapping[str, Any]) -> OpenGap:
+        """Raises KeyError, TypeError, ValueError for what is none."""
+        fields = {key: told[key] for key in cls.__dataclass_fields__}
+        return cls(
+            **{
+                **fields,
+                "stage": Stage[told["stage"].upper()],
+                "gone": tuple(GoneRange(**one) for one in told["gone"]),
+            }
+        )
+
+
+class Accepted(NamedTuple):
+    """A gap, and whose word it is that its stage goes on; `at` is a time in words."""
+
+    gap: OpenGap
+    by: str
+    at: str
+
+
+def read_gaps(text: str) -> list[OpenGap]:
+    """The gaps in a site's file. Raises ValueError if it is damaged."""
+    try:
+        told = json.loads(text)
+        if told["format"] != 1:
+            raise ValueError(f"format {told['format']!r} is not known")
+        return [OpenGap.from_told(one) for one in told["gaps"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"damaged: {error!r}") from error
+
+
+def write_gaps(gaps: Iterable[OpenGap]) -> str:
+    """What `read_gaps` reads."""
+    return json.dumps({"format": 1, "gaps": [gap.told() for gap in gaps]}, indent=1)
+
+
+def _gone(
+    gap: LogGap, names: Iterable[Seen], is_needed: Callable[[BatchName], bool]
+) -> tuple[tuple[GoneRange, ...], bool]:
+    found: dict[tuple[str, str, str], GoneRange] = {}
+    before = 0
+    reaches_back = False
+    is_first = True
+    for seen in names:
+        if is_first:
+            # What is counted of the first one is the total of all before it, too.
+            reaches_back = seen.offset <= gap.place.offset or seen.offset == 0
+        count = 0 if is_first and seen.offset else seen.messages - before
+        before, is_first = seen.messages, False
+        if seen.offset >= gap.first:
+            break
+        series, sequence = seen.name
+        if seen.offset <= gap.place.offset or not series.exchange or not is_needed(seen.name):
+            continue
+        key = (series.origin, series.incarnation.hex(), series.exchange)
+        one = found.get(key)
+        found[key] = GoneRange(
+            *key,
+            min(sequence, one.first) if one else sequence,
+            max(sequence, one.last) if one else sequence,
+            (one.batches if one else 0) + 1,
+            (one.messages if one else 0) + count,
+        )
+    return tuple(found.values()), reaches_back
