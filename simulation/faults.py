@@ -236,6 +236,18 @@ async def lose_tail(world: World, chance: random.Random) -> None:
     world.trace.say("back", broker.site)
 
 
+async def delete_log(world: World, chance: random.Random) -> None:
+    """A site's log is deleted under its node, and a while later made anew, empty."""
+    broker = _broker(world, chance)
+    if not broker.stream.exists:
+        return
+    world.trace.say("anew", broker.site, "deleted")
+    world.lose_log(broker)
+    await asyncio.sleep(chance.uniform(0.0, 15.0))
+    broker.stream.create()
+    world.trace.say("anew", broker.site, "made")
+
+
 async def fill_queue(world: World, chance: random.Random) -> None:
     """One exchange's queue at a site is full, and refuses what is published."""
     broker = _broker(world, chance)
@@ -282,6 +294,7 @@ FAULTS: Mapping[str, Fault] = {
     "confirms": Fault(lose_confirms),
     "broker": Fault(restart_broker),
     "tail": Fault(lose_tail),
+    "anew": Fault(delete_log),
     "full": Fault(fill_queue),
     "slow": Fault(slow_queue, doubt=False),
     "disk": Fault(slow_disk, doubt=False),

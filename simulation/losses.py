@@ -1,8 +1,8 @@
 """What a broker has destroyed: it may be missing, and nothing else may.
 
 A broker whose machine loses power may lose the end of its log, which streams do not sync. What
-others published is still in its neighbours' logs and comes again. What its own site published is
-gone where egress had forgotten it.
+others published is still in its neighbours' logs and comes again, by whichever way is open first:
+maybe behind later ones. What its own site published is gone where egress had forgotten it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MessageOf = tuple[str, str, int]
 """Exchange, cluster ID of the origin, number."""
 
 
-def own_messages(records: list[Record], lost: int, origin: str) -> Iterator[MessageOf]:
-    """The site's own messages of which the last `lost` records have something."""
+def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
+    """The messages of which the last `lost` records have something."""
     headers = [_header(record) for record in records]
     first_piece = {
         header.name: which_of(decode_entries(record.data)[0].body)
@@ -28,7 +28,7 @@ def own_messages(records: list[Record], lost: int, origin: str) -> Iterator[Mess
         if header is not None and header.fragment is not None and header.fragment.piece == 0
     }
     for record, header in list(zip(records, headers, strict=True))[-lost:]:
-        if header is None or header.name.series.origin != origin:
+        if header is None:
             continue
         exchange = header.name.series.exchange
         if header.kind is BatchKind.MESSAGES:

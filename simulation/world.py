@@ -15,7 +15,7 @@ from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
-from simulation.losses import in_egress, own_messages
+from simulation.losses import in_egress, lost_messages
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
 from simulation.positions import Positions
@@ -92,19 +92,27 @@ class World:
 
     def lose_tail(self, broker: SiteBroker, count: int) -> None:
         """The broker's log loses so many records; the broker is away."""
+        self._about_to_lose(broker, count)
+        broker.stream.lose_tail(count)
+
+    def lose_log(self, broker: SiteBroker) -> None:
+        """The broker's log is deleted."""
+        self._about_to_lose(broker, len(broker.stream.records))
+        broker.stream.delete()
+
+    def _about_to_lose(self, broker: SiteBroker, count: int) -> None:
         origin = self.mesh.sites[broker.site].cluster_id
         waiting = {
             message
             for exchange, queue in broker.exchanges.egress_of.items()
             for message in in_egress(exchange, broker.egress.bodies(queue))
         }
-        lost = set(own_messages(broker.stream.records, count, origin))
+        lost = set(lost_messages(broker.stream.records, count))
         # What waits may be a second copy only, behind what came after the first.
         self.applications.moved |= lost
-        self.applications.destroyed |= lost - waiting
+        self.applications.destroyed |= {one for one in lost if one[1] == origin} - waiting
         self._lost_tails.add(broker.site)
         self.positions.about_to_lose(broker.site)
-        broker.stream.lose_tail(count)
 
     async def publish(self, load: Load) -> None:
         """All that all applications publish."""
