@@ -6,6 +6,7 @@ Exit status 0; 1 if something that is promised did not hold; 2 if the call is wr
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
@@ -34,7 +35,8 @@ def main(words: list[str] | None = None) -> int:
         console.print(str(fault))
     if arguments.schedule:
         return 0
-    command = " ".join(["python -m tests.chaos", *(sys.argv[1:] if words is None else words)])
+    given = sys.argv[1:] if words is None else words
+    command = shlex.join([".venv/bin/python", "-m", "tests.chaos", *given])
     out = arguments.out or DEFAULT_OUT / f"seed-{arguments.seed}"
     folder = Path(tempfile.mkdtemp(prefix="isthmus-chaos-"))
     with saying("starting", Console(stderr=True)) as told:

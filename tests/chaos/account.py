@@ -100,7 +100,7 @@ def check_witness(
 def most_flags(site: str, origin: str, faults: Sequence[Fault]) -> int | None:
     """How many copies of a flow may be in doubt; None where a full queue has them tried again and
     again, as often as it takes."""
-    if any(fault.kind == "queue full" and fault.where == site for fault in faults):
+    if any(fault.kind == "queue-full" and fault.where == site for fault in faults):
         return None
     return MAX_ENTRIES * sum(
         (KINDS[fault.kind].on == "mesh") + (fault.where in (site, origin))

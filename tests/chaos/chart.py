@@ -102,7 +102,7 @@ def rows(
 def log_of(strike: Strike) -> tuple[str, ...]:
     """Whose log it deleted, besides the line that it cut."""
     fault = strike.fault
-    if fault.kind != "log deleted":
+    if fault.kind != "log-deleted":
         return ()
     return (fault.sites[0 if fault.detail == "there" else 1],)
 
@@ -121,7 +121,7 @@ def _bar(strike: Strike, scale: Scale) -> Piece:
 
 
 def _on(strike: Strike) -> str:
-    if strike.fault.kind in ("kill node", "kill broker", "hang node", "hang broker"):
+    if strike.fault.kind in ("kill-node", "kill-broker", "hang-node", "hang-broker"):
         return "process"
     return KINDS[strike.fault.kind].on
 

@@ -71,6 +71,7 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     confirmed = sum(counts["confirmed"] for counts in outcome.published.values())
     took = "not in time" if drain.took_s is None else f"{drain.took_s:g} s"
     return [
+        ("RabbitMQ", outcome.rabbitmq),
         ("messages confirmed", f"{confirmed:,}"),
         ("a second, while faults struck", f"{drain.live_per_s:.0f}"),
         ("behind when all was healed", f"{drain.backlog:,}"),

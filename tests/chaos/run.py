@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.local_brokers import RabbitMQInstallation
+from relay.bulk_amqp import connect
 from tests.chaos.account import Account, Published, SiteBooks, account
 from tests.chaos.faults import STRIKES
 from tests.chaos.schedule import KINDS, Fault
@@ -56,6 +57,8 @@ class Outcome:
 
     timeline: Timeline
     schedule: Sequence[Fault]
+    rabbitmq: str = ""
+    """Its version."""
     account: Account = field(default_factory=Account)
     drain: Drain = field(default_factory=Drain)
     published: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -86,7 +89,7 @@ async def run(
     say(f"{len(SITES)} brokers and nodes start")
     async with standing(folder, installation, seed, per_second) as world:
         zero = loop.time() + QUIET_BEFORE_S
-        outcome = Outcome(Timeline(lambda: loop.time() - zero), schedule)
+        outcome = Outcome(Timeline(lambda: loop.time() - zero), schedule, installation.version)
         async with _beside(world, outcome, seen):
             await _strike_all(world, outcome, say)
             await _drain(world, outcome, say)
@@ -283,8 +286,6 @@ async def _take_stock(world: World, outcome: Outcome, say: Say) -> None:
 
 async def _emptied(world: World, site: str, sink: TrafficSink) -> None:
     """Take all that a queue has."""
-    from relay.bulk_amqp import connect
-
     connection = await connect(world.mesh.uri(site), name="chaos")
     try:
         channel = await connection.channel()

@@ -35,22 +35,22 @@ WAYS = ("there", "back")
 """Of a pair of sites as it is named: paris-tokyo is there from paris to tokyo."""
 
 KINDS: Mapping[str, Kind] = {
-    "kill node": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
-    "hang node": Kind("site", 40.0, 70.0, rest_s=5.0, doubt=True),
-    "kill broker": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
-    "hang broker": Kind("site", 40.0, 70.0, rest_s=10.0, doubt=True),
+    "kill-node": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
+    "hang-node": Kind("site", 40.0, 70.0, rest_s=5.0, doubt=True),
+    "kill-broker": Kind("site", 0.5, 8.0, rest_s=5.0, doubt=True),
+    "hang-broker": Kind("site", 40.0, 70.0, rest_s=10.0, doubt=True),
     "cut": Kind("link", 3.0, 40.0, details=("held", "forgotten", "unanswered")),
-    "one way": Kind("link", 3.0, 40.0, details=WAYS),
-    "64 kbit/s": Kind("link", 8.0, 40.0),
-    "300 ms": Kind("link", 8.0, 40.0),
+    "one-way": Kind("link", 3.0, 40.0, details=WAYS),
+    "64-kbit": Kind("link", 8.0, 40.0),
+    "300-ms": Kind("link", 8.0, 40.0),
     "reset": Kind("link", 0.0, 0.0),
-    "half open": Kind("link", 3.0, 40.0, details=("client", "target")),
-    "disk alarm": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
-    "memory alarm": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
-    "queue full": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
-    "queue purged": Kind("site", 0.0, 0.0),
-    "queue deleted": Kind("site", 1.0, 8.0),
-    "log deleted": Kind("mesh", 8.0, 20.0, rest_s=15.0, details=WAYS, doubt=True),
+    "half-open": Kind("link", 3.0, 40.0, details=("client", "target")),
+    "disk-alarm": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
+    "memory-alarm": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
+    "queue-full": Kind("site", 5.0, 20.0, rest_s=3.0, doubt=True),
+    "queue-purged": Kind("site", 0.0, 0.0),
+    "queue-deleted": Kind("site", 1.0, 8.0),
+    "log-deleted": Kind("mesh", 8.0, 20.0, rest_s=15.0, details=WAYS, doubt=True),
 }
 """`hang` is longer than every time-out: links miss each other after 15 s, brokers after 20 s."""
 

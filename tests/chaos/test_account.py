@@ -13,8 +13,8 @@ from tests.chaos.schedule import Fault
 
 COUNT = 1000
 OTHERS = ("tokyo", "tokyo/anonymous", "lima")
-KILL = Fault(1, "kill broker", "tokyo", 1.0, 2.0)
-FULL = Fault(2, "queue full", "paris", 1.0, 2.0)
+KILL = Fault(1, "kill-broker", "tokyo", 1.0, 2.0)
+FULL = Fault(2, "queue-full", "paris", 1.0, 2.0)
 
 
 def body(origin: str, number: int) -> bytes:

@@ -13,9 +13,9 @@ from tests.chaos.schedule import Fault
 from tests.chaos.timeline import Sample, Timeline
 
 SCHEDULE = [
-    Fault(1, "kill broker", "tokyo", 10.0, 5.0),
+    Fault(1, "kill-broker", "tokyo", 10.0, 5.0),
     Fault(2, "cut", "paris-tokyo", 20.0, 30.0, "held"),
-    Fault(3, "log deleted", "sydney-lima", 60.0, 10.0, "there"),
+    Fault(3, "log-deleted", "sydney-lima", 60.0, 10.0, "there"),
 ]
 
 
@@ -35,6 +35,7 @@ def an_outcome(*broken: str) -> Outcome:
     return Outcome(
         timeline,
         SCHEDULE,
+        "3.10.8",
         Account(list(broken), {"paris": 7}, {"paris": 8}),
         Drain(600, 30.0, 12.5),
         {"paris": counts},
@@ -48,7 +49,14 @@ def test_both_files_are_written_and_the_page_needs_nothing_else(tmp_path: Path) 
     page = shown.read_text()
     assert "Every promise held" in page
     assert not re.search(r"<script|<link|src=|href=|url\(|@import", page)
-    for said in ("12,345", "4,711", "python -m tests.chaos --seed 4", "kill broker", "12.5 s"):
+    for said in (
+        "12,345",
+        "4,711",
+        "python -m tests.chaos --seed 4",
+        "kill-broker",
+        "12.5 s",
+        "3.10.8",
+    ):
         assert said in page
 
 
@@ -71,10 +79,10 @@ def test_faults_stand_where_they_struck_and_when_they_did() -> None:
     found = {row.name: [(one.label, one.left, one.width) for one in row.faults] for row in rows}
     assert found == {
         "paris": [],
-        "tokyo": [("kill broker", 11.0, 6.0)],
-        "sydney": [("log deleted", 61.0, 11.0)],
+        "tokyo": [("kill-broker", 11.0, 6.0)],
+        "sydney": [("log-deleted", 61.0, 11.0)],
         "paris-tokyo": [("cut", 21.0, 31.0)],
-        "sydney-lima": [("log deleted", 61.0, 11.0)],
+        "sydney-lima": [("log-deleted", 61.0, 11.0)],
     }
 
 

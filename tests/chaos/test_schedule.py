@@ -22,9 +22,9 @@ def test_one_seed_gives_one_schedule_and_another_gives_another() -> None:
 
 def test_it_is_the_same_on_every_machine() -> None:
     assert [str(fault) for fault in drawn(1)[:3]] == [
-        "    4.2 s  #1 kill node tokyo for 4.8 s",
+        "    4.2 s  #1 kill-node tokyo for 4.8 s",
         "    5.9 s  #2 reset sydney-lima",
-        "   14.0 s  #3 log deleted paris-tokyo (back) for 9.9 s",
+        "   14.0 s  #3 log-deleted paris-tokyo (back) for 9.9 s",
     ]
 
 
@@ -58,8 +58,8 @@ def test_no_place_is_struck_before_it_has_recovered_and_few_are_at_once(seed: in
 
 
 def test_only_the_kinds_that_are_asked_for_are_drawn() -> None:
-    faults = drawn(3, kinds=["cut", "kill node"])
-    assert {fault.kind for fault in faults} == {"cut", "kill node"}
+    faults = drawn(3, kinds=["cut", "kill-node"])
+    assert {fault.kind for fault in faults} == {"cut", "kill-node"}
 
 
 def test_what_there_is_no_time_for_is_not_drawn() -> None:
