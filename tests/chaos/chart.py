@@ -100,9 +100,9 @@ def rows(
 
 
 def log_of(strike: Strike) -> tuple[str, ...]:
-    """Whose log it deleted, besides the line that it cut."""
+    """Whose log it struck, besides the line that it cut."""
     fault = strike.fault
-    if fault.kind != "log-deleted":
+    if KINDS[fault.kind].on != "mesh":
         return ()
     return (fault.sites[0 if fault.detail == "there" else 1],)
 

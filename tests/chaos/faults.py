@@ -14,6 +14,7 @@ from federation.names import Names
 from relay.bulk_amqp import Channel, connect
 from tests.chaos.schedule import Fault
 from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
+from tests.journeys.stream_file import chunks, last_segment, lose_tail
 from tests.live_brokers import START_WITHIN_S, rabbitmqctl
 from tests.waiting import until
 from wan_proxy import ISDN_64K, LAN, SATELLITE, Line, LineCondition
@@ -23,6 +24,10 @@ CONTROL_WITHIN_S = 120.0
 ELSEWHERE_WITHIN_S = 90.0
 EGRESS_IS_OLD_S = 5.0
 """A node asks its broker every two seconds for what egress has, or four."""
+LOST_CHUNKS = 20
+"""Of a log that is cut short: a second's worth or two."""
+AMID_A_CHUNK = 20
+"""Bytes into the first chunk that is lost."""
 ROOM = 10
 """Messages that a full queue has room for: fewer than it has."""
 
@@ -157,24 +162,53 @@ async def _channel(world: World, site: str) -> AsyncIterator[Channel]:
 
 @contextlib.asynccontextmanager
 async def log_deleted(world: World, fault: Fault) -> AsyncIterator[None]:
-    """A site's log is gone while one of its two links is cut. Its neighbour at the other has what
-    the site published before: that is waited for, since nobody else would have it.
-    """
-    here, there = fault.sites
-    site = here if fault.detail == "there" else there
-    lines = world.lines(here, there)
-    for line in lines:
-        line.cut()
-    try:
-        async with world.load.held(site):
-            await elsewhere(world, site, {here, there})
+    """A site's log is gone while one of its two links is cut."""
+    async with _half_cut_off(world, fault) as site:
+        async with what_it_published_is_elsewhere(world, site, set(fault.sites)):
             log = Names(world.mesh.mesh.name).log
             await world.mesh.vhosts[site].api("DELETE", f"/queues/{{vhost}}/{log}")
         yield
         await world.mesh.apply()
+
+
+@contextlib.asynccontextmanager
+async def log_cut_short(world: World, fault: Fault) -> AsyncIterator[None]:
+    """A site's broker comes back without the end of its log, as after a power cut, while one of its
+    two links is cut."""
+    async with _half_cut_off(world, fault) as site:
+        broker = world.mesh.vhosts[site].broker
+        async with what_it_published_is_elsewhere(world, site, set(fault.sites)):
+            broker.kill()
+            segment = last_segment(world.mesh.vhosts[site], Names(world.mesh.mesh.name))
+            data = [chunk for chunk in chunks(segment) if chunk.records]
+            lose_tail(segment, data[-min(LOST_CHUNKS, len(data))], into=AMID_A_CHUNK)
+        yield
+        await broker.start(deadline_s=START_WITHIN_S)
+
+
+@contextlib.asynccontextmanager
+async def _half_cut_off(world: World, fault: Fault) -> AsyncIterator[str]:
+    """The site at whose log it is, while its link to the other one is cut."""
+    here, there = fault.sites
+    for line in world.lines(here, there):
+        line.cut()
+    try:
+        yield here if fault.detail == "there" else there
     finally:
-        for line in lines:
+        for line in world.lines(here, there):
             line.heal()
+
+
+@contextlib.asynccontextmanager
+async def what_it_published_is_elsewhere(
+    world: World, site: str, cut: set[str]
+) -> AsyncIterator[None]:
+    """Nothing is published at the site while the block lasts, and its neighbour beyond the cut has
+    what was: egress has forgotten it, and nobody else would have it.
+    """
+    async with world.load.held(site):
+        await elsewhere(world, site, cut)
+        yield
 
 
 async def elsewhere(world: World, site: str, cut: set[str]) -> None:
@@ -220,4 +254,5 @@ STRIKES: Mapping[str, Strike] = {
     "queue-purged": queue_purged,
     "queue-deleted": queue_deleted,
     "log-deleted": log_deleted,
+    "log-cut-short": log_cut_short,
 }

@@ -51,6 +51,7 @@ KINDS: Mapping[str, Kind] = {
     "queue-purged": Kind("site", 0.0, 0.0),
     "queue-deleted": Kind("site", 1.0, 8.0),
     "log-deleted": Kind("mesh", 8.0, 20.0, rest_s=15.0, details=WAYS, doubt=True),
+    "log-cut-short": Kind("mesh", 1.0, 8.0, rest_s=10.0, details=WAYS, doubt=True),
 }
 """`hang` is longer than every time-out: links miss each other after 15 s, brokers after 20 s."""
 
