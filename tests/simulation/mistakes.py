@@ -206,8 +206,8 @@ MISTAKES = (
         for name in lost:
             names.add(name)
 """,
-        "--faults tail --every 2 --messages 60 --seconds 20",
-        5,
-        "I5 at",
+        "--topology line --faults tail,cut --every 1 --messages 60 --seconds 20",
+        3,
+        "after 900 s messages have not come",
     ),
 )
