@@ -21,7 +21,7 @@ from tests.chaos import report
 from tests.chaos.run import run
 from tests.chaos.schedule import KINDS, draw
 from tests.chaos.timeline import Sample
-from tests.chaos.world import PAIRS, SITES
+from tests.chaos.world import GRAPHS, SITES
 
 DEFAULT_OUT = Path(".isthmus/chaos")
 
@@ -30,7 +30,8 @@ def main(words: list[str] | None = None) -> int:
     arguments = _arguments().parse_args(words)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     kinds = [kind for kind in arguments.kinds or KINDS if kind not in arguments.without]
-    schedule = draw(arguments.seed, arguments.minutes * 60, SITES, PAIRS, kinds)
+    graph = arguments.graph or list(GRAPHS)[arguments.seed % len(GRAPHS)]
+    schedule = draw(arguments.seed, arguments.minutes * 60, SITES, GRAPHS[graph], kinds)
     for fault in schedule:
         console.print(str(fault))
     if arguments.schedule:
@@ -52,6 +53,7 @@ def main(words: list[str] | None = None) -> int:
             run(
                 folder,
                 find_installation(arguments.rabbitmq),
+                graph,
                 schedule,
                 seed=arguments.seed,
                 per_second=arguments.rate,
@@ -76,6 +78,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=10.0, help="of faults")
     parser.add_argument("--seed", type=int, default=1, help="decides which, where and when")
     parser.add_argument("--rate", type=float, default=24.0, help="messages a second, each site")
+    parser.add_argument("--graph", choices=list(GRAPHS), help="by turns, if not given")
     parser.add_argument("--kinds", type=_kinds, metavar="A,B", help=", ".join(KINDS))
     parser.add_argument("--without", type=_kinds, default=[], metavar="A,B", help="all but these")
     parser.add_argument("--schedule", action="store_true", help="only print the schedule")

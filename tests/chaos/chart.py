@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.schedule import KINDS
+from tests.chaos.schedule import KINDS, logs_site
 from tests.chaos.timeline import Sample, Strike
 
 TONES: Mapping[str, str] = {
@@ -104,7 +104,7 @@ def log_of(strike: Strike) -> tuple[str, ...]:
     fault = strike.fault
     if KINDS[fault.kind].on != "mesh":
         return ()
-    return (fault.sites[0 if fault.detail == "there" else 1],)
+    return (logs_site(fault.where, fault.detail),)
 
 
 def _bar(strike: Strike, scale: Scale) -> Piece:

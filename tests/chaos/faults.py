@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 
 from federation.names import Names
 from relay.bulk_amqp import Channel, connect
-from tests.chaos.schedule import Fault
+from tests.chaos.schedule import Fault, logs_site
 from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
 from tests.journeys.stream_file import chunks, last_segment, lose_tail
 from tests.live_brokers import START_WITHIN_S, rabbitmqctl
@@ -189,13 +189,13 @@ async def log_cut_short(world: World, fault: Fault) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def _half_cut_off(world: World, fault: Fault) -> AsyncIterator[str]:
     """The site at whose log it is, while its link to the other one is cut."""
-    here, there = fault.sites
-    for line in world.lines(here, there):
+    lines = world.lines(*fault.sites)
+    for line in lines:
         line.cut()
     try:
-        yield here if fault.detail == "there" else there
+        yield logs_site(fault.where, fault.detail)
     finally:
-        for line in world.lines(here, there):
+        for line in lines:
             line.heal()
 
 

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, S
 
 from tests.chaos import chart
 from tests.chaos.run import Outcome
-from tests.chaos.world import PAIRS, SITES
+from tests.chaos.world import GRAPHS, SITES
 
 COUNTS = ("confirmed", "refused", "indeterminate")
 
@@ -32,7 +32,7 @@ def page(outcome: Outcome, seed: int, command: str) -> str:
             sentence=_sentence(outcome),
             facts=_facts(outcome),
             ticks=scale.ticks(),
-            rows=list(chart.rows(SITES, PAIRS, strikes, timeline.samples, scale)),
+            rows=list(chart.rows(SITES, GRAPHS[outcome.graph], strikes, timeline.samples, scale)),
             most=most,
             curves=[(site, chart.curves(site, timeline.samples, scale, most)) for site in SITES],
             healed=scale.at(healed_s),
@@ -71,6 +71,7 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     confirmed = sum(counts["confirmed"] for counts in outcome.published.values())
     took = "not in time" if drain.took_s is None else f"{drain.took_s:g} s"
     return [
+        ("four sites in a", outcome.graph),
         ("RabbitMQ", outcome.rabbitmq),
         ("messages confirmed", f"{confirmed:,}"),
         ("a second, while faults struck", f"{drain.live_per_s:.0f}"),

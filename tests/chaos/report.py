@@ -39,6 +39,7 @@ def as_json(outcome: Outcome, seed: int, command: str) -> dict[str, Any]:
     return {
         "seed": seed,
         "command": command,
+        "graph": outcome.graph,
         "rabbitmq": outcome.rabbitmq,
         "broken": outcome.broken,
         "schedule": [fault.as_json() for fault in outcome.schedule],

@@ -57,7 +57,8 @@ class Outcome:
 
     timeline: Timeline
     schedule: Sequence[Fault]
-    rabbitmq: str = ""
+    graph: str
+    rabbitmq: str
     """Its version."""
     account: Account = field(default_factory=Account)
     drain: Drain = field(default_factory=Drain)
@@ -77,6 +78,7 @@ Say = Callable[[str], None]
 async def run(
     folder: Path,
     installation: RabbitMQInstallation,
+    graph: str,
     schedule: Sequence[Fault],
     *,
     seed: int,
@@ -86,10 +88,12 @@ async def run(
 ) -> Outcome:
     """Play a schedule against a mesh in `folder`; `say` gets what happens, `seen` each sample."""
     loop = asyncio.get_running_loop()
-    say(f"{len(SITES)} brokers and nodes start")
-    async with standing(folder, installation, seed, per_second) as world:
+    say(f"{len(SITES)} brokers and nodes start, in a {graph}")
+    async with standing(folder, installation, graph, seed, per_second) as world:
         zero = loop.time() + QUIET_BEFORE_S
-        outcome = Outcome(Timeline(lambda: loop.time() - zero), schedule, installation.version)
+        outcome = Outcome(
+            Timeline(lambda: loop.time() - zero), schedule, graph, installation.version
+        )
         async with _beside(world, outcome, seen):
             await _strike_all(world, outcome, say)
             await _drain(world, outcome, say)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -105,6 +106,11 @@ def draw(
     return _Drawing(random.Random(f"chaos {seed}"), within_s, sites, pairs, kinds).faults()
 
 
+def logs_site(where: str, detail: str) -> str:
+    """At whose log a fault is that strikes one, and the line from there to the other site."""
+    return where.split("-")[WAYS.index(detail)]
+
+
 class _Drawing:
     def __init__(
         self,
@@ -119,6 +125,9 @@ class _Drawing:
         self._kinds = {kind: KINDS[kind] for kind in kinds}
         links = ["-".join(pair) for pair in pairs]
         self._places: dict[On, list[str]] = {"site": list(sites), "link": links, "mesh": links}
+        ends = Counter(site for pair in pairs for site in pair)
+        self._inner = {site for site, count in ends.items() if count > 1}
+        """Sites with another neighbour, when the line to one is cut."""
         self._free_s = dict.fromkeys([*sites, *links], 0.0)
         """From when on something may strike there."""
         self._deck: list[str] = []
@@ -163,6 +172,8 @@ class _Drawing:
         longest_s = min(kind.longest_s, self._within_s - at_s)
         lasts_s = math.floor(self._chance.uniform(kind.shortest_s, longest_s) * 10) / 10
         detail = self._chance.choice(kind.details)
+        if kind.on == "mesh" and logs_site(where, detail) not in self._inner:
+            detail = WAYS[1 - WAYS.index(detail)]
         fault = Fault(len(self._drawn) + 1, name, where, at_s, lasts_s, detail)
         for place in self._free_s if kind.on == "mesh" else (where,):
             self._free_s[place] = round(fault.ends_s + kind.rest_s, 1)

@@ -10,7 +10,7 @@ from isthmus.local_brokers import RabbitMQInstallation
 from tests.chaos import report
 from tests.chaos.run import run
 from tests.chaos.schedule import KINDS, draw
-from tests.chaos.world import PAIRS, SITES
+from tests.chaos.world import GRAPHS, SITES
 
 BRIEF = tuple(
     name for name, kind in KINDS.items() if kind.on != "mesh" and not name.startswith("hang")
@@ -19,22 +19,31 @@ BRIEF = tuple(
 
 
 @pytest.mark.parametrize(
-    ("seed", "within_s", "kinds"),
+    ("graph", "seed", "within_s", "kinds"),
     [
-        pytest.param(149, 26.0, BRIEF, id="half a minute"),
-        pytest.param(1, 240.0, tuple(KINDS), id="four minutes", marks=pytest.mark.long),
+        pytest.param("ring", 149, 26.0, BRIEF, id="half a minute"),
+        pytest.param("ring", 1, 240.0, tuple(KINDS), id="ring", marks=pytest.mark.long),
+        pytest.param("line", 2, 240.0, tuple(KINDS), id="line", marks=pytest.mark.long),
     ],
 )
 async def test_whatever_strikes_four_sites_no_promise_is_broken(
     tmp_path: Path,
     rabbitmq: RabbitMQInstallation,
+    graph: str,
     seed: int,
     within_s: float,
     kinds: tuple[str, ...],
 ) -> None:
-    schedule = draw(seed, within_s, SITES, PAIRS, kinds)
+    schedule = draw(seed, within_s, SITES, GRAPHS[graph], kinds)
     outcome = await run(
-        tmp_path, rabbitmq, schedule, seed=seed, per_second=24.0, say=print, seen=lambda _: None
+        tmp_path,
+        rabbitmq,
+        graph,
+        schedule,
+        seed=seed,
+        per_second=24.0,
+        say=print,
+        seen=lambda _: None,
     )
     print("\n".join(report.lines(outcome)))
     assert outcome.broken == []

@@ -35,6 +35,7 @@ def an_outcome(*broken: str) -> Outcome:
     return Outcome(
         timeline,
         SCHEDULE,
+        "ring",
         "3.10.8",
         Account(list(broken), {"paris": 7}, {"paris": 8}),
         Drain(600, 30.0, 12.5),
@@ -55,6 +56,7 @@ def test_both_files_are_written_and_the_page_needs_nothing_else(tmp_path: Path) 
         "python -m tests.chaos --seed 4",
         "kill-broker",
         "12.5 s",
+        "ring",
         "3.10.8",
     ):
         assert said in page

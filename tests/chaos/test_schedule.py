@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.schedule import AT_ONCE, KINDS, Fault, draw
-from tests.chaos.world import PAIRS, SITES
+from tests.chaos.schedule import AT_ONCE, KINDS, Fault, draw, logs_site
+from tests.chaos.world import GRAPHS, SITES
 
 SEEDS = range(30)
 MINUTES_10 = 600.0
 
 
-def drawn(seed: int, within_s: float = MINUTES_10, **how: list[str]) -> list[Fault]:
-    return draw(seed, within_s, SITES, PAIRS, **how)
+def drawn(
+    seed: int, within_s: float = MINUTES_10, graph: str = "ring", **how: list[str]
+) -> list[Fault]:
+    return draw(seed, within_s, SITES, GRAPHS[graph], **how)
 
 
 def test_one_seed_gives_one_schedule_and_another_gives_another() -> None:
@@ -66,3 +68,15 @@ def test_only_the_kinds_that_are_asked_for_are_drawn() -> None:
 def test_what_there_is_no_time_for_is_not_drawn() -> None:
     assert drawn(1, 0.5) == []
     assert not any(fault.kind.startswith("hang") for fault in drawn(1, 35.0))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_log_is_struck_where_another_neighbour_has_what_it_had(graph: str) -> None:
+    pairs = GRAPHS[graph]
+    struck = [
+        fault for seed in SEEDS for fault in drawn(seed, graph=graph) if fault.kind[:3] == "log"
+    ]
+    assert {fault.where for fault in struck} == {"-".join(pair) for pair in pairs}
+    for fault in struck:
+        site = logs_site(fault.where, fault.detail)
+        assert sum(site in pair for pair in pairs) == 2, fault

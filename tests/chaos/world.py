@@ -1,5 +1,5 @@
-"""The mesh that is put to the test: four sites in a ring, a broker, a node and load at each, and a
-line of the WAN proxy under each link.
+"""The mesh that is put to the test: four sites, a broker, a node and load at each, and a line of
+the WAN proxy under each link.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from isthmus.local_brokers import RabbitMQInstallation
@@ -20,7 +21,12 @@ from tests.live_brokers import START_WITHIN_S, discard, local_broker, own_vhost
 from wan_proxy import LAN, Line, WanProxy
 
 SITES = ("paris", "tokyo", "sydney", "lima")
-PAIRS = tuple((site, SITES[(n + 1) % len(SITES)]) for n, site in enumerate(SITES))
+GRAPHS = {
+    "ring": tuple((site, SITES[(n + 1) % len(SITES)]) for n, site in enumerate(SITES)),
+    "line": tuple(pairwise(SITES)),
+}
+"""Pairs of sites that are linked both ways. A ring always has another way; in a line each log and
+each link is the only one that what is behind it may come by."""
 EXCHANGE = "orders"
 WITNESS, VICTIM = "sink.orders", "victim.orders"
 """Two queues a site, bound alike. Faults strike the second; the first says what it was given."""
@@ -70,7 +76,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def standing(
-    folder: Path, installation: RabbitMQInstallation, seed: int, per_second: float
+    folder: Path, installation: RabbitMQInstallation, graph: str, seed: int, per_second: float
 ) -> AsyncIterator[World]:
     """A mesh that runs, with load at every site; `per_second` messages each."""
     brokers = {site: local_broker(installation, folder / site, site) for site in SITES}
@@ -81,13 +87,12 @@ async def standing(
         vhosts = {site: await own_vhost(broker, site) for site, broker in brokers.items()}
         proxy = await made.enter_async_context(WanProxy(seed=seed))
         document = {
-            "topology": "ring",
-            "both": True,
+            "topology": "custom",
             "exchanges": [{"name": EXCHANGE, "retry": NEVER_GIVES_UP}],
         }
         mesh = LiveMesh(folder, document, vhosts)
         made.push_async_callback(mesh.close)
-        for here, there in PAIRS:
+        for here, there in GRAPHS[graph]:
             await mesh.go_over(proxy, here, there, LAN)
             await mesh.go_over(proxy, there, here, LAN)
         await mesh.prepare()
