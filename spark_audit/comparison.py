@@ -85,6 +85,7 @@ def compare(
         left=left_open(compared.messages),
         leaked_before=reading.leaked_before,
         revisions_unknown=expected.unknown,
+        accepted_gaps=reading.accepted_gaps(),
     )
 
 

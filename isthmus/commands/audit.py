@@ -265,6 +265,8 @@ def show(report: AuditReport, out: Path) -> None:
     if report.carried is not None:
         for line in report.carried.told:
             console.print(escape(f"of earlier days: {line}"), soft_wrap=True)
+    for gap in report.accepted_gaps[:SHOWN]:
+        console.print(escape(f"accepted gap: {gap}"), soft_wrap=True)
     reasons = report.why_not_proven
     for line in reasons[:SHOWN]:
         console.print(escape(f"not proven: {line}"), soft_wrap=True)

@@ -15,6 +15,7 @@ from spark_audit.judge.positions import Positions
 from spark_audit.judge.told_positions import ranks_frame
 from spark_audit.judge.verdicts import JUDGED
 from spark_audit.ledgers.source import LedgerSource
+from spark_audit.report.accepted_gap import AcceptedGap
 
 _MOST_SENT_TO_ALL = 1_000_000
 """Identities of 8 bytes, or names of batches, that every task may be given as a table."""
@@ -56,6 +57,17 @@ class Reading:
         """Those of which the digest says so."""
         found = self.table.where(condition).select("uri").distinct().collect()
         return {row["uri"] for row in found}
+
+    def accepted_gaps(self) -> list[AcceptedGap]:
+        """What people have said of gaps in the time of these files, in its order."""
+        if not (files := self.files_where("event = 'gap_accepted'")):
+            return []
+        rows = self.source.rows(("linked_out", "delivered"), only=files)
+        told = rows.where("event = 'gap_accepted'").selectExpr(
+            *("unix_millis(recorded) AS ms", "site", "coalesce(neighbour, '')"),
+            *("coalesce(origin, '')", "coalesce(exchange, '')", "coalesce(reason, '')"),
+        )
+        return [AcceptedGap(*row) for row in told.sort("ms", "site").collect()]
 
     def count(self) -> int:
         """Of all rows."""

@@ -5,6 +5,8 @@ A fault takes a batch that no other fault has touched.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relay.ledger.rows import REDELIVERED, Event, LedgerRow, Outcome, Stage
 from spark_audit.generate.deceptions import DECEPTIONS
 from spark_audit.generate.planted import PlantedFinding
@@ -31,7 +33,7 @@ def lost_batch(planting: Planting) -> None:
 
 
 def lost_in_gap(planting: Planting) -> None:
-    """A batch that the site's log dropped before it was delivered; the site went on behind it."""
+    """A batch that the site's log dropped before it was delivered; a person had it go on."""
     batch, _, site = planting.pick()
     row = batch.delivered[site].row
     gap = LedgerRow(
@@ -42,6 +44,8 @@ def lost_in_gap(planting: Planting) -> None:
         exchange=row.exchange,
         reason="the log begins behind it",
     )
+    accepted = replace(gap, event=Event.GAP_ACCEPTED, reason="accepted by ann@host at noon: gone")
+    planting.add(site, MadeRow(accepted), batch.delivered[site])
     planting.add(site, MadeRow(gap), batch.delivered[site])
     planting.take_out(site, batch.delivered[site])
     for entry in range(batch.packed.row.count):

@@ -49,6 +49,7 @@ def page(report: AuditReport, commands: Commands) -> str:
             facts=_facts(report),
             kinds=_kinds(report, commands),
             reasons=report.why_not_proven,
+            accepted=[str(one) for one in report.accepted_gaps],
             matrix=_matrix(report),
             notable=_notable(report),
             hours=_hours(report.counts),

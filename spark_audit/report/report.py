@@ -13,6 +13,7 @@ from spark_audit.compare.latency import Latency
 from spark_audit.ledgers.books import Problem
 from spark_audit.level import Level
 from spark_audit.period import Period
+from spark_audit.report.accepted_gap import AcceptedGap
 from spark_audit.report.advice import by_gravity
 from spark_audit.report.carried import Carried
 
@@ -70,6 +71,8 @@ class AuditReport:
     """Judged messages of earlier days that a copy of this time shows to have come twice."""
     revisions_unknown: list[str] = field(default_factory=list)
     """Revisions of batches that no ledger has."""
+    accepted_gaps: list[AcceptedGap] = field(default_factory=list)
+    """What people have had stages go on without: what of it came no other way is lost."""
     asked: Mapping[str, str] = field(default_factory=dict)
     """Options of the call by which the same can be asked again; none where it was no command's."""
     carried: Carried | None = None
@@ -188,6 +191,17 @@ class AuditReport:
                     "since": _time(one["since_ms"]),
                 }
                 for one in [*self.waiting, *(self.carried.waiting if self.carried else ())]
+            ],
+            "accepted_gaps": [
+                {
+                    "site": one.site,
+                    "neighbour": one.neighbour,
+                    "origin": self.name(one.origin),
+                    "exchange": one.exchange,
+                    "recorded": _time(one.ms),
+                    "why": one.why,
+                }
+                for one in self.accepted_gaps
             ],
             "why_not_proven": self.why_not_proven,
             "problems": [

@@ -11,6 +11,8 @@ from spark_audit.generate.faults import FAULTS
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.generate.harmless import HARMLESS, SHAPES
 from spark_audit.generate.planted import Planted, PlantedFinding
+from spark_audit.report.advice import Commands
+from spark_audit.report.html import page
 from spark_audit.report.report import AuditReport, AuditVerdict
 from tests.spark_audit.conftest import DAY, AuditOf
 
@@ -92,6 +94,11 @@ def test_what_retention_ate_is_lost_and_said_to_be(tmp_path: Path, audit_of: Aud
     report = audit_of(tmp_path / "made")
     assert report.shown
     assert all("its log dropped it" in row["why"] for row in report.shown)
+    # Lost all the same, and never green; whose word it was stands beside it.
+    (accepted,) = report.accepted_gaps
+    assert accepted.site == report.as_json()["shown"][0]["destination"]
+    assert str(accepted).endswith("accepted by ann@host at noon: gone")
+    assert "accepted by ann@host" in page(report, Commands())
 
 
 @pytest.mark.parametrize("seed", range(2))
