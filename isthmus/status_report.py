@@ -19,6 +19,7 @@ from federation.mesh import Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book
 from isthmus.cautions import left_behind_told
+from isthmus.clocks import clocks_apart
 from isthmus.revisions_told import revisions_told
 from isthmus.supervision import Phase
 from isthmus.supervisor_record import SupervisorRecord, read_record
@@ -38,6 +39,8 @@ _COUNTS = (
     "quarantined",
 )
 """What nobody knows of a node that does not answer."""
+CARRIES = ("running", "lagging")
+"""States of links that carry what they should, if late."""
 LEAVING = ("draining", "drained")
 HELD = ("paused", *LEAVING)
 """States that somebody has ordered."""
@@ -52,8 +55,9 @@ class StatusReport:
     @property
     def all_running(self) -> bool:
         """Every site and every link."""
-        parts = [*self.told["sites"].values(), *self.told["links"]]
-        return all(part["state"] == "running" for part in parts)
+        return all(site["state"] == "running" for site in self.told["sites"].values()) and all(
+            link["state"] in CARRIES for link in self.told["links"]
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -94,7 +98,7 @@ class StatusReport:
         return waiting or [
             f"{link['from']}->{link['to']} {link['state']}"
             for link in self.told["links"]
-            if link["state"] != "running"
+            if link["state"] not in CARRIES
             and not _rests(link)
             # Nothing is sent to a site that is to leave.
             and link["to"] not in leaving
@@ -121,13 +125,18 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
     by_site = dict(zip(mesh.sites, answers, strict=True))
     asked = _Asked(mesh, state, by_site, record, book, last_record)
     sites = {site: asked.site(site) for site in mesh.sites}
+    links = _links(mesh, by_site)
     return StatusReport(
         {
             "mesh": mesh.name,
             "revision": mesh.revision,
-            "notes": [*revisions_told(mesh.revision, sites), *left_behind_told(mesh, state)],
+            "notes": [
+                *revisions_told(mesh.revision, sites),
+                *left_behind_told(mesh, state),
+                *clocks_apart(mesh, links),
+            ],
             "sites": sites,
-            "links": _links(mesh, by_site),
+            "links": links,
         }
     )
 
@@ -259,7 +268,7 @@ def _heard_by(site: str, answers: Mapping[str, _Answer]) -> str:
     ]
     if not links:
         return ""
-    hearing = [link["from"] for link in links if link["state"] == "running"]
+    hearing = [link["from"] for link in links if link["state"] in CARRIES]
     if hearing:
         return f"; {', '.join(hearing)} has a link to it that runs"
     return f"; the link from {links[0]['from']} to it says: {links[0]['reason']}"

@@ -23,7 +23,9 @@ from isthmus.status_report import StatusReport, status_of
 WATCH_EVERY_S = 1.0
 _COLOURS = {
     "running": "green",
-    **dict.fromkeys(("starting", "blocked", "unknown", "paused", "draining", "drained"), "yellow"),
+    **dict.fromkeys(
+        ("starting", "blocked", "unknown", "paused", "draining", "drained", "lagging"), "yellow"
+    ),
 }
 _SELDOM = (
     "duplicates",
@@ -87,7 +89,7 @@ def tables(report: StatusReport, file: Path) -> Group:
         notes += [f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)]
         sites.add_row(name, _state(site["state"]), *figures, ", ".join(notes))
     links = Table(title="links", title_justify="left")
-    for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds"):
+    for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds", "clock"):
         numeric = heading not in ("from", "to", "state")
         links.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for link in told["links"]:
@@ -98,6 +100,7 @@ def tables(report: StatusReport, file: Path) -> Group:
             _number(link["lag_messages"]),
             _number(link["lag_bytes"]),
             _number(link["lag_seconds"]),
+            _clock(link.get("clock_ahead_ms")),
         )
     return Group(sites, links, *map(escape, [*_troubles(told), *_to_do(told["sites"], file)]))
 
@@ -166,6 +169,13 @@ def _words(name: str) -> str:
 
 def _state(word: str) -> str:
     return f"[{_COLOURS.get(word, 'red')}]{word}[/]"
+
+
+def _clock(ahead_ms: float | None) -> str:
+    """What the receiver's is ahead of the sender's, of a link that knows."""
+    if ahead_ms is None:
+        return ""
+    return f"{ahead_ms:+.0f} ms" if abs(ahead_ms) < 1000 else f"{ahead_ms / 1000:+,.1f} s"
 
 
 def _number(value: float | None) -> str:

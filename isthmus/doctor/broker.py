@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from federation.brokers.addresses import relay_user
@@ -15,11 +15,10 @@ from federation.brokers.management import ManagementApi, ManagementError
 from federation.counted import counted
 from federation.mesh import Mesh
 from federation.names import Names
+from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.finding import Findings
 
 OLDEST = (3, 10)
-CLOCKS_MAY_DIFFER = timedelta(seconds=5)
-"""Small beside any outage window, large beside the second that the Date header counts in."""
 STATISTICS_LAG_S = 12.0
 """RabbitMQ collects every five seconds, and is later when it is busy."""
 ASKED_AGAIN_AFTER_S = 1.0

@@ -11,6 +11,7 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
+from isthmus.clocks import clocks_apart
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.declared import examine_declared
@@ -63,6 +64,8 @@ async def examine(
         if told["sites"][site]["state"] in ("running", *HELD):
             links = [link for link in told["links"] if link["from"] == site]
             examine_links(links, told["sites"], found)
+            for said in clocks_apart(book.mesh, links):
+                found.warn("clock", said, "let both machines follow a time server")
         return found.all
 
     how_far()

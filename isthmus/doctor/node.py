@@ -85,6 +85,14 @@ def examine_links(
                 "paused: what it should carry waits in the log, for the outage window",
                 f"`isthmus resume FILE --link {name}`",
             )
+        elif link["state"] == "lagging":
+            found.warn(
+                f"link {name}",
+                f"lagging: {link['reason']}",
+                "a line that is too thin for what comes, or that was away: see if its lag shrinks",
+            )
+        elif link["state"] == "gap":
+            found.fault(f"link {name}", link["reason"], f"`isthmus accept-gap FILE {link['from']}`")
         elif link["state"] != "running" and sites[other]["state"] in LEAVING:
             found.warn(
                 f"link {name}",

@@ -195,7 +195,9 @@ class ChunkBuilder:
 
     def _is_too_old(self, header: BatchHeader) -> bool:
         context = self._context
-        ahead_ms = context.clock_differences_ms.get(self._flow.origin, 0)
+        # Of a clock that is behind it is no younger: it may have been right when it was published,
+        # and the barrier may have forgotten it by now.
+        ahead_ms = max(0, context.clock_differences_ms.get(self._flow.origin, 0))
         return is_beyond_window(
             header.first_published_ms, context.now_ms(), context.window_ms, ahead_ms
         )

@@ -11,6 +11,17 @@ from relay.links.wire import Measured
 _MEASURE_AGAIN_S = 600.0
 
 
+def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | None:
+    """A neighbour's clock minus ours, in ms: of what our sender has measured (`out`), and what the
+    neighbour's sender has measured of us (`back`), the one of the shorter round trip. None: there
+    is neither.
+    """
+    told = [(out.round_trip_ms, out.ahead_ms)] if out else []
+    if back is not None:
+        told.append((back.round_trip_ms, -back.ahead_ms))
+    return min(told)[1] if told else None
+
+
 class LinkEcho:
     """One link's. `best` outlives the sessions, a stamp does not."""
 

@@ -34,6 +34,7 @@ from relay.links.wire import (
     BatchFrame,
     Cause,
     FrameKind,
+    Measured,
     Members,
     OtherVersion,
     Pulse,
@@ -64,6 +65,8 @@ class LinkReceiver:
         formats: Formats = KNOWN,
     ) -> None:
         self.counters = counters or ReceiverCounters()
+        self.measured: Measured | None = None
+        """Our clock, as the sender has measured it; None before it did."""
         self._own = own
         self._neighbour = neighbour
         self._sender_user = sender_user
@@ -286,6 +289,7 @@ class LinkReceiver:
         if pulse.number > session.arrived:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
         if pulse.measured is not None:
+            self.measured = pulse.measured
             self.counters.clock_ahead_ms = pulse.measured.ahead_ms
         session.echo_ms = pulse.wall_ms
         return self._ack(session, now, wall_ms)

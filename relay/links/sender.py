@@ -57,6 +57,7 @@ from relay.links.wire import (
     BadFrame,
     Cause,
     Hello,
+    Measured,
     OtherVersion,
     Over,
     Refused,
@@ -177,6 +178,11 @@ class LinkSender:
     def receiver_has(self, name: BatchName) -> bool:
         """Whether the receiver's log has the batch, as far as this session has told."""
         return self._session is not None and name in self._session.logged
+
+    @property
+    def measured(self) -> Measured | None:
+        """The receiver's clock, as the quickest exchange of late tells it; None before any."""
+        return self._echo.best
 
     @property
     def heard_at(self) -> float | None:

@@ -111,5 +111,7 @@ def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             lines.append(f"{prefix}_{name}{{{labels}}} {value}")
         elif name == "state":
-            lines.append(f'{prefix}_up{{{labels},state="{value}"}} {int(value == "running")}')
+            lines.append(
+                f'{prefix}_up{{{labels},state="{value}"}} {int(value in ("running", "lagging"))}'
+            )
     return lines

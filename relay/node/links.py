@@ -24,6 +24,7 @@ from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
 from relay.links.forwarding import forwarding_for
 from relay.links.lag import AppendTimes
+from relay.links.link_state import ToldState
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.links.rabbit_transport import LinkEndAddress
 from relay.links.receiver import LinkReceiver
@@ -40,15 +41,11 @@ from relay.node.bindings import StateLinkMemory
 from relay.node.brokers import Brokers
 from relay.node.gaps import SiteGaps
 from relay.node.holds import Holds
+from relay.node.link_watch import LinkWatch
 from relay.node.machine import Machine
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
-
-SILENT_IS_DOWN_S = 11.0
-"""Two of the neighbour's signs of life have not come: said before the link gives its session up,
-which a slow line must not suffer for.
-"""
 
 NOTHING_HELD = Holds()
 
@@ -115,6 +112,8 @@ class NodeLinks:
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
+        self.watch = LinkWatch()
+        """How they are, and their clocks."""
         self.change(mesh, book, holds)
 
     def change(self, mesh: Mesh, book: AddressBook, holds: Holds, *, receives: bool = True) -> None:
@@ -196,15 +195,12 @@ class NodeLinks:
         now = self._clock.now()
         for link, task in self._senders:
             machine, lag = task.machine, task.lag
-            state, reason = machine.state.value, machine.reason
-            silent_s = 0.0 if machine.heard_at is None else now - machine.heard_at
-            if silent_s > SILENT_IS_DOWN_S:
-                state, reason = "down", f"nothing heard of {link.receiver} for {silent_s:.0f} s"
+            state, reason = self.watch.state_of(link, task, now)
             told.append(
                 {
                     "from": link.sender,
                     "to": link.receiver,
-                    "state": state,
+                    "state": state.value,
                     "reason": reason,
                     "lag_messages": lag.messages,
                     "lag_bytes": lag.bytes,
@@ -214,6 +210,8 @@ class NodeLinks:
                         field.name: _plain(getattr(machine.counters, field.name))
                         for field in fields(machine.counters)
                     },
+                    # 0 would say that they agree.
+                    "clock_ahead_ms": machine.measured and machine.measured.ahead_ms,
                 }
             )
         return [*told, *map(self._resting_report, self._resting)]
@@ -236,7 +234,7 @@ class NodeLinks:
         return {
             "from": link.sender,
             "to": link.receiver,
-            "state": "paused",
+            "state": ToldState.PAUSED.value,
             "reason": f"`isthmus resume FILE --link {link.name}` lets it go on",
             "lag_messages": messages,
             "lag_bytes": nbytes,
@@ -247,6 +245,7 @@ class NodeLinks:
         """When the log had how much: what the links' lag in seconds is told from."""
         while True:
             self._times.note(self._writer.counts.appended_messages, self._clock.now())
+            self.watch.look(self._mesh, self._senders, self._receivers, self._clock.now())
             await asyncio.sleep(ticks.about(1.0, asyncio.get_running_loop().time()))
 
     def _made_of(self, link: Link, other: str) -> Hashable:

@@ -98,6 +98,7 @@ class Stages:
             brokers=parts.brokers,
             machine=parts.machine,
         )
+        context.clock_differences_ms = links.watch.clock_differences_ms
         housekeeping = Housekeeping(
             state=state,
             writer=writer,

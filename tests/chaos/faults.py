@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from federation.names import Names
+from isthmus.status_report import CARRIES
 from relay.bulk_amqp import Channel, connect
 from tests.chaos.schedule import Fault, logs_site
 from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
@@ -226,7 +227,7 @@ async def elsewhere(world: World, site: str, cut: set[str]) -> None:
         empty_since = empty_since or loop.time()
         packed_s = loop.time() - empty_since - EGRESS_IS_OLD_S
         return any(
-            link["state"] == "running" and link["lag_seconds"] < packed_s
+            link["state"] in CARRIES and link["lag_seconds"] < packed_s
             for link in told["links"]
             if link["from"] == site and link["to"] not in cut
         )

@@ -43,6 +43,10 @@ def test_each_state_of_a_node_has_its_mend(state: str, grade: Grade, mend: str) 
         ("down", "drained", Grade.WARNING, "`isthmus resume FILE --site tokyo`"),
         ("starting", "draining", Grade.WARNING, "take tokyo out of the mesh file"),
         ("down", "running", Grade.FAULT, "see what is said of tokyo"),
+        ("stalled", "running", Grade.FAULT, "see what is said of tokyo"),
+        ("lagging", "running", Grade.WARNING, "see if its lag shrinks"),
+        ("gap", "running", Grade.FAULT, "`isthmus accept-gap FILE paris`"),
+        ("gap", "draining", Grade.FAULT, "`isthmus accept-gap FILE paris`"),
     ],
 )
 def test_a_link_that_somebody_holds_back_is_no_fault(

@@ -51,6 +51,14 @@ def test_all_words_and_figures_are_whole_on_a_terminal_of_80_columns() -> None:
         assert word in words
 
 
+def test_how_far_the_other_clock_is_ahead_stands_beside_the_link() -> None:
+    known = link("paris", "tokyo", clock_ahead_ms=-3)
+    text = shown({"paris": site()}, known, link("tokyo", "paris", clock_ahead_ms=72_340))
+    assert "-3 ms" in text
+    assert "+72.3 s" in text
+    assert "+0 ms" not in shown({"paris": site()}, link("tokyo", "paris", clock_ahead_ms=None))
+
+
 def test_of_the_seldom_counts_only_those_that_are_not_0_are_named() -> None:
     text = shown({"paris": site(identity_conflicts=3), "tokyo": site()})
     assert "3 identity conflicts" in text

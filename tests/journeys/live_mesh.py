@@ -28,7 +28,7 @@ from federation.names import Names
 from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
 from isthmus.since_applied import changes_since_applied
-from isthmus.status_report import status_of
+from isthmus.status_report import CARRIES, status_of
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
@@ -187,7 +187,7 @@ class LiveMesh:
             return [
                 f"{name}: {part['state']} {part.get('reason', '')}"
                 for name, part in parts
-                if part["state"] != "running"
+                if part["state"] not in CARRIES
             ]
 
         await self.until_told(

@@ -34,6 +34,22 @@ async def test_what_is_older_than_the_window_is_quarantined_and_not_seen() -> No
     assert world.delivered() == ["body 1"]
 
 
+async def test_a_clock_that_is_ahead_makes_older_and_one_that_is_behind_not_younger() -> None:
+    world = World()
+    async with world.running() as life:
+        life.context.clock_differences_ms["paris"] = 5_000
+        just_too_old = entry(1, published_ms=NOW_MS - WINDOW_MS + 4_999)
+        await life.settled(await life.log(world.batch([just_too_old])))
+        assert life.counters.quarantined == 1
+        # It may have been right when that was published: the barrier may not remember it.
+        life.context.clock_differences_ms["paris"] = -5_000
+        name = await life.log(world.batch([entry(2, published_ms=NOW_MS - WINDOW_MS - 1)]))
+        await life.settled(name)
+        assert life.counters.quarantined == 2
+        await life.settled(await life.log(world.batch([entry(3, published_ms=NOW_MS - WINDOW_MS)])))
+    assert world.delivered() == ["body 3"]
+
+
 async def test_what_the_broker_can_never_take_is_quarantined_and_the_flow_goes_on() -> None:
     world = World()
     world.broker.most_property_bytes = 400

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.links.echo import LinkEcho
+from relay.links.echo import LinkEcho, clock_difference_ms
 from relay.links.wire import Measured
 
 
@@ -39,3 +39,12 @@ def test_a_much_slower_exchange_is_believed_only_when_the_best_is_old() -> None:
     assert exchange(10.0, 0.4, 99) == Measured(10, 200)
     assert exchange(20.0, 0.24, 12) == Measured(12, 240)
     assert exchange(900.0, 0.4, 30) == Measured(30, 400)
+
+
+def test_of_both_directions_the_quicker_exchange_tells_the_clocks_difference() -> None:
+    assert clock_difference_ms(None, None) is None
+    assert clock_difference_ms(Measured(700, 90), None) == 700
+    # What the neighbour has measured is how far we are ahead of it.
+    assert clock_difference_ms(None, Measured(-710, 20)) == 710
+    assert clock_difference_ms(Measured(700, 90), Measured(-710, 20)) == 710
+    assert clock_difference_ms(Measured(700, 10), Measured(-710, 20)) == 700

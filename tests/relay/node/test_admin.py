@@ -11,7 +11,10 @@ from relay.node.admin import CLOSE_WITHIN_S, Admin
 REPORT = {
     "pid": 1,
     "sites": {"paris": {"state": "running", "delivered": 7}},
-    "links": [{"from": "paris", "to": "tokyo", "state": "down", "lag_messages": 3}],
+    "links": [
+        {"from": "paris", "to": "tokyo", "state": "down", "lag_messages": 3},
+        {"from": "tokyo", "to": "paris", "state": "lagging", "clock_ahead_ms": None},
+    ],
 }
 
 
@@ -25,6 +28,8 @@ async def test_it_answers_health_status_and_metrics() -> None:
     assert 'isthmus_site_delivered{site="paris"} 7' in metrics
     assert 'isthmus_site_up{site="paris",state="running"} 1' in metrics
     assert 'isthmus_link_up{from="paris",to="tokyo",state="down"} 0' in metrics
+    # One that lags carries what it should.
+    assert 'isthmus_link_up{from="tokyo",to="paris",state="lagging"} 1' in metrics
     await admin.close()
 
 
