@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 
 from tests.chaos import chart
-from tests.chaos.run import Outcome
+from tests.chaos.outcome import Outcome
 from tests.chaos.world import GRAPHS, SITES
 
 COUNTS = ("confirmed", "refused", "indeterminate")

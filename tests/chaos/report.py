@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import html
-from tests.chaos.run import Outcome
+from tests.chaos.outcome import Outcome
 
 
 def lines(outcome: Outcome) -> Iterator[str]:

@@ -6,72 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from isthmus.local_brokers import RabbitMQInstallation
-from relay.bulk_amqp import connect
-from tests.chaos.account import Account, Published, SiteBooks, account
+from tests.chaos.drain import LOOK_EVERY_S, drain
 from tests.chaos.faults import STRIKES
+from tests.chaos.outcome import Outcome
 from tests.chaos.schedule import KINDS, Fault
+from tests.chaos.stock import take_stock
 from tests.chaos.timeline import Sample, Timeline, sampled
 from tests.chaos.world import SITES, World, standing
-from tests.journeys.books import check_rows
-from tests.journeys.traffic import TrafficSink
-from tests.live_brokers import START_WITHIN_S
-from tests.waiting import until
-from wan_proxy import LAN
 
-BESIDE_BACKLOG_S = 30.0
-BACKLOG_FACTOR = 1.5
-STANDS_FOR_S = 5.0
-"""Drained is what is so for this long: nodes ask their broker for egress every four seconds."""
-STOPS_WITHIN_S = 60.0
-LOOK_EVERY_S = 0.5
 QUIET_BEFORE_S = 3.0
 """Of load before the first fault may strike."""
-
-
-@dataclass(slots=True)
-class Drain:
-    """After the last fault was healed and the load had ended."""
-
-    backlog: int = 0
-    """Messages that the site with the most of them had still to be given."""
-    live_per_s: float = 0.0
-    """Confirmed to publishers at all sites while faults struck."""
-    took_s: float | None = None
-    """None if it was not in time."""
-
-    @property
-    def deadline_s(self) -> float:
-        return BACKLOG_FACTOR * self.backlog / max(self.live_per_s, 1.0) + BESIDE_BACKLOG_S
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What there is to tell of a run."""
-
-    timeline: Timeline
-    schedule: Sequence[Fault]
-    graph: str
-    rabbitmq: str
-    """Its version."""
-    account: Account = field(default_factory=Account)
-    drain: Drain = field(default_factory=Drain)
-    published: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By site: confirmed, refused, indeterminate."""
-    brought: dict[str, int] = field(default_factory=dict)
-    """By site: messages from elsewhere at the queue that no fault struck."""
-
-    @property
-    def broken(self) -> list[str]:
-        return self.account.broken
-
-
 Say = Callable[[str], None]
 
 
@@ -96,8 +45,8 @@ async def run(
         )
         async with _beside(world, outcome, seen):
             await _strike_all(world, outcome, say)
-            await _drain(world, outcome, say)
-        await _take_stock(world, outcome, say)
+            await drain(world, outcome, say)
+        await take_stock(world, outcome, say)
     return outcome
 
 
@@ -173,135 +122,3 @@ class _Places:
             yield
             for place in wanted:
                 self._free_at[place] = loop.time() + kind.rest_s
-
-
-async def _heal_all(world: World) -> None:
-    """Whatever could not be healed as it should have been."""
-    for line in world.mesh.lines.values():
-        line.heal()
-        line.set(LAN)
-    for site, vhost in world.mesh.vhosts.items():
-        if vhost.broker.is_running:
-            vhost.broker.resume()
-        await vhost.broker.start(deadline_s=START_WITHIN_S)
-        if site not in world.mesh.processes:
-            world.mesh.start([site])
-        world.mesh.kill(site, signal.SIGCONT)
-
-
-async def _drain(world: World, outcome: Outcome, say: Say) -> None:
-    loop = asyncio.get_running_loop()
-    drain = outcome.drain
-    await _heal_all(world)
-    drain.live_per_s = world.load.published / max(outcome.timeline.now() + QUIET_BEFORE_S, 1.0)
-    began = loop.time()
-    await world.load.end()
-    published = world.load.published
-    drain.backlog = max(0, *[published - await world.witnessed(site) for site in SITES])
-    say(f"healed; {drain.backlog} messages behind; has to drain within {drain.deadline_s:.0f} s")
-    since: float | None = None
-    waiting: list[str] = []
-
-    async def is_drained() -> bool:
-        nonlocal since, waiting
-        waiting = not_drained(await world.mesh.status())
-        if waiting:
-            since = None
-            return False
-        since = since or loop.time()
-        return loop.time() - since >= STANDS_FOR_S
-
-    try:
-        within_s = drain.deadline_s + STANDS_FOR_S
-        await until(is_drained, lambda: "; ".join(waiting), within_s, every_s=LOOK_EVERY_S)
-    except TimeoutError as error:
-        outcome.broken.append(f"I7: not drained {error}")
-    else:
-        assert since is not None
-        drain.took_s = round(since - began, 1)
-        say(f"drained after {drain.took_s} s")
-
-
-def not_drained(told: Mapping[str, Any]) -> list[str]:
-    """What a status says that is still to be done."""
-    return [
-        f"{site}: {key} {figures.get(key)}"
-        for site, figures in told["sites"].items()
-        for key, wanted in (
-            *(("state", "running"), ("egress_messages", 0)),
-            *(("undelivered_messages", 0), ("standing_flows", {})),
-        )
-        if figures.get(key) != wanted
-    ] + [
-        f"{link['from']}-{link['to']}: {key} {link.get(key)}"
-        for link in told["links"]
-        for key, wanted in (("state", "running"), ("lag_messages", 0))
-        if link.get(key) != wanted
-    ]
-
-
-async def _take_stock(world: World, outcome: Outcome, say: Say) -> None:
-    """Read both queues of each site, end the nodes, read their ledgers, and see what adds up."""
-    witnesses = {site: world.load.sinks[site, "orders"] for site in SITES}
-    for what, sinks in (("witness", witnesses), ("struck queue", world.victims)):
-        for site, sink in sinks.items():
-            try:
-                await _emptied(world, site, sink)
-            except TimeoutError as error:
-                outcome.broken.append(f"{what} of {site}: {error}")
-    told = await world.mesh.status()
-    for site, figures in told["sites"].items():
-        for key in ("quarantined", "dead_lettered"):
-            if figures.get(key):
-                outcome.broken.append(f"{site}: {key} {figures[key]}")
-    outcome.broken.extend(world.ended)
-    streams = [
-        Published(s.origin, s.confirmed, s.indeterminate, s.refused)
-        for s in (stream.source for stream in world.load.streams)
-    ]
-    cluster = world.mesh.cluster
-    books = [
-        SiteBooks(
-            cluster(site), witnesses[site].arrived, world.victims[site].arrived, world.struck[site]
-        )
-        for site in SITES
-    ]
-    found = account(books, streams, outcome.schedule)
-    found.broken[:0] = outcome.broken
-    outcome.account = found
-    for one in books:
-        outcome.brought[one.site] = len({(m.origin, m.number) for m in one.witness})
-    for stream in streams:
-        counts = outcome.published.setdefault(stream.origin.split("/")[0], {})
-        for name, count in (
-            ("confirmed", len(stream.confirmed)),
-            ("refused", len(stream.refused)),
-            ("indeterminate", len(stream.unsure) - len(stream.refused)),
-        ):
-            counts[name] = counts.get(name, 0) + count
-    say("nodes end; their ledgers are read")
-    for site in SITES:
-        code = await asyncio.to_thread(world.mesh.stop, site, within_s=STOPS_WITHIN_S)
-        if code:
-            found.broken.append(f"the node of {site} ended with {code}")
-    for site in SITES:
-        found.look(lambda site=site: check_rows(world.mesh, world.load, site))  # type: ignore[misc]
-
-
-async def _emptied(world: World, site: str, sink: TrafficSink) -> None:
-    """Take all that a queue has."""
-    connection = await connect(world.mesh.uri(site), name="chaos")
-    try:
-        channel = await connection.channel()
-        count = (await channel.declare_queue(sink.queue, passive=True)).message_count
-        sink.resume()
-        await until(
-            lambda: len(sink.arrived) >= count,
-            lambda: f"{len(sink.arrived)} of {count} read",
-            60 + count / 500,
-        )
-        left = (await channel.declare_queue(sink.queue, passive=True)).message_count
-        if left or len(sink.arrived) != count:
-            raise TimeoutError(f"{len(sink.arrived)} of {count} came, and {left} more after that")
-    finally:
-        await connection.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.chaos import chart, report
 from tests.chaos.account import Account
-from tests.chaos.run import Drain, Outcome
+from tests.chaos.outcome import Drain, Outcome
 from tests.chaos.schedule import Fault
 from tests.chaos.timeline import Sample, Timeline
 

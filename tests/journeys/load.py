@@ -100,13 +100,15 @@ class Load:
     async def held(self, site: str) -> AsyncIterator[None]:
         """Publish nothing at a site while the block lasts; what was sent before is answered."""
         cluster = self.mesh.cluster(site)
-        await self.leave(site)
-        yield
-        held = [one for one in self._publishing if home(one[0].source.origin) == cluster]
-        ids = {id(stream) for stream, _ in held}
-        self._publishing = [one for one in self._publishing if id(one[0]) not in ids]
-        self._left = [one for one in self._left if one not in ids]
-        self._publish_more([stream for stream, _ in held])
+        try:
+            await self.leave(site)
+            yield
+        finally:
+            held = [one for one in self._publishing if home(one[0].source.origin) == cluster]
+            ids = {id(stream) for stream, _ in held}
+            self._publishing = [one for one in self._publishing if id(one[0]) not in ids]
+            self._left = [one for one in self._left if one not in ids]
+            self._publish_more([stream for stream, _ in held])
 
     async def start(self, sites: Iterable[str] = ()) -> None:
         """Declare, consume and begin, for a mesh whose brokers live through it."""
