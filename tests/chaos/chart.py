@@ -144,6 +144,11 @@ def strip(part: str, samples: Sequence[Sample], scale: Scale) -> list[Piece]:
     return pieces
 
 
+def _height(part: float) -> float:
+    """By the root: what comes at once after a cut is many times what comes day by day."""
+    return round(CURVE_HIGH * (1 - math.sqrt(part)), 2)
+
+
 def most_per_s(samples: Iterable[Sample]) -> float:
     """The highest rate of any site."""
     rates = (rate for sample in samples for rate in sample.delivered_per_s.values())
@@ -159,7 +164,7 @@ def curves(site: str, samples: Sequence[Sample], scale: Scale, most: float) -> l
     for sample in [*samples, None]:
         rate = None if sample is None else sample.delivered_per_s.get(site)
         if sample is not None and rate is not None:
-            stretch.append((scale.at(sample.at_s), round(CURVE_HIGH * (1 - rate / most), 2)))
+            stretch.append((scale.at(sample.at_s), _height(rate / most)))
         elif stretch:
             ends = [(stretch[0][0], CURVE_HIGH), *stretch, (stretch[-1][0], CURVE_HIGH)]
             found.append(" ".join(f"{x:g},{y:g}" for x, y in ends))

@@ -104,7 +104,7 @@ def test_a_curve_has_a_gap_where_nobody_answered() -> None:
     assert chart.most_per_s(samples) == 20.0
     assert chart.curves("tokyo", samples, scale, 20.0) == [
         "0,100 0,0 0,100",
-        "100,100 100,75 100,100",
+        "100,100 100,50 100,100",
     ]
     assert len(chart.curves("paris", samples, scale, 20.0)) == 1
 
