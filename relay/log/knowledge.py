@@ -219,6 +219,10 @@ class LogKnowledge:
         if self.log_id:
             self.counts.rebuilds += 1
             logger.warning("the log was made anew: nothing that was logged last is in it")
+            # With what was lost before: a position that is stored may be from then, and another
+            # connection may have found the log empty since.
+            for _, names in self.losses:
+                self.logged.merge(names)
             self.losses = [LogLoss(None, self.logged)]
         self.recent.clear()
         self.logged = NameSet()

@@ -158,6 +158,22 @@ async def test_a_position_from_before_a_loss_does_not_skip_what_was_logged_after
 
 
 @in_virtual_time
+async def test_a_position_in_a_log_that_is_gone_skips_nothing_though_its_heir_was_found_empty() -> (
+    None
+):
+    world = LogWorld()
+    positions = await positions_of_a_life_before(world, 10)
+    world.stream.create()
+    for _ in range(2):
+        async with world.writer() as writer:
+            await writer.running()
+    async with world.writer() as writer:
+        await append_and_check(writer, 50, 51, 9, 52)
+        again = writer.reader(positions[9], name="stored")
+        assert await take(again, 4) == [50, 51, 9, 52]
+
+
+@in_virtual_time
 async def test_many_losses_are_remembered() -> None:
     world = LogWorld()
     positions = []
