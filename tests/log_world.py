@@ -39,6 +39,9 @@ class KeptSnapshot:
         self.data = snapshot
         self.saves += 1
 
+    async def synced(self) -> None:
+        await asyncio.sleep(0)
+
 
 @dataclass
 class LogWorld:

@@ -39,7 +39,7 @@ class BadSnapshot(ValueError):
 
 
 class LogMemory(Protocol):
-    """Where a log's snapshot is kept. Both calls are quick and block."""
+    """Where a log's snapshot is kept. `load` and `save` are quick and block."""
 
     def load(self) -> bytes | None:
         """The snapshot saved last; None when there is none."""
@@ -49,6 +49,10 @@ class LogMemory(Protocol):
         """Keep this one instead. No position that is stored later may survive a crash which this
         does not survive: one log of writes for both.
         """
+        ...
+
+    async def synced(self) -> None:
+        """What was saved outlives a power cut."""
         ...
 
 

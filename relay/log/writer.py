@@ -74,6 +74,7 @@ class LogWriter:
         self._settings = settings or LogSettings()
         self._random_bytes = random_bytes
         self._jitter = jitter
+        self._memory = memory
         self._knowledge = LogKnowledge(
             memory,
             origin=origin,
@@ -342,6 +343,10 @@ class LogWriter:
             self._follower.restart_readers(checked)
             # First of all: a changed log ID must not be told before it is kept.
             self._knowledge.save()
+            if checked.lost or checked.anew:
+                # Nor, after a power cut, be forgotten where the log has something new by then: an
+                # old place might be found in it, at its old offset, behind what is new.
+                await self._memory.synced()
             self._begin_run(log, scans)
             await self._follower.follow(checked.cursor)
         except UnknownRecord as error:

@@ -20,6 +20,7 @@ from relay.state.node_state import Commit, NodeState, StateTooNew, StateUnreadab
 _PACKER = "packer"
 _LOG = "log"
 _LINK = "link:"
+_BEGAN = "link began:"
 
 
 def check_versions(state: NodeState) -> None:
@@ -59,6 +60,9 @@ class StateLogMemory:
         commit.put(_LOG, snapshot)
         self._state.write(commit)
 
+    async def synced(self) -> None:
+        await self._state.store.synced()
+
 
 class StateLinkMemory:
     """One link's position, in the node's state."""
@@ -66,6 +70,7 @@ class StateLinkMemory:
     def __init__(self, state: NodeState, link: str, receiver: str, clock: Clock) -> None:
         self._state = state
         self._key = f"{_LINK}{link}"
+        self._began = f"{_BEGAN}{link}"
         self._receiver = receiver
         self._clock = clock
 
@@ -81,6 +86,17 @@ class StateLinkMemory:
             commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, now_ms))
         self._state.write(commit)
 
+    def began(self) -> int | None:
+        kept = self._state.get(self._began)
+        return None if kept is None else int(kept)
+
+    def begin(self, first: int, row: LedgerRow | None = None) -> None:
+        commit = Commit()
+        commit.put(self._began, str(first).encode())
+        if row is not None:
+            commit.row(row)
+        self._state.write(commit)
+
     def go_on(self, position: LinkPosition, row: LedgerRow) -> None:
         """Begin there, and say in the ledger why."""
         commit = Commit()
@@ -92,6 +108,7 @@ class StateLinkMemory:
         """The link is not in the mesh any more."""
         commit = Commit()
         commit.put(self._key, None)
+        commit.put(self._began, None)
         self._state.write(commit)
 
 

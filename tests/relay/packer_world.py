@@ -328,3 +328,6 @@ class _Snapshot:
     def save(self, snapshot: bytes) -> None:
         if self._process.alive:
             self._process.world.snapshot = snapshot
+
+    async def synced(self) -> None:
+        await asyncio.sleep(0)
