@@ -64,6 +64,7 @@ async def test_a_node_that_dies_there_loses_nothing_and_repeats_nothing_unflagge
         await mesh.running()
         assert mesh.stop(VICTIM) == 0
     mesh.start([VICTIM])
+    await mesh.running()  # or SIGTERM comes before it can be obeyed
     await traffic.end()
     await traffic.arrived(within_s=240)
     traffic.check(lambda site, origin: MAX_ENTRIES * len(points) if site == VICTIM else 0)
