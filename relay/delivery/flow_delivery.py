@@ -24,7 +24,7 @@ from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
-from relay.log.gap import gap_reason, gap_row, just_before
+from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.state.node_state import Commit, NameSetKind
@@ -74,6 +74,7 @@ class FlowDelivery:
     async def _stop_at(self, gap: LogGap) -> bool:
         """Until a person has accepted it, and then go on; False when the node stops first."""
         context = self._context
+        gap = gap.since(context.settlement.point_of(self.flow).place or START)
         self._stand(gap_reason(gap))
         log.error("flow %s@%s stops: %s", self.flow.exchange, self.flow.origin, self.waiting)
         now_ms, settled = context.now_ms(), context.settled

@@ -120,6 +120,16 @@ class LinkMemory(Protocol):
         """
         ...
 
+    def began(self) -> int | None:
+        """What `begin` was told last; None: never, or before there was such a thing."""
+        ...
+
+    def begin(self, first: int) -> None:
+        """Keep it: whoever reads from the log's start needs all from this offset on. What had
+        gone before that was never the link's.
+        """
+        ...
+
 
 class Beginning(NamedTuple):
     """How a session begins: the position to go on from, and why there. `goes_on`: it is the one

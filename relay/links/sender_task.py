@@ -11,6 +11,7 @@ person can decide to go on without it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,7 +34,7 @@ from relay.links.sender_actions import (
 )
 from relay.links.transport import Carried, LinkConnector, LinkEnd
 from relay.links.wire import Send
-from relay.log.gap import gap_reason
+from relay.log.gap import gap_reason, just_before
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.site_log import SiteLogError
 from relay.log.writer import LogWriter
@@ -84,6 +85,7 @@ class LinkSenderTask:
         self._frames: list[Carried] = []
         self._nobody: list[bytes] = []
         self._forwarding: Forwarding | None = None
+        self._began = memory.began()
         self.gap = ""
         """Why the link stopped for good; empty while it has not."""
 
@@ -100,6 +102,11 @@ class LinkSenderTask:
         return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
 
     @property
+    def done_to(self) -> Place:
+        """The receiver has all up to there, or it was never to get it."""
+        return self.machine.place or just_before(self._began or 0)
+
+    @property
     def blocked(self) -> bool:
         """The meeting broker takes no publishes on this end's connection at present."""
         return self._connection.blocked
@@ -107,6 +114,9 @@ class LinkSenderTask:
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         try:
+            while self._began is None and self.machine.position is None and not self._writer.ended:
+                with contextlib.suppress(SiteLogError):  # the next connection will tell
+                    await self._begin()
             await self._connection.keep(
                 self._one_connection, self._not_connected, lambda: not self.gap
             )
@@ -170,6 +180,14 @@ class LinkSenderTask:
 
     # -- the log -----------------------------------------------------------------------------
 
+    async def _begin(self) -> None:
+        """From now on all that the log has is this link's: if retention eats of it what the
+        receiver has not got, though it was never there yet, that is a gap. Raises SiteLogError.
+        """
+        scans = await self._writer.scans()
+        self._began = await scans.first() or 0
+        self._memory.begin(self._began)
+
     def _read_on(self) -> None:
         """Read ahead while the machine has room."""
         if self._reader is None or self._reading is not None or self._undecided:
@@ -196,6 +214,10 @@ class LinkSenderTask:
                 return
             except PlaceLost as error:
                 log.warning("link %s: from the log's start: %s", self.name, error)
+                try:
+                    await self._begin()
+                except SiteLogError:
+                    return  # it is lost once more, then
                 await self._tell(lambda: self.machine.place_lost(self._clock.now()))
                 return
             except SiteLogError as error:
@@ -244,6 +266,8 @@ class LinkSenderTask:
                 case ReadFrom(place, session, reached):
                     await self._stop_reading()
                     name = f"link {self.name}"
+                    if place is None and reached is None and self._began is not None:
+                        reached = just_before(self._began)
                     self._reader = self._writer.reader(place, name=name, reached=reached)
                     self._reader.only_for = self.machine.goes_for
                     self._sent_back = 0

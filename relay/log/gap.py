@@ -26,8 +26,14 @@ def just_before(first: int) -> Place:
     return Place(first - 1, BatchName(_NO_BATCH, first - 1))
 
 
+START = just_before(0)
+"""Where a gap begins of whoever was done with nothing; no reader begins there."""
+
+
 def name_before(place: Place) -> str:
     """The name of the last batch that a stage was done with; of an accepted gap, its end."""
+    if place == START:
+        return "the log's start"
     if place.name.series == _NO_BATCH:
         return f"what was accepted as gone, up to offset {place.offset}"
     return str(place.name)

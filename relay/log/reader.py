@@ -43,8 +43,13 @@ class LogGap(PlaceLost):
 
     def __init__(self, place: Place, first: int) -> None:
         super().__init__(place)
-        self.args = (f"the log begins at {first}; {place.name} at {place.offset} was eaten",)
+        what = f"{place.name} at {place.offset}" if place.offset >= 0 else "its start"
+        self.args = (f"the log begins at {first}; {what} was eaten",)
         self.first = first
+
+    def since(self, done: Place) -> LogGap:
+        """The same for who is done up to `done` only: what was read ahead of it is gone as well."""
+        return LogGap(done, self.first) if done.offset < self.place.offset else self
 
 
 class LogSource(Protocol):

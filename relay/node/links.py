@@ -280,7 +280,8 @@ class NodeLinks:
                 formats=self._formats,
             )
 
-        def on_gap(gap: LogGap) -> None:
+        def on_gap(met: LogGap) -> None:
+            gap = met.since(task.done_to)  # what is on its way may get lost as well
             commit = Commit()
             now_ms = self._clock.wall_ms()
             commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
@@ -317,12 +318,14 @@ class NodeLinks:
         """If a person has accepted the gap at which the link stopped: it begins behind it."""
         accepted = self._gaps.accepted(f"link {link.name}")
         kept = memory.load()
-        if accepted is None or kept is None:
+        if accepted is None:
             return
         gap = accepted.gap
         row = gap.accepted_row(accepted.by, accepted.at, self._clock.wall_ms())
         place = just_before(gap.first)
-        if kept.place is None or kept.place.offset < place.offset:
+        if kept is None:
+            memory.begin(gap.first, row)
+        elif kept.place is None or kept.place.offset < place.offset:
             memory.go_on(kept.behind(place, self._clock.now()), row)
         self._gaps.passed(accepted)
 

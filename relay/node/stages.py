@@ -19,7 +19,7 @@ from relay.ledger.members import RevisionMembers
 from relay.ledger.proof import LedgerProof
 from relay.ledger.rows import Stage
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.log.gap import gap_reason, gap_row, just_before
+from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.knowledge import LogLag
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
@@ -157,7 +157,8 @@ class Stages:
         """
         try:
             await self.deliverer.run()
-        except LogGap as gap:
+        except LogGap as met:
+            gap = met.since(self.context.settlement.position(self.writer.safe_position) or START)
             now_ms, settled = self.now_ms(), self.context.settled
             commit = Commit()
             commit.row(gap_row(gap, Stage.DELIVERED, now_ms))
@@ -173,7 +174,7 @@ class Stages:
             )
             # A person may put this folder aside before the node starts again.
             await self.housekeeping.roll(everything=True)
-            raise NodeStopped(gap_reason(gap)) from gap
+            raise NodeStopped(gap_reason(gap)) from met
 
     def go_on(self, gap: OpenGap) -> None:
         """A person has accepted the gap: the link or the flow that stands at it goes on."""

@@ -47,6 +47,7 @@ class Folder(KeptSnapshot):
     """A node's state folder: the log's snapshot and its link's position, in one log of writes."""
 
     position: bytes | None = None
+    began: int | None = None
     linked_out: list[BatchName] = field(default_factory=list)
     """What its sender says the neighbour has got, and its receiver that we have."""
     linked_in: list[BatchName] = field(default_factory=list)
@@ -63,6 +64,12 @@ class FolderLinkMemory:
     def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
         self.folder.position = position.encode()
         self.folder.linked_out += [header.name for header in linked]
+
+    def began(self) -> int | None:
+        return self.folder.began
+
+    def begin(self, first: int) -> None:
+        self.folder.began = first
 
 
 @dataclass

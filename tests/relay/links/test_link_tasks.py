@@ -208,6 +208,35 @@ async def test_a_link_that_said_gap_goes_on_with_what_there_is_once_a_person_say
 
 
 @in_virtual_time
+async def test_what_retention_eats_before_a_neighbour_was_ever_there_is_a_gap_as_well() -> None:
+    chain = Chain(7)
+    stream = chain.paris.world.stream
+    chain.paris.start()
+    await chain.publish(range(30))
+    await chain.paris.end()
+    stream.truncate_head(stream.records[20].offset)
+    chain.start()
+    await chain.until(lambda: bool(chain.paris.gaps))
+    assert chain.tokyo.numbers == []
+    await chain.end()
+
+
+@in_virtual_time
+async def test_what_a_log_had_lost_before_a_link_began_is_no_gap_of_it() -> None:
+    chain = Chain(7)
+    stream = chain.paris.world.stream
+    chain.paris.start()
+    await chain.publish(range(30))
+    stream.truncate_head(stream.records[20].offset)
+    await chain.paris.end()
+    chain.paris.folder.began = None
+    chain.start()
+    await chain.until(lambda: chain.tokyo.numbers == list(range(20, 30)))
+    assert not chain.paris.gaps
+    await chain.end()
+
+
+@in_virtual_time
 async def test_a_link_that_passes_over_nearly_all_keeps_up_with_its_log_and_says_no_gap() -> None:
     chain = Chain(10)
     chain.start()
