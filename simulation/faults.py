@@ -248,6 +248,18 @@ async def delete_log(world: World, chance: random.Random) -> None:
     world.trace.say("anew", broker.site, "made")
 
 
+async def eat_head(world: World, chance: random.Random) -> None:
+    """Retention eats what a site's log has, needed or not, but for its last records: as brokers
+    do when something is written, so not while the site's node is away.
+    """
+    site = _running(world, chance)
+    keep = chance.choice((10, 20, 40))
+    if site is not None and len((broker := world.brokers[site.site]).stream.records) > keep:
+        world.trace.say("retention", broker.site, f"all but {keep} records")
+        world.eat(broker, keep)
+    await asyncio.sleep(0)
+
+
 async def fill_queue(world: World, chance: random.Random) -> None:
     """One exchange's queue at a site is full, and refuses what is published."""
     broker = _broker(world, chance)
@@ -295,6 +307,7 @@ FAULTS: Mapping[str, Fault] = {
     "broker": Fault(restart_broker),
     "tail": Fault(lose_tail),
     "anew": Fault(delete_log),
+    "retention": Fault(eat_head),
     "full": Fault(fill_queue),
     "slow": Fault(slow_queue, doubt=False),
     "disk": Fault(slow_disk, doubt=False),

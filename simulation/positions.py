@@ -7,7 +7,7 @@ just then, so waiting for a loss would take very many worlds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from federation.mesh import Link, Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
@@ -86,6 +86,7 @@ class Positions:
         self._logs = {site: LogSeen(stream) for site, stream in streams.items()}
         self._has_come = has_come
         self._forwarding: dict[str, Forwarding] = {}
+        self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
         self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
         """Of a site and what moves there: in which state of the log, and up to where all is good;
         the place looked at last."""
@@ -93,6 +94,10 @@ class Positions:
     def about_to_lose(self, site: str) -> None:
         """That site's log loses its end now."""
         self._logs[site].about_to_lose()
+
+    def accepted(self, site: str, names: Iterable[BatchName]) -> None:
+        """The operator has said that stages of that site go on without these."""
+        self._accepted[site].update(names)
 
     def link(
         self,
@@ -112,7 +117,11 @@ class Positions:
                 receiver.look()
                 looked = True
             header = log.headers[index]
-            if header.name in receiver.ever or is_void(header):
+            if (
+                header.name in receiver.ever
+                or header.name in self._accepted[link.sender]
+                or is_void(header)
+            ):
                 continue
             if not is_known(header.name):
                 self._good[link.sender, link.name] = log.times_anew, index, None
@@ -128,7 +137,8 @@ class Positions:
         own = self._mesh.sites[site].cluster_id
         for log, index in self._passed(site, "deliverer", place):
             header = log.headers[index]
-            if header.name.series.origin == own or is_void(header):
+            name = header.name
+            if name.series.origin == own or name in self._accepted[site] or is_void(header):
                 continue
             for message in log.messages(index):
                 if not self._has_come(site, message):

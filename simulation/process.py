@@ -14,6 +14,7 @@ from dedup.memory_store import MemoryStore
 from federation.brokers.addresses import AddressBook
 from relay.node.machine import Machine
 from relay.node.node import SiteNode
+from relay.node.start import NodeStopped
 from relay.state.node_state import TABLES
 from simulation.ledger_files import LedgerFiles
 from simulation.memory_brokers import MemoryBrokers, Network
@@ -100,6 +101,27 @@ class SimulatedSite:
         )
         name = f"{self.site}, life {self.lives}"
         self._task = asyncio.get_running_loop().create_task(self.node.run(), name=name)
+
+    @property
+    def folder(self) -> Path:
+        """Where its node keeps what is in files of their own."""
+        return self._folder
+
+    def bury(self) -> None:
+        """The node has ended by itself, for a reason that a person saw to: it may start again."""
+        assert self._task is not None
+        assert self._task.done()
+        self._task = self.node = None
+        self._store = self._store.reopen()
+        self._store.on_write = self._step
+
+    @property
+    def stopped_with(self) -> NodeStopped | None:
+        """Why it cannot go on, if it has said so and ended."""
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            return None
+        error = self._task.exception()
+        return error if isinstance(error, NodeStopped) else None
 
     async def stop(self) -> None:
         """As SIGTERM does it. Raises what the node ends with."""

@@ -84,13 +84,19 @@ def run(scenario: Scenario) -> Outcome:
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
     world = World(mesh, folder, random.Random(scenario.seed))
     broken = ""
+    operator = asyncio.create_task(world.operate())
     try:
         await _phases(world, scenario)
+        operator.cancel()
+        await asyncio.wait({operator})
+        if not operator.cancelled():
+            operator.result()
     except Exception as error:
         # Of a node that ended by itself as well: nothing that goes wrong here ends it for good.
         broken = _told(error)
         world.trace.say("broken", "mesh", broken)
     finally:
+        operator.cancel()
         await world.kill()
     return world, broken, asyncio.get_running_loop().time()
 

@@ -12,10 +12,12 @@ from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh import Link, Mesh
 from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
+from relay.log.open_gap import OpenGap
+from relay.node.gaps import accept, read_open_gaps
 from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
-from simulation.losses import in_egress, lost_messages
+from simulation.losses import Head, in_egress, lost_messages
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
 from simulation.positions import Positions
@@ -44,6 +46,8 @@ class World:
         self.faults = 0
         """How many were drawn so far."""
         self._lost_tails: set[str] = set()
+        self._heads = {site: Head() for site in mesh.sites}
+        self._accepted: set[tuple[str, str]] = set()
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
         self.brokers = {
@@ -100,6 +104,41 @@ class World:
         self._about_to_lose(broker, len(broker.stream.records))
         broker.stream.delete()
 
+    def eat(self, broker: SiteBroker, keep: int) -> None:
+        """Retention eats the broker's log, but for so many records."""
+        records = broker.stream.records
+        first = records[-keep].offset
+        self._heads[broker.site].eaten(one for one in records if one.offset < first)
+        broker.stream.truncate_head(first)
+
+    async def operate(self) -> None:
+        """For ever: an operator, who accepts each gap that is told, and starts nodes that stopped
+        at one. What stood in it may be missing then.
+        """
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for name, site in self.sites.items():
+                stopped = site.stopped_with
+                standing = read_open_gaps(site.folder) if stopped or site.is_running else ()
+                for gap in standing:
+                    self._accept(name, gap)
+                if stopped is not None and standing:
+                    site.bury()
+                    site.start()
+
+    def _accept(self, site: str, gap: OpenGap) -> None:
+        if (site, gap.id) in self._accepted:
+            return
+        self._accepted.add((site, gap.id))
+        self.trace.say("accepted", site, f"{gap.key}: {'; '.join(gap.missing())}")
+        eaten = self._heads[site].between(gap.offset, gap.first)
+        self.positions.accepted(site, (one.name for one in eaten))
+        for one in eaten:
+            self.applications.destroyed |= one.messages
+            # A second copy, which a killed packer's heir made, may stand behind later ones.
+            self.applications.moved |= one.messages
+        accept(self.sites[site].folder, gap, "operator", "now")
+
     def _about_to_lose(self, broker: SiteBroker, count: int) -> None:
         origin = self.mesh.sites[broker.site].cluster_id
         waiting = {
@@ -138,7 +177,8 @@ class World:
         if self.positions.broken is not None:
             raise self.positions.broken
         for site in self.sites.values():
-            site.raise_if_ended()
+            if site.stopped_with is None or not read_open_gaps(site.folder):
+                site.raise_if_ended()
 
     def _look_at_link(self, link: Link) -> None:
         node = self.sites[link.sender].node

@@ -195,6 +195,21 @@ MISTAKES = (
         "I8: the link",
     ),
     Mistake(
+        "retention unnoticed",
+        "relay/log/reader.py",
+        """\
+        if first > needed.offset + 1:
+            raise LogGap(needed, first)
+        self._place = None  # what is gone was done with
+""",
+        """\
+        self._place = None  # what is gone was done with
+""",
+        "--topology line --faults retention,cut,kill --every 0.7 --messages 60 --seconds 20",
+        8,
+        "I8: the deliverer",
+    ),
+    Mistake(
         "tail loss not noticed",
         "relay/log/knowledge.py",
         """\
