@@ -42,12 +42,14 @@ def check_site(
     `published`: for each origin the bodies of confirmed messages by number. Returns counts of
     flagged copies by origin. `most_flags` bounds them over all origins. What a broker has
     `destroyed`, by origin and number, may be missing; what was `moved` may come behind later ones,
-    and its one unflagged copy behind flagged ones.
+    its one unflagged copy behind flagged ones, and where flags may be at all once more unflagged:
+    it is packed anew under another name, and what leaves a delivery in doubt goes by the name.
     """
     firsts: dict[str, list[int]] = defaultdict(list)
     seen: dict[str, Counter[int]] = defaultdict(Counter)
     flagged: Counter[str] = Counter()
     unflagged_repeats: dict[str, list[int]] = defaultdict(list)
+    once_more: set[tuple[str, int]] = set()
     for message in arrived:
         origin, number = message.origin, message.number
         expected = published.get(origin, {}).get(number)
@@ -62,7 +64,10 @@ def check_site(
         if message.flagged:
             flagged[origin] += 1
         elif seen[origin][number] and ((origin, number) not in moved or number in firsts[origin]):
-            unflagged_repeats[origin].append(number)
+            if (origin, number) in moved and most_flags != 0 and (origin, number) not in once_more:
+                once_more.add((origin, number))
+            else:
+                unflagged_repeats[origin].append(number)
         else:
             firsts[origin].append(number)
         seen[origin][number] += 1
