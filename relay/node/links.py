@@ -33,14 +33,13 @@ from relay.links.sender import LinkSender
 from relay.links.sender_task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
-from relay.log.gap import gap_row, just_before
-from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
 from relay.node.brokers import Brokers
 from relay.node.gaps import SiteGaps
 from relay.node.holds import Holds
+from relay.node.link_gaps import LinkGaps
 from relay.node.link_watch import LinkWatch
 from relay.node.machine import Machine
 from relay.state.node_state import Commit, NodeState
@@ -96,7 +95,7 @@ class NodeLinks:
         self._neighbours = neighbours
         self._members = members
         self._on_absent = on_absent
-        self._gaps = gaps
+        self._gaps = LinkGaps(gaps, writer, state, machine.clock)
         self._gone_on: Counter[str] = Counter()
         """How often each link out of here went on behind a gap: its sender is made anew then."""
         self._absent = members.absent(mesh)
@@ -264,7 +263,7 @@ class NodeLinks:
     def _make_sender(self, link: Link) -> LinkSenderTask:
         state, voids = self._state, self._voids
         memory = StateLinkMemory(state, link.name, link.receiver, self._clock)
-        self._pass_gap(link, memory)
+        self._gaps.pass_accepted(link, memory)
 
         def make_machine(safe_place: Callable[[Place | None], Place | None]) -> LinkSender:
             return LinkSender(
@@ -280,23 +279,8 @@ class NodeLinks:
                 formats=self._formats,
             )
 
-        def on_gap(met: LogGap) -> None:
-            gap = met.since(task.done_to)  # what is on its way may get lost as well
-            commit = Commit()
-            now_ms = self._clock.wall_ms()
-            commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
-            state.write(commit)
-            self._gaps.found(
-                OpenGap.of(
-                    gap,
-                    Stage.LINKED_OUT,
-                    now_ms,
-                    self._writer.names_lately(),
-                    lambda name: not task.machine.receiver_has(name),
-                    link=link.name,
-                    neighbour=link.receiver,
-                )
-            )
+        def on_gap(gap: LogGap) -> None:
+            self._gaps.found(link, task, gap)
 
         task = LinkSenderTask(
             link.name,
@@ -313,21 +297,6 @@ class NodeLinks:
         )
         self._neighbours.link(link.name, task.machine.receiver_has)
         return task
-
-    def _pass_gap(self, link: Link, memory: StateLinkMemory) -> None:
-        """If a person has accepted the gap at which the link stopped: it begins behind it."""
-        accepted = self._gaps.accepted(f"link {link.name}")
-        kept = memory.load()
-        if accepted is None:
-            return
-        gap = accepted.gap
-        row = gap.accepted_row(accepted.by, accepted.at, self._clock.wall_ms())
-        place = just_before(gap.first)
-        if kept is None:
-            memory.begin(gap.first, row)
-        elif kept.place is None or kept.place.offset < place.offset:
-            memory.go_on(kept.behind(place, self._clock.now()), row)
-        self._gaps.passed(accepted)
 
     def _make_receiver(self, link: Link) -> LinkReceiverTask:
         state = self._state
