@@ -46,6 +46,11 @@ class Head:
                 found = frozenset(_messages(record, header, self._first_pieces))
                 self._eaten.append(Eaten(record.offset, header.name, found))
 
+    @property
+    def messages(self) -> set[MessageOf]:
+        """Of which it ate something."""
+        return {message for one in self._eaten for message in one.messages}
+
     def between(self, after: int, before: int) -> list[Eaten]:
         """Those with an offset between these two."""
         return [one for one in self._eaten if after < one.offset < before]

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 from simulation.scenario import Outcome, Scenario, run
 
+WORLDS_A_PROCESS = 200
+
 
 def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[Outcome]:
     """What becomes of each, in order, their traces without lines where there are more `jobs` than
@@ -19,7 +21,10 @@ def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[Outcome]:
         return
     # Not forked: a process that has a loop, a terminal and threads is no good to copy.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(scenarios)), context) as pool:
+    # A world of 30 sites takes 500 MB, and what was freed is not given back.
+    with ProcessPoolExecutor(
+        min(jobs, len(scenarios)), context, max_tasks_per_child=WORLDS_A_PROCESS
+    ) as pool:
         try:
             yield from pool.map(run_silently, scenarios)
         finally:

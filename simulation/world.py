@@ -146,7 +146,11 @@ class World:
             for exchange, queue in broker.exchanges.egress_of.items()
             for message in in_egress(exchange, broker.egress.bodies(queue))
         }
-        lost = set(lost_messages(broker.stream.records, count))
+        records = broker.stream.records
+        lost = set(lost_messages(records, count))
+        if count >= len(records):
+            # Nor is anything left by which somebody could say what retention had eaten before.
+            lost |= self._heads[broker.site].messages
         # What waits may be a second copy only, behind what came after the first.
         self.applications.moved |= lost
         self.applications.destroyed |= {one for one in lost if one[1] == origin} - waiting
