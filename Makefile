@@ -8,7 +8,7 @@ RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
 # Two, since most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
 WORKERS ?= 2
-PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile --durations=20 --durations-min=5
+PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
 PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 
 help:
