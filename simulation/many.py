@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
@@ -23,12 +25,27 @@ def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[Outcome]:
     context = multiprocessing.get_context("spawn")
     # A world of 30 sites takes 500 MB, and what was freed is not given back.
     with ProcessPoolExecutor(
-        min(jobs, len(scenarios)), context, max_tasks_per_child=WORLDS_A_PROCESS
+        min(jobs, len(scenarios)),
+        context,
+        initializer=_end_with_parent,
+        max_tasks_per_child=WORLDS_A_PROCESS,
     ) as pool:
         try:
             yield from pool.map(run_silently, scenarios)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Else a parent that is killed leaves its processes busy for hours."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_silently(scenario: Scenario) -> Outcome:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from simulation.faults import Trouble
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
 from simulation.scenario import Scenario, run
+from tests.waiting import until
 
 FEW = Load(messages=12, for_s=5.0)
 CALM = Trouble(kinds=())
@@ -155,3 +158,25 @@ def test_a_call_that_makes_no_sense_is_refused(wrong: list[str]) -> None:
     result = CliRunner().invoke(app, ["simulate", *wrong])
     assert result.exit_code == 2
     assert result.stderr
+
+
+@pytest.mark.long
+async def test_a_simulation_that_is_killed_leaves_no_process() -> None:
+    words = ["simulate", "--seeds", "1..1000", "--topology", "any", "--jobs", "2"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "isthmus", *words),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def workers() -> list[Path]:
+        made = [Path(f"/proc/{number}") for number in children.read_text().split()]
+        return [one for one in made if b"spawn_main" in (one / "cmdline").read_bytes()]
+
+    try:
+        made = await until(lambda: len(workers()) >= 2 and workers(), "two workers", 60)
+    finally:
+        process.kill()
+        await process.wait()
+    await until(lambda: not any(one.exists() for one in made), "they end", 60)
