@@ -105,7 +105,11 @@ class World:
         broker.stream.delete()
 
     def eat(self, broker: SiteBroker, keep: int) -> None:
-        """Retention eats the broker's log, but for so many records."""
+        """Retention eats the broker's log, but for so many records: not one that has lost its end
+        or was made anew, of which nobody could say any more what had been in it.
+        """
+        if broker.site in self._lost_tails:
+            return
         records = broker.stream.records
         first = records[-keep].offset
         self._heads[broker.site].eaten(one for one in records if one.offset < first)
