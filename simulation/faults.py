@@ -255,7 +255,6 @@ async def eat_head(world: World, chance: random.Random) -> None:
     site = _running(world, chance)
     keep = chance.choice((10, 20, 40))
     if site is not None and len((broker := world.brokers[site.site]).stream.records) > keep:
-        world.trace.say("retention", broker.site, f"all but {keep} records")
         world.eat(broker, keep)
     await asyncio.sleep(0)
 

@@ -111,6 +111,7 @@ class World:
         if broker.site in self._lost_tails:
             return
         records = broker.stream.records
+        self.trace.say("retention", broker.site, f"all but {keep} records")
         first = records[-keep].offset
         self._heads[broker.site].eaten(one for one in records if one.offset < first)
         broker.stream.truncate_head(first)

@@ -39,7 +39,7 @@ class LedgerSearch:
     @classmethod
     def open(cls, root: str, say: Callable[[str], None] = lambda text: None) -> LedgerSearch:
         """Lists what is there. Raises LedgerNotFound."""
-        from pyarrow import ArrowNotImplementedError, fs
+        from pyarrow import ArrowException, fs
 
         try:
             if "://" in root or root.startswith("file:"):
@@ -52,7 +52,7 @@ class LedgerSearch:
                 for ledger in (f"{site}/ledger", site):
                     files += _files(system, ledger)
                     documents += list(_documents(system, ledger, site.rsplit("/", 1)[-1]))
-        except (OSError, ValueError, ArrowNotImplementedError) as error:
+        except (OSError, ValueError, ArrowException) as error:
             raise LedgerNotFound(f"{root}: {error}") from error
         sites = sorted(folder.rsplit("/", 1)[-1] for folder in folders)
         files.sort(key=lambda file: file.uri)

@@ -4,7 +4,6 @@ has accepted that; what is gone was told by name, to the message, and stands in 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -15,6 +14,7 @@ from federation.names import Names
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.supervised_mesh import isthmus
+from tests.waiting import until
 
 PAIR = ("paris", "tokyo")
 STOPPED = 3
@@ -24,6 +24,17 @@ STOPPED = 3
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker frees whole segments."""
     monkeypatch.setattr(provision, "LOG_SEGMENT_BYTES", 64 * 1024)
+
+
+async def pair_at_work(live_mesh: MeshFactory) -> LiveMesh:
+    """Paris has published a hundred messages, 0 to 99, and Tokyo has them."""
+    mesh = await live_mesh(*PAIR, topology="complete")
+    await mesh.listen(["tokyo"])
+    mesh.start_each()
+    await mesh.running()
+    await mesh.source("paris").publish(100)
+    await mesh.arrived()
+    return mesh
 
 
 async def eats(mesh: LiveMesh, site: str) -> None:
@@ -63,13 +74,8 @@ def stands_at_gap(told: dict[str, Any]) -> bool:
 async def test_a_link_stops_at_a_gap_and_goes_on_when_a_person_accepts_it(
     live_mesh: MeshFactory,
 ) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    await mesh.listen(["tokyo"])
-    mesh.start_each()
-    await mesh.running()
+    mesh = await pair_at_work(live_mesh)
     paris, tokyo = mesh.source("paris"), mesh.sinks["tokyo"]
-    await paris.publish(100)
-    await mesh.arrived()
     assert mesh.stop("tokyo") == 0
     await paris.publish(4000, size=1024)
     await mesh.until_told(
@@ -93,7 +99,7 @@ async def test_a_link_stops_at_a_gap_and_goes_on_when_a_person_accepts_it(
     assert f"sequences {gone['first']}-{gone['last']}: " in said
     await mesh.running()
     await paris.publish(100)
-    await asyncio.wait_for(settles(mesh, gap["messages"]), 60)
+    await settles(mesh, gap["messages"])
     # To the message what was named as gone, and it is the one thing that is missing.
     assert 0 < gap["messages"] < 4000
     assert mesh.missing() == {"tokyo": gap["messages"]}
@@ -105,8 +111,12 @@ async def test_a_link_stops_at_a_gap_and_goes_on_when_a_person_accepts_it(
 
 
 async def settles(mesh: LiveMesh, missing: int) -> None:
-    while mesh.missing() != {"tokyo": missing}:
-        await asyncio.sleep(0.1)
+    """All comes but for so many."""
+    await until(
+        lambda: mesh.missing() == {"tokyo": missing},
+        lambda: f"{mesh.missing()} are missing, not {missing}",
+        60,
+    )
 
 
 @pytest.mark.long
@@ -115,13 +125,8 @@ async def settles(mesh: LiveMesh, missing: int) -> None:
 async def test_a_delivery_stops_at_a_gap_and_goes_on_when_a_person_accepts_it(
     live_mesh: MeshFactory, node_lives: bool
 ) -> None:
-    mesh = await live_mesh(*PAIR, topology="complete")
-    await mesh.listen(["tokyo"])
-    mesh.start_each()
-    await mesh.running()
+    mesh = await pair_at_work(live_mesh)
     paris, tokyo = mesh.source("paris"), mesh.sinks["tokyo"]
-    await paris.publish(100)
-    await mesh.arrived()
     code, said = await isthmus(mesh, "pause", "--site", "tokyo")
     assert code == 0, said
     await paris.publish(lag := 10_000, size=1024)
@@ -166,7 +171,7 @@ async def test_a_delivery_stops_at_a_gap_and_goes_on_when_a_person_accepts_it(
         mesh.start(["tokyo"])
     await mesh.running()
     await paris.publish(100)
-    await asyncio.wait_for(settles(mesh, gap["messages"]), 60)
+    await settles(mesh, gap["messages"])
     assert not any(message.flagged for message in tokyo.from_others())
     assert mesh.stop("tokyo") == 0
     (reason,) = accepted_rows(mesh, "tokyo", "delivered")

@@ -22,6 +22,17 @@ def has_all(site: Site, count: int) -> bool:
     return set(site.numbers) >= set(range(count))
 
 
+async def with_the_last_ten_of_thirty() -> Chain:
+    """Paris alone has run, and has ended; retention ate all before the last ten."""
+    chain = Chain(7)
+    stream = chain.paris.world.stream
+    chain.paris.start()
+    await chain.publish(range(30))
+    await chain.paris.end()
+    stream.truncate_head(stream.records[20].offset)
+    return chain
+
+
 async def lose_what_tokyo_lacks(chain: Chain) -> None:
     """Retention at Paris eats ten messages, 10 to 19, before Tokyo has them; both run again."""
     chain.start()
@@ -209,12 +220,7 @@ async def test_a_link_that_said_gap_goes_on_with_what_there_is_once_a_person_say
 
 @in_virtual_time
 async def test_what_retention_eats_before_a_neighbour_was_ever_there_is_a_gap_as_well() -> None:
-    chain = Chain(7)
-    stream = chain.paris.world.stream
-    chain.paris.start()
-    await chain.publish(range(30))
-    await chain.paris.end()
-    stream.truncate_head(stream.records[20].offset)
+    chain = await with_the_last_ten_of_thirty()
     chain.start()
     await chain.until(lambda: bool(chain.paris.gaps))
     assert chain.tokyo.numbers == []
@@ -223,12 +229,7 @@ async def test_what_retention_eats_before_a_neighbour_was_ever_there_is_a_gap_as
 
 @in_virtual_time
 async def test_what_a_log_had_lost_before_a_link_began_is_no_gap_of_it() -> None:
-    chain = Chain(7)
-    stream = chain.paris.world.stream
-    chain.paris.start()
-    await chain.publish(range(30))
-    stream.truncate_head(stream.records[20].offset)
-    await chain.paris.end()
+    chain = await with_the_last_ten_of_thirty()
     chain.paris.folder.began = None
     chain.start()
     await chain.until(lambda: chain.tokyo.numbers == list(range(20, 30)))
