@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from relay.batches.batch import MAX_ENTRIES
 from simulation.invariants import Arrived, Broken, check_site
@@ -67,8 +68,8 @@ def account(
     """Of a run that has drained."""
     found = Account()
     for one in books:
-        found.look(lambda one=one: check_witness(one, published, faults, found))  # type: ignore[misc]
-        found.look(lambda one=one: check_victim(one, found))  # type: ignore[misc]
+        found.look(partial(check_witness, one, published, faults, found))
+        found.look(partial(check_victim, one, found))
     return found
 
 

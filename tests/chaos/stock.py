@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from relay.bulk_amqp import connect
 from tests.chaos.account import Published, SiteBooks, account
@@ -61,7 +62,7 @@ async def take_stock(world: World, outcome: Outcome, say: Callable[[str], None])
         if code:
             found.broken.append(f"the node of {site} ended with {code}")
     for site in SITES:
-        found.look(lambda site=site: check_rows(world.mesh, world.load, site))  # type: ignore[misc]
+        found.look(partial(check_rows, world.mesh, world.load, site))
 
 
 async def _emptied(world: World, site: str, sink: TrafficSink) -> None:
