@@ -91,6 +91,16 @@ _DOUBTFUL = 1
 MAX_BLOCK_BYTES = 32 * 1024 * 1024
 """A block that claims to be larger than this when opened is refused before any of it is."""
 MAX_PATH_SITES = 4096
+MAX_PATH_BYTES = 0xFFFF
+MAX_HEADER_BYTES = 1024 * 1024
+"""Its names become objects of some 60 bytes each, however short they are."""
+MAX_FIELDS = 256
+MAX_PIECES = 1024
+"""Of a message; the broker takes none of more than 512 MiB."""
+MAX_NUMBER = (1 << 63) - 1
+"""What ledgers can hold: counting never comes so far."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999; whoever reads a ledger knows no later one."""
 
 _LEVEL = 1
 """zstd's level: 3 saves some 5 % of the bytes of JSON and costs twice the CPU."""
@@ -182,11 +192,15 @@ def verify_digest(data: bytes | memoryview) -> None:
 
 
 def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
-    """The same batch with one more cluster ID at the end of its path."""
+    """The same batch with one more cluster ID at the end of its path. Raises BadBatch for no batch,
+    and where the path has no room.
+    """
     path_bytes, header_bytes = _sections(data)
     end = _PREFIX.size + path_bytes
     added = _short(cluster_id)
     view = memoryview(data)
+    if path_bytes + len(added) > MAX_PATH_BYTES:
+        raise BadBatch(f"its path has no room for {cluster_id!r}")
     prefix = _PREFIX.pack(bytes(view[:4]), path_bytes + len(added), header_bytes)
     return b"".join((prefix, view[_PREFIX.size : end], added, view[end:]))
 
@@ -332,13 +346,15 @@ def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHea
     for _ in range(predecessor_count):
         predecessors.append(Predecessor(*_PREDECESSOR.unpack_from(section, at)))
         at += _PREDECESSOR.size
+    if any(predecessor.end < -1 for predecessor in predecessors):
+        raise BadBatch("a predecessor that ended before it began")
     entry_count, byte_count, messages, total, first, last = _COUNTS.unpack_from(section, at)
     at += _COUNTS.size
     fragment = None
     if flags & _HAS_FRAGMENT:
         fragment = Fragment(*_FRAGMENT.unpack_from(section, at))
         at += _FRAGMENT.size
-        if fragment.piece >= fragment.pieces:
+        if fragment.piece >= fragment.pieces or fragment.pieces > MAX_PIECES:
             raise BadBatch(f"fragment {fragment.piece} of {fragment.pieces}")
     origin, at = _read_short(section, at)
     exchange, at = _read_short(section, at)
@@ -349,6 +365,8 @@ def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHea
     for _ in range(destination_count):
         destination, at = _read_short(section, at)
         destinations.append(destination)
+    if at > len(section):
+        raise BadBatch("the destinations are cut off")
     fields: tuple[HeaderField, ...] = ()
     if at != len(section):
         if format_ < _WITH_FIELDS:
@@ -358,6 +376,8 @@ def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHea
         raise BadBatch("the path does not start with the origin")
     if entry_count > MAX_ENTRIES or byte_count > MAX_BLOCK_BYTES:
         raise BadBatch(f"claims {entry_count} entries of {byte_count} bytes")
+    if max(sequence, whole, messages, total) > MAX_NUMBER or max(first, last) > MAX_TIME_MS:
+        raise BadBatch("claims a number or a time beyond all counting")
     series = Series(origin, incarnation, exchange, lane, tuple(destinations))
     return BatchHeader(
         BatchKind(kind),
@@ -380,7 +400,7 @@ def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHea
 
 
 def _read_fields(section: bytes, at: int, format_: int) -> tuple[HeaderField, ...]:
-    fields = []
+    fields: list[HeaderField] = []
     while at < len(section):
         number, length = _FIELD.unpack_from(section, at)
         at += _FIELD.size
@@ -388,6 +408,8 @@ def _read_fields(section: bytes, at: int, format_: int) -> tuple[HeaderField, ..
             raise BadBatch("a field is cut off")
         if number >= _MUST_KNOW:
             raise UnknownFormat(format_, field=number)
+        if len(fields) == MAX_FIELDS:
+            raise BadBatch(f"more than {MAX_FIELDS} fields")
         fields.append(HeaderField(number, section[at : at + length]))
         at += length
     return tuple(fields)
@@ -414,6 +436,8 @@ def _sections(data: bytes | memoryview) -> tuple[int, int]:
         raise UnknownFormat(format_) if format_ else BadBatch("format 0")
     if _PREFIX.size + path_bytes + header_bytes > len(data) or header_bytes < _DIGEST_BYTES:
         raise BadBatch("cut off: the sections are longer than the data")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise BadBatch(f"a header of {header_bytes} bytes")
     return path_bytes, header_bytes
 
 

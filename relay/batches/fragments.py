@@ -17,6 +17,10 @@ from relay.batches.batch import BatchHeader, BatchName, Entry, Flow, Fragment
 FRAGMENT_ABOVE = 700 * 1024
 """A message of more bytes than this (key, properties and body) travels in pieces."""
 PIECE_BYTES = 768 * 1024
+MAX_HELD_BYTES = 512 * 1024 * 1024
+"""A flow's unfinished messages take no more. One is the rule, and the broker takes none larger."""
+MAX_UNFINISHED = 64
+"""... and are no more: a flow has several only while the packer that began one has died."""
 
 
 def is_big(routing_key: bytes, properties: bytes, body: bytes) -> bool:
@@ -108,6 +112,8 @@ class FragmentAssembly:
         if unfinished is None:
             if pieces == 1:
                 return entry
+            if len(self._unfinished) >= MAX_UNFINISHED:
+                raise FragmentMismatch(header.name, "too many messages are unfinished")
             unfinished = self._unfinished[first] = _Unfinished(pieces, bytearray(), 0, {})
         if unfinished.pieces != pieces:
             raise FragmentMismatch(
@@ -116,6 +122,8 @@ class FragmentAssembly:
         unfinished.whole = max(unfinished.whole, header.incarnation_sequence)
         if unfinished.has(piece):
             return None
+        if self._bytes + len(entry.body) > MAX_HELD_BYTES:
+            raise FragmentMismatch(header.name, "unfinished messages of too many bytes")
         unfinished.take(piece, entry.body)
         self._bytes += len(entry.body)
         if unfinished.reached < pieces:

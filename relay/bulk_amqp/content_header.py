@@ -39,6 +39,9 @@ USER_ID = 0x0010
 APP_ID = 0x0008
 CLUSTER_ID = 0x0004
 
+MAX_CHECKED_BYTES = 1024 * 1024
+"""Properties are one frame, of 128 KiB by default."""
+
 NONE_PRESENT = b"\x00\x00"
 """The properties of a message that has none."""
 
@@ -208,6 +211,8 @@ def canonical(properties: bytes) -> bytes:
 
 def check(properties: bytes) -> None:
     """Raise MalformedProperties unless RabbitMQ would take them, nested tables and all."""
+    if len(properties) > MAX_CHECKED_BYTES:
+        raise MalformedProperties(f"{len(properties)} bytes are more than a frame", 0)
     rewrite(properties, {})
     table = headers(properties)
     if table:

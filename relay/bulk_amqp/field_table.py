@@ -33,17 +33,10 @@ def entries(table: bytes) -> Iterator[tuple[bytes, int, int, int]]:
 
     What nested tables and arrays hold is stepped over. Raises MalformedProperties.
     """
-    at, end = 0, len(table)
-    while at < end:
-        start = at
-        at += 1 + table[at]
-        if at >= end:
-            raise MalformedProperties("a header's name is cut short", start)
-        tag_at = at
-        at = _after_value(table, at)
-        if at > end:
-            raise MalformedProperties("a header's value is cut short", tag_at)
-        yield table[start + 1 : tag_at], start, tag_at, at
+    start = 0
+    for tag_at, end in _values(table):
+        yield table[start + 1 : tag_at], start, tag_at, end
+        start = end
 
 
 def value(table: bytes, name: bytes) -> bytes | None:
@@ -54,6 +47,17 @@ def value(table: bytes, name: bytes) -> bytes | None:
         if entry == name:
             return table[tag_at:end]
     return None
+
+
+def last_value(table: bytes, name: bytes) -> bytes | None:
+    """Tag and value of the last entry called ``name``; None if there is none."""
+    if name not in table:
+        return None
+    found = None
+    for entry, _, tag_at, end in entries(table):
+        if entry == name:
+            found = table[tag_at:end]
+    return found
 
 
 def without(table: bytes, unwanted: Callable[[bytes], bool]) -> bytes:
@@ -79,14 +83,12 @@ def by_name(table: bytes) -> bytes:
 
 def check(table: bytes) -> None:
     """Raise MalformedProperties unless RabbitMQ would take the table, to any depth."""
-    to_do: list[tuple[int, bytes]] = [(_TABLE, table)]
+    # Views, and no lists of what is in them: a table of tables would be copied at each level, and
+    # an array of nothings takes a hundred times its bytes.
+    to_do: list[tuple[int, memoryview]] = [(_TABLE, memoryview(table))]
     while to_do:
         kind, block = to_do.pop()
-        if kind == _TABLE:
-            tags = [(tag_at, end) for _, _, tag_at, end in entries(block)]
-        else:
-            tags = list(_items(block))
-        for tag_at, end in tags:
+        for tag_at, end in _values(block) if kind == _TABLE else _items(block):
             if block[tag_at] in (_TABLE, _ARRAY):
                 to_do.append((block[tag_at], block[tag_at + 5 : end]))
 
@@ -114,7 +116,22 @@ def long_integer(number: int) -> bytes:
         raise Misuse(f"{number} does not fit into 64 bits") from None
 
 
-def _items(array: bytes) -> Iterator[tuple[int, int]]:
+def _values(table: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """(start of the tag, end) of each entry's value in a table."""
+    at, end = 0, len(table)
+    while at < end:
+        start = at
+        at += 1 + table[at]
+        if at >= end:
+            raise MalformedProperties("a header's name is cut short", start)
+        tag_at = at
+        at = _after_value(table, at)
+        if at > end:
+            raise MalformedProperties("a header's value is cut short", tag_at)
+        yield tag_at, at
+
+
+def _items(array: memoryview) -> Iterator[tuple[int, int]]:
     """(start of the tag, end) of each value in an array."""
     at, end = 0, len(array)
     while at < end:
@@ -125,7 +142,7 @@ def _items(array: bytes) -> Iterator[tuple[int, int]]:
         yield start, at
 
 
-def _after_value(block: bytes, at: int) -> int:
+def _after_value(block: bytes | memoryview, at: int) -> int:
     """The place after the value whose tag is at ``at``; may lie past the end of the block."""
     tag = block[at]
     size = _FIXED.get(tag)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from relay.batches.batch import BatchHeader, BatchName, Entry, Place
+from relay.bulk_amqp.content_header import check
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.expiry import left_of
 from relay.delivery.local_exchange import Answer, Outgoing
@@ -183,12 +184,17 @@ class Chunk:
                 part = self.part_of(number)
                 begin, end, apply = part.start, part.end, part.stamp.apply
             try:
+                if number in self.sent:
+                    # Perhaps its properties were what ended the connection: brokers read all of
+                    # them, we only what we change.
+                    check(entry.properties)
                 properties = apply(
                     entry.properties,
                     flagged=number in flagged,
                     left_ms=left_of(entry.deadline_ms, now_ms) if entry.deadline_ms else None,
                 )
             except MalformedProperties as error:
+                self.attempts.pop(number, None)
                 self.reasons[number] = f"properties cannot be read: {error}"
                 continue
             sent.append(number)

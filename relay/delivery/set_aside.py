@@ -9,6 +9,8 @@ from relay.aside.quarantine import (
     quarantined_note,
     quarantined_record,
 )
+from relay.bulk_amqp.content_header import check
+from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.chunk import Chunk
 from relay.delivery.context import DeliverySettings
 from relay.delivery.local_exchange import Outgoing
@@ -35,6 +37,10 @@ def quarantined_of(chunk: Chunk, number: int, settings: DeliverySettings) -> Out
     if number in chunk.raw:
         raw = chunk.raw[number]
         return quarantined_bytes(raw, queue=queue, reason=reason, offset=part.place.offset)
+    try:
+        check(chunk.entries[number].properties)
+    except MalformedProperties:  # nor would this site's broker take them
+        return quarantined_record(chunk.entries[number], part.header, queue=queue, reason=reason)
     return quarantined_message(
         chunk.entries[number],
         part.names[-1],

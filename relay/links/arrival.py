@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.batches.batch import BatchHeader
-from relay.batches.format import BadBatch, read_header, verify_digest
+from relay.batches.format import MAX_PATH_SITES, BadBatch, read_header, verify_digest
 from relay.batches.known_formats import Formats
 from relay.links.wire import BatchFrame, path_matches
 
@@ -26,4 +26,6 @@ def why_not_ours(header: BatchHeader, own: str, neighbour: str) -> str:
         )
     if own in header.path:
         return f"{own!r}, this site, has had it: it is on its path"
+    if len(header.path) >= MAX_PATH_SITES:
+        return f"its path of {len(header.path)} sites has no room for {own!r}"
     return ""

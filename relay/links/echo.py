@@ -9,6 +9,8 @@ from __future__ import annotations
 from relay.links.wire import Measured
 
 _MEASURE_AGAIN_S = 600.0
+_MOST_AHEAD_MS = 1 << 48
+"""No clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
 
 
 def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | None:
@@ -49,8 +51,8 @@ class LinkEcho:
         seconds = now - self._stamp[1]
         self._stamp = None
         round_trip_ms = round(seconds * 1000)
-        if not self._is_worse(round_trip_ms, now):
-            ahead_ms = wall_ms - (echo_ms + round(seconds * 500))
+        ahead_ms = wall_ms - (echo_ms + round(seconds * 500))
+        if abs(ahead_ms) <= _MOST_AHEAD_MS and not self._is_worse(round_trip_ms, now):
             self._best = (Measured(ahead_ms, round_trip_ms), now)
         return seconds
 

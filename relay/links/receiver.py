@@ -323,6 +323,10 @@ class LinkReceiver:
         why = why_not_ours(header, self._own, self._neighbour)
         if why:
             return self._refuse(session, batch, why, now, wall_ms)
+        try:
+            passed_on = append_to_path(batch, self._own)
+        except BadBatch as error:
+            return self._refuse(session, batch, error.reason, now, wall_ms)
         if said.told and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
             reason = f"the sites of revision {header.revision} are not known"
@@ -333,7 +337,7 @@ class LinkReceiver:
         self.counters.arrived_messages += header.entry_count
         self.counters.arrived_bytes += len(batch)
         ours = replace(header, path=(*header.path, self._own))
-        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+        return [Append(ours, passed_on, session.number, number)]
 
     def _refuse(
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int

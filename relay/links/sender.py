@@ -70,6 +70,9 @@ from relay.links.wire import (
 )
 from relay.log.name_set import BadNameSet, NameSet
 
+MAX_WELCOME_BYTES = 16 * 1024 * 1024
+"""Of the receiver's names, which take up to 40 times as much in memory; what brokers pass on by
+default, and 100 times what a hub with hundreds of sites says."""
 _FRUITFUL_AFTER_S = 30.0
 """A session that lived so long is no setback even if there was nothing to send."""
 
@@ -406,6 +409,9 @@ class LinkSender:
     def _on_welcome(self, welcome: Welcome, now: float) -> list[SenderAction]:
         if self._phase is not SenderPhase.ASKING:
             return self._drop("welcomed twice")
+        if len(welcome.logged) > MAX_WELCOME_BYTES:
+            self._reason = f"the receiver's names take {len(welcome.logged)} bytes"
+            return self._drop("too many names")
         try:
             logged = NameSet.decode(welcome.logged)
         except BadNameSet:
@@ -505,8 +511,8 @@ class LinkSender:
         self._patience.measured_round_trip(seconds)
         self.counters.round_trip_s = self._patience.round_trip_s
         best = self._echo.best
-        assert best is not None
-        self.counters.clock_ahead_ms = best.ahead_ms
+        if best is not None:
+            self.counters.clock_ahead_ms = best.ahead_ms
 
     def _position_moved(self, now: float, actions: list[SenderAction]) -> None:
         self._progress.moved(now)

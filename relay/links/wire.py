@@ -119,6 +119,10 @@ class Cause(IntEnum):
 _CAUSES = frozenset(Cause)
 
 
+MAX_TEXT_BYTES = 2048
+"""Of a reason, which goes into logs and status: what a neighbour says beyond that is cut off."""
+
+
 class BadFrame(Exception):
     """These bytes are no frame of ours. `reason`: short, fit to count by."""
 
@@ -372,7 +376,7 @@ def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: by
 
 
 def _text(frame: bytes, at: int) -> str:
-    return frame[at:].decode(errors="replace")
+    return frame[at : at + MAX_TEXT_BYTES].decode(errors="replace")
 
 
 def _offer(formats: Formats) -> bytes:

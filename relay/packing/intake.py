@@ -40,6 +40,7 @@ from relay.bulk_amqp.content_header import (
     without_headers,
 )
 from relay.bulk_amqp.errors import MalformedProperties
+from relay.delivery.expiry import MAX_EXPIRATION_MS
 from relay.delivery.properties import DEATH_HEADER, DEATHS_HEADER, EXCHANGE_HEADER, deaths_told
 
 FORGEABLE_PREFIX = b"x-mesh-"
@@ -117,10 +118,12 @@ class Intake:
         return own
 
     def _is_own_table(self, table: bytes) -> bool:
-        if field_table.value(table, EXCHANGE_HEADER) != self._own_mark:
+        # The last of each is the deliverer's: what a neighbour's batch brought stands before.
+        if field_table.last_value(table, EXCHANGE_HEADER) != self._own_mark:
             return False
         death = field_table.value(table, DEATH_HEADER)
-        return death is None or deaths_told(death) == field_table.value(table, DEATHS_HEADER)
+        told = field_table.last_value(table, DEATHS_HEADER)
+        return death is None or deaths_told(death) == told
 
     def clean(self, properties: bytes) -> Cleaned | None:
         """The properties as they are logged; None for our own message coming round."""
@@ -198,7 +201,7 @@ class Intake:
             expiration = text(properties, EXPIRATION)
             # The broker takes digits only; anything else is what it let pass, so let it.
             if expiration is not None and expiration.isdigit():
-                ttl = int(expiration)
+                ttl = min(int(expiration), MAX_EXPIRATION_MS)
         moved = b""
         if flags & USER_ID:
             moved = field_table.entry(

@@ -12,6 +12,7 @@ from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragme
 from relay.batches.format import append_to_path, seal
 from relay.batches.fragments import (
     FRAGMENT_ABOVE,
+    MAX_UNFINISHED,
     PIECE_BYTES,
     FragmentAssembly,
     FragmentMismatch,
@@ -124,3 +125,28 @@ def test_the_largest_piece_still_fits_a_frame_of_the_log_after_the_longest_way()
         data = append_to_path(data, site)
     frame_bytes = 1024 * 1024  # RabbitMQ's own stream.frame_max
     assert len(data) <= StreamAppends(0, frame_bytes, lambda data: None).max_record_bytes
+
+
+def test_pieces_of_messages_that_never_end_are_held_only_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.batches.fragments.MAX_HELD_BYTES", 10_000)
+    assembly = FragmentAssembly()
+    piece = ENTRY._replace(body=bytes(3_000))
+    for number in range(3):
+        assembly.add(header(10 * number, Fragment(0, 2)), piece)
+    with pytest.raises(FragmentMismatch, match="too many bytes"):
+        assembly.add(header(30, Fragment(0, 2)), piece)
+    assert assembly.bytes_held == 9_000
+    assert assembly.add(header(1, Fragment(1, 2)), ENTRY._replace(body=b"end")) is not None
+    assert assembly.bytes_held == 6_000
+
+
+def test_messages_without_a_byte_are_not_begun_without_end() -> None:
+    assembly = FragmentAssembly()
+    nothing = ENTRY._replace(body=b"")
+    for number in range(MAX_UNFINISHED):
+        assembly.add(header(10 * number, Fragment(0, 2)), nothing)
+    with pytest.raises(FragmentMismatch, match="too many messages"):
+        assembly.add(header(10 * MAX_UNFINISHED, Fragment(0, 2)), nothing)
+    assert len(assembly.unfinished) == MAX_UNFINISHED

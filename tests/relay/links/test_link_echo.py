@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.links.echo import LinkEcho, clock_difference_ms
-from relay.links.wire import Measured
+from relay.links.wire import NO_NONCE, NO_RUN, Measured, encode_pulse
 
 
 def test_an_echo_tells_the_round_trip_and_how_far_the_other_clock_is_ahead() -> None:
@@ -48,3 +48,15 @@ def test_of_both_directions_the_quicker_exchange_tells_the_clocks_difference() -
     assert clock_difference_ms(None, Measured(-710, 20)) == 710
     assert clock_difference_ms(Measured(700, 90), Measured(-710, 20)) == 710
     assert clock_difference_ms(Measured(700, 10), Measured(-710, 20)) == 700
+
+
+def test_a_clock_that_no_pulse_can_tell_of_is_not_believed() -> None:
+    echo = LinkEcho()
+    for absurd in (2**64 - 1, 2**63 + 2_000):
+        echo.sent(1_000, 50.0)
+        assert echo.came(1_000, absurd, 50.2) is not None
+        assert encode_pulse(1, NO_NONCE, NO_RUN, 0, 1_000, echo.best)
+    assert echo.best is None
+    echo.sent(1_000, 60.0)
+    echo.came(1_000, 1_000, 60.0)
+    assert echo.best == Measured(0, 0)
