@@ -51,6 +51,10 @@ PreviousFormats = Annotated[
         help="Know no formats but those of the version before: to rehearse an upgrade.",
     ),
 ]
+MessageSize = Annotated[str, typer.Option("--size", help="Of a message's body, on average.")]
+Compression = Annotated[
+    float, typer.Option(help="How many times smaller batches get.", min=1.0, max=1000.0)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 DEFAULT_STATE = Path(".isthmus")

@@ -141,7 +141,7 @@ def _add(
         if not exchange.leaves(origin) or not rate:
             continue
         logged = spread.logged(origin, groups)
-        bytes_each = _bytes_each(mesh, exchange, groups, rate, *sizes)
+        each = bytes_each(mesh, exchange, groups, rate, *sizes)
         for others in classes:
             same = others is origins
             # Of its own class, any but the origin stands for what a twin of it gets.
@@ -153,11 +153,11 @@ def _add(
             for site in others:
                 total = sums[site]
                 total.messages += messages
-                total.bytes += messages * bytes_each
+                total.bytes += messages * each
                 total.identities += rate * (count * taken[site] + own)
 
 
-def _bytes_each(
+def bytes_each(
     mesh: Mesh,
     exchange: Exchange,
     groups: Sequence[frozenset[str]],

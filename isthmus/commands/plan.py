@@ -19,7 +19,9 @@ from isthmus.options import (
     EXIT_FAULT,
     EXIT_USAGE,
     AsJson,
+    Compression,
     MeshFile,
+    MessageSize,
     StateFolder,
     reading_or_exit,
     site_or_exit,
@@ -49,10 +51,8 @@ def plan(
             "publishes to it; orders=50/s; orders@paris=1k/s. May be repeated.",
         ),
     ] = None,
-    size: Annotated[str, typer.Option("--size", help="Of a message's body, on average.")] = "1KiB",
-    compression: Annotated[
-        float, typer.Option(help="How many times smaller batches get.", min=1.0, max=1000.0)
-    ] = 1.0,
+    size: MessageSize = "1KiB",
+    compression: Compression = 1.0,
     everything: Annotated[
         bool, typer.Option("--all", help="Each site by itself, however many there are.")
     ] = False,

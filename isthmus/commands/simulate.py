@@ -6,11 +6,12 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from isthmus.options import EXIT_FAULT, EXIT_USAGE, AsJson
+from isthmus.options import EXIT_FAULT, EXIT_USAGE, AsJson, Compression, MessageSize
 
 if TYPE_CHECKING:
     from simulation.scenario import Outcome, Scenario
@@ -18,10 +19,50 @@ if TYPE_CHECKING:
 MOST_TOLD = 100
 """Of more worlds, only those that fail are told one by one."""
 PROGRESS_S = 10.0
+OF_FILES = frozenset(("fail", "outage", "rate", "size", "compression", "line_rate"))
+"""Parameters that are for a mesh file; all others but `--json` are for meshes that are drawn."""
+OPTIONS = {"outage": "for"}
+"""Parameters whose options have other names."""
 _SEEDS = re.compile(r"(\d+)\.\.(\d+)")
 
 
 def simulate(
+    context: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A mesh file: what an outage of it costs."),
+    ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail",
+            metavar="LINK|SITE",
+            help="What is away: paris-tokyo (both ways), 'paris->tokyo', paris. May be repeated.",
+        ),
+    ] = None,
+    outage: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="How long it is away: 2h.")
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="RATE",
+            help="Messages a second to each exchange at each site that publishes to it: 500; "
+            "paris=500; orders=30/m; orders@paris=1k/s. May be repeated.",
+        ),
+    ] = None,
+    size: MessageSize = "1KiB",
+    compression: Compression = 1.0,
+    line_rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--line-rate",
+            metavar="RATE",
+            help="What lines carry each way: 12.5MB/s (unless told); paris-tokyo=1MB/s. May be "
+            "repeated.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which world.")] = 1,
     seeds: Annotated[
         str | None, typer.Option(metavar="A..B", help="Many worlds, one after the other.")
@@ -29,8 +70,8 @@ def simulate(
     topology: Annotated[
         str,
         typer.Option(
-            help="ring, one-way-ring, complete, tree, hub or line; any: the seed draws it, and "
-            "all of the following that is not given."
+            help="ring, one-way-ring, complete, tree, hub, line or random; any: the seed draws "
+            "it, and all of the following that is not given."
         ),
     ] = "ring",
     sites: Annotated[int | None, typer.Option(min=2, help="How many: 3 unless told.")] = None,
@@ -70,15 +111,23 @@ def simulate(
 ) -> None:
     """Run a whole mesh in this process, in virtual time, and check what is promised of it.
 
+    With FILE: tell what an outage of links or sites of that mesh would cost. Which sites lag behind
+    whom, how many messages and bytes, how long they take to catch up, which links carry more
+    meanwhile, what logs have to keep, and whether the outage window of the file is enough.
+
+    Without FILE: draw a mesh and what goes wrong in it.
+
     The nodes are the real ones; brokers, disks and lines are in memory. While messages are
     published, lines are cut, nodes killed, confirms lost and more; then all has to arrive. All that
     chance decides comes out of the seed: the same seed and options give the same run, on any
     machine. No broker is touched, and no file but in a temporary folder.
 
     Exit status 0; 1 if something that is promised did not hold, with the command that runs it
-    again; 2 if the call is wrong.
+    again, or if the file's outage window or a log is not enough; 2 if the call is wrong.
 
     Examples:
+
+    isthmus simulate mesh.yaml --fail paris-tokyo --for 2h --rate 500
 
     isthmus simulate --seeds 1..100
 
@@ -86,6 +135,13 @@ def simulate(
 
     isthmus simulate --seed 7 --topology tree --sites 5 --faults kill,cut --trace
     """
+    if _is_about_a_file(context, file):
+        from isthmus.commands.simulate_outage import Said, simulate_outage
+
+        assert file is not None
+        said = Said(fail or (), outage, rate or (), size, line_rate or (), compression)
+        simulate_outage(file, said, as_json=as_json)
+        return
     asked = _Asked(
         topology,
         sites,
@@ -107,6 +163,25 @@ def simulate(
         typer.echo(json.dumps({"runs": [_told(one) for one in outcomes]}, indent=1))
     if bad:
         raise typer.Exit(EXIT_FAULT)
+
+
+def _is_about_a_file(context: typer.Context, file: Path | None) -> bool:
+    """Whether it is about an outage of the mesh of a file; ends the command where that is mixed up
+    with the options for meshes that are drawn.
+    """
+    given = [
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    ]
+    of_others = [name for name in given if (name in OF_FILES) is (file is None)]
+    of_others = [name for name in of_others if name not in ("file", "as_json")]
+    if of_others:
+        option = OPTIONS.get(of_others[0], of_others[0].replace("_", "-"))
+        if file is None:
+            _refuse(f"--{option} is about an outage of a mesh of your own: say its FILE first")
+        _refuse(f"--{option} is for meshes that are drawn: leave it or FILE out")
+    return file is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def disk_table(told: Told, most: int) -> Iterator[RenderableType]:
     kept = about(told["retention_s"])
     assumed = disk["assumed"]
     title = (
-        f"disk for {kept} (the outage window and its margin), {_rates(assumed)}, "
+        f"disk for {kept} (the outage window and its margin), {rates_said(assumed)}, "
         f"{assumed['size_bytes']:,} bytes each"
     )
     if assumed["compression"] != 1:
@@ -54,7 +54,7 @@ def _disk_row(row: Told) -> list[str]:
     ]
 
 
-def _rates(assumed: Told) -> str:
+def rates_said(assumed: Told) -> str:
     said = []
     if assumed["rate_per_s"]:
         said.append(f"{assumed['rate_per_s']:g}/s to each exchange at each site that publishes")

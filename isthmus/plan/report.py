@@ -19,6 +19,7 @@ from federation.planning.point_rows import PointRow, point_rows
 from federation.planning.routes import Routes, by_routes, routes_of
 from federation.planning.single_points import SinglePointFinder
 from federation.planning.site_groups import SiteGroups, site_groups
+from isthmus.plan.assumed import assumed_of
 from isthmus.plan.links import link_rows, link_told, span
 from isthmus.progress import shown
 
@@ -222,16 +223,7 @@ def _pair(routes: Routes, origin: str, destination: str) -> Told:
 def _disk(mesh: Mesh, groups: SiteGroups, load: Load) -> Told:
     need = disk_need(mesh, load.rates, load.size, load.compression)
     return {
-        "assumed": {
-            "rate_per_s": load.rates.everywhere,
-            "exchange_rates_per_s": dict(load.rates.exchanges),
-            "flow_rates_per_s": [
-                {"exchange": exchange, "site": site, "rate_per_s": rate}
-                for (exchange, site), rate in load.rates.flows.items()
-            ],
-            "size_bytes": load.size,
-            "compression": load.compression,
-        },
+        "assumed": assumed_of(load.rates, load.size, load.compression),
         "sites": {site: _need(one) for site, one in need.items()},
         "rows": [
             {"label": group.label, **_need(_most(need[site] for site in group.sites))}
