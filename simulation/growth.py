@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import resource
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from relay.batches.batch import BatchName
+from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import read_header
 from simulation.load import Load
 from simulation.topologies import simulated_mesh
@@ -43,7 +44,10 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
             await world.until(
                 lambda: world.is_drained() and _all_alike(world), world.left, SETTLED_WITHIN_S
             )
-            return len(_names(world)), sum(_sent_from(world, site) for site in world.sites)
+            sent = sum(
+                _sent_from(world, site) - _canaries_into(world, site) for site in world.sites
+            )
+            return len(_names(world, next(iter(world.sites)))), sent
         finally:
             await world.kill()
 
@@ -55,13 +59,22 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
 
 def _all_alike(world: World) -> bool:
     """Whether each log has every batch, marks as well: these are no messages, and no lag."""
-    lengths = {broker.stream.next_offset for broker in world.brokers.values()}
-    return len(lengths) == 1 and 0 not in lengths and lengths == {len(_names(world))}
+    found = [_names(world, site) for site in world.sites]
+    return bool(found[0]) and all(one == found[0] for one in found)
 
 
-def _names(world: World) -> set[BatchName]:
-    records = (record for broker in world.brokers.values() for record in broker.stream.records)
-    return {read_header(record.data).name for record in records}
+def _names(world: World, site: str) -> set[BatchName]:
+    """Of what goes to every site: not of canaries."""
+    return {one.name for one in _headers(world, site) if one.kind is not BatchKind.CANARY}
+
+
+def _headers(world: World, site: str) -> Iterator[BatchHeader]:
+    return (read_header(record.data) for record in world.brokers[site].stream.records)
+
+
+def _canaries_into(world: World, site: str) -> int:
+    found = (one for one in _headers(world, site) if one.kind is BatchKind.CANARY)
+    return sum(len(one.path) > 1 for one in found)
 
 
 def _sent_from(world: World, site: str) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
 from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
 
-TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line")
+TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line", "random")
 FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
 """Sites of each."""
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
@@ -16,8 +19,11 @@ class NoSuchMesh(ValueError):
     """Ask for another: the text says which there are."""
 
 
-def simulated_mesh(topology: str, sites: int, exchanges: int) -> Mesh:
-    """A mesh of so many sites, all alike, with so many exchanges. Raises NoSuchMesh."""
+def simulated_mesh(topology: str, sites: int, exchanges: int, seed: int = 0) -> Mesh:
+    """A mesh of so many sites, all alike, with so many exchanges. Raises NoSuchMesh.
+
+    `seed` is for `random` only: a tree, and links across it, some of them one way.
+    """
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
     names = [f"site{number:02}" for number in range(1, sites + 1)]
@@ -37,6 +43,9 @@ def simulated_mesh(topology: str, sites: int, exchanges: int) -> Mesh:
             lines += [f"topology: {{tree: {names[0]}}}"]
             for number, name in enumerate(names[1:], 1):
                 parents[name] = names[(number - 1) // 2 if topology == "tree" else number - 1]
+        case "random":
+            links = (f"{{from: {one}, to: {other}}}" for one, other in _random_links(names, seed))
+            lines += ["topology: custom", f"links: [{', '.join(links)}]"]
         case _:
             raise NoSuchMesh(f"no topology {topology!r}: one of {', '.join(TOPOLOGIES)}")
     lines += ["sites:"]
@@ -47,3 +56,17 @@ def simulated_mesh(topology: str, sites: int, exchanges: int) -> Mesh:
     if reading.mesh is None:
         raise NoSuchMesh("\n".join(map(str, reading.problems)))
     return reading.mesh
+
+
+def _random_links(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    """Directed ones, by which every site reaches every other."""
+    # Of a string it draws otherwise than the world, which draws of the number.
+    chance = random.Random(f"links {seed}")
+    found: dict[tuple[str, str], None] = {}
+    for number, name in enumerate(names[1:], 1):
+        parent = names[chance.randrange(number)]
+        found |= dict.fromkeys(((parent, name), (name, parent)))
+    for _ in range(chance.randint(0, len(names))):
+        one, other = chance.sample(names, 2)
+        found |= dict.fromkeys(((one, other), (other, one))[: chance.randint(1, 2)])
+    return list(found)

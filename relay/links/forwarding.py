@@ -65,11 +65,14 @@ class Forwarding:
         return self.reachable if len(self.reachable) <= FEW_SITES else None
 
     def decide(self, header: BatchHeader) -> Verdict:
-        path = header.path
+        path, series = header.path, header.name.series
         if self.neighbour in path:
             return Verdict.ON_PATH
+        if header.kind is BatchKind.CANARY:
+            # Over one link, from log to log: the neighbours have canaries of their own.
+            ours = series.origin == self.own
+            return Verdict.SEND if ours else Verdict.ONLY_THE_ORIGIN_SENDS
         complete = self.rule is ForwardingRule.COMPLETE
-        series = header.name.series
         reachable = self.reachable
         # A mark is of no exchange.
         if self.kept_off and (found := self.kept_off.get(series.exchange)) is not None:

@@ -7,7 +7,7 @@
     blocked    the broker where it meets its receiver takes no publishes
     down       no session, or nothing heard of the receiver for two signs of life
     starting   no session yet, and nothing known to be wrong
-    stalled    in a session, and what waits does not move
+    stalled    in a session, and what waits does not move, or a canary does not come back
     lagging    moves, and the oldest that waits has waited for long
     running    everything else
 
@@ -58,6 +58,8 @@ class LinkFacts(NamedTuple):
     """How long the oldest message that the receiver lacks has been in the log."""
     unmoved_s: float = 0.0
     """How long something has waited without any of it being acknowledged."""
+    unanswered_s: float = 0.0
+    """How long a canary has not come back."""
 
 
 def told_state(facts: LinkFacts, receiver: str) -> tuple[ToldState, str]:
@@ -77,6 +79,12 @@ def told_state(facts: LinkFacts, receiver: str) -> tuple[ToldState, str]:
             ToldState.STALLED,
             f"{receiver} is heard, and has acknowledged nothing for {facts.unmoved_s:.0f} s of "
             f"{facts.lag_messages} messages that wait",
+        )
+    if facts.unanswered_s > STALLED_S:
+        return (
+            ToldState.STALLED,
+            f"{receiver} is heard, and a batch without messages that should show that its log takes"
+            f" some has not been acknowledged for {facts.unanswered_s:.0f} s",
         )
     if facts.lag_messages and facts.lag_s > LAGGING_S:
         return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from relay.batches.batch import BatchHeader
+from relay.batches.batch import BatchHeader, BatchKind
 from relay.ledger.batch_rows import linked_row, packed_row
 from relay.ledger.rows import LedgerRow, Stage
 from relay.links.connection import Clock
@@ -83,7 +83,8 @@ class StateLinkMemory:
         commit.put(self._key, position.encode())
         now_ms = self._clock.wall_ms()
         for header in linked:
-            commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, now_ms))
+            if header.kind is not BatchKind.CANARY:
+                commit.row(linked_row(header, Stage.LINKED_OUT, self._receiver, now_ms))
         self._state.write(commit)
 
     def began(self) -> int | None:

@@ -1,4 +1,6 @@
-"""What is looked at once a second of all links of one site, to tell how they and the clocks are."""
+"""What is looked at once a second of all links of one site: how they and the clocks are, and which
+of them are so quiet that a canary is due.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from federation.mesh import Link, Mesh
+from relay.links.canaries import Ask, Canaries, LinkSeen
 from relay.links.echo import clock_difference_ms
 from relay.links.link_state import LinkFacts, Movement, ToldState, told_state
 from relay.links.receiver_task import LinkReceiverTask
@@ -21,6 +24,9 @@ class LinkWatch:
         same object."""
         self._movements: defaultdict[str, Movement] = defaultdict(Movement)
         """Of each link out of here, by its name."""
+        self._canaries = Canaries()
+        self.ask: Ask = lambda: None
+        """The packer's."""
 
     def look(
         self,
@@ -30,11 +36,19 @@ class LinkWatch:
         now: float,
     ) -> None:
         """To be called once a second."""
-        out, back = {}, {link.sender: task.machine.measured for link, task in receivers}
+        out, seen = {}, []
+        back = {link.sender: task.machine.measured for link, task in receivers}
         for link, task in senders:
             out[link.receiver] = task.machine.measured
+            in_session = task.machine.heard_at is not None and not task.gap
+            acked = task.machine.counters.acked if in_session else None
+            seen.append(LinkSeen(link.name, acked, task.machine.receiver_has))
             place = task.machine.place
             self._movements[link.name].note(place and place.name, task.lag.messages, now)
+        if self._canaries.look(seen, now):
+            canary = self.ask()
+            if canary is not None:
+                self._canaries.asked(canary, now)
         for neighbour in {*out, *back}:
             difference = clock_difference_ms(out.get(neighbour), back.get(neighbour))
             if difference is not None and neighbour in mesh.sites:
@@ -52,5 +66,6 @@ class LinkWatch:
             lag_messages=lag.messages,
             lag_s=lag.seconds,
             unmoved_s=self._movements[link.name].unmoved_s(now),
+            unanswered_s=self._canaries.unanswered_s(link.name, now),
         )
         return told_state(facts, link.receiver)

@@ -15,7 +15,7 @@ from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Link, Mesh
 from federation.names import Names
 from relay import ticks
-from relay.batches.batch import BatchHeader, Place
+from relay.batches.batch import BatchHeader, BatchKind, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
 from relay.ledger.batch_rows import linked_row
@@ -305,7 +305,8 @@ class NodeLinks:
             commit = Commit()
             now_ms = self._clock.wall_ms()
             for header in headers:
-                commit.row(linked_row(header, Stage.LINKED_IN, link.sender, now_ms))
+                if header.kind is not BatchKind.CANARY:
+                    commit.row(linked_row(header, Stage.LINKED_IN, link.sender, now_ms))
             state.write(commit)
 
         machine = LinkReceiver(

@@ -98,6 +98,7 @@ class Stages:
             brokers=parts.brokers,
             machine=parts.machine,
         )
+        links.watch.ask = packer.canary
         context.clock_differences_ms = links.watch.clock_differences_ms
         housekeeping = Housekeeping(
             state=state,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from relay import crash_points
 from relay.batches.batch import (
@@ -23,10 +23,14 @@ from relay.batches.batch import (
 )
 from relay.batches.format import seal
 from relay.batches.fragments import split
+from relay.packing.canary_parcel import CanaryParcel
 from relay.packing.flow_packer import Parcel
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackerSettings
-from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.packing.repair_parcel import RepairParcel
+
+AskedFor: TypeAlias = RepairParcel | CanaryParcel
+"""What somebody of this node wants in the log, and did not come from egress."""
 
 
 class Confirmed(NamedTuple):
@@ -36,7 +40,7 @@ class Confirmed(NamedTuple):
     entries: list[Entry]
     size: int
     """Bytes as appended."""
-    parcel: Parcel | RepairParcel | None
+    parcel: Parcel | AskedFor | None
     """Which parcel is logged whole with it; None for a piece that others follow."""
 
 
@@ -72,15 +76,15 @@ class PackerOutbox:
         self._unconfirmed_bytes = 0
         self._next: dict[Series, int] = {}
         """Number of the next batch inside its series, which is what makes up a destination set."""
-        self._parcels: deque[Parcel | RepairParcel] = deque()
-        self._repairs: set[RepairParcel] = set()
+        self._parcels: deque[Parcel | AskedFor] = deque()
+        self._asked_for: set[AskedFor] = set()
         """Of all that was added, those that the log has not confirmed."""
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
         self._pieces_revision = ""
         """Of the message in pieces: who is to have one of them is to have them all."""
         self._in_flight: dict[int, int | None] = {}
-        """Number over the whole incarnation -> first publish time, ms; None for a repair's."""
+        """Number over the whole incarnation -> first publish time, ms; None: asked for."""
 
     @property
     def is_empty(self) -> bool:
@@ -96,18 +100,17 @@ class PackerOutbox:
         in_flight = [first_ms for first_ms in self._in_flight.values() if first_ms is not None]
         return min([*waiting, *in_flight], default=None)
 
-    def add(self, parcel: Parcel | RepairParcel) -> None:
+    def add(self, parcel: Parcel | AskedFor) -> None:
         """To be appended by a `pump` to come."""
         self._parcels.append(parcel)
-        if isinstance(parcel, RepairParcel):
-            self._repairs.add(parcel)
+        if not isinstance(parcel, Parcel):
+            self._asked_for.add(parcel)
 
-    def give_up_repairs(self) -> None:
-        """The incarnation ends: what a repair had it append may be in the log, or not."""
-        for parcel in self._repairs:
-            if not parcel.logged.done():
-                parcel.logged.set_exception(NotPacking("the packer began anew: ask again"))
-        self._repairs.clear()
+    def give_up(self) -> None:
+        """The incarnation ends: what others had it append may be in the log, or not."""
+        for parcel in self._asked_for:
+            parcel.give_up()
+        self._asked_for.clear()
 
     async def append_mark(self, now_ms: int) -> int:
         """Append a batch without entries, with the present predecessors; its number, confirmed."""
@@ -144,13 +147,12 @@ class PackerOutbox:
 
     def _append_parcel(
         self,
-        parcel: Parcel | RepairParcel,
+        parcel: Parcel | AskedFor,
         entries: list[Entry],
         fragment: Fragment | None,
         *,
         last: bool,
     ) -> None:
-        is_repair = isinstance(parcel, RepairParcel)
         series = Series(
             self._settings.cluster_id,
             self._incarnation,
@@ -160,10 +162,13 @@ class PackerOutbox:
         )
         sequence = self._next.get(series, 0)
         self._next[series] = sequence + 1
-        kind = BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT
-        published = [entries[0].published_ms, entries[-1].published_ms]
-        if is_repair:
+        if isinstance(parcel, CanaryParcel):
+            kind, published = BatchKind.CANARY, [parcel.made_ms]
+        elif isinstance(parcel, RepairParcel):
             kind, published = BatchKind.REPAIR, sorted(entry.published_ms for entry in entries)
+        else:
+            kind = BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT
+            published = [entries[0].published_ms, entries[-1].published_ms]
         header = self._header(
             kind,
             BatchName(series, sequence),
@@ -181,7 +186,8 @@ class PackerOutbox:
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
         # What a repair brings was told of when it was packed first.
-        self._in_flight[header.incarnation_sequence] = None if is_repair else published[0]
+        first_ms = published[0] if isinstance(parcel, Parcel) else None
+        self._in_flight[header.incarnation_sequence] = first_ms
         confirmed = self._log.append_nowait(header, data)
         crash_points.reach("packer.appending" if last else "packer.piece")
         confirmed.add_done_callback(
@@ -194,7 +200,7 @@ class PackerOutbox:
         header: BatchHeader,
         data: bytes,
         entries: list[Entry],
-        parcel: Parcel | RepairParcel | None,
+        parcel: Parcel | AskedFor | None,
     ) -> None:
         self._unconfirmed_bytes -= len(data)
         del self._in_flight[header.incarnation_sequence]
@@ -203,10 +209,9 @@ class PackerOutbox:
             self._on_failed(str(error or "the append was cancelled"))
         else:
             self._on_confirmed(Confirmed(header, entries, len(data), parcel))
-            if isinstance(parcel, RepairParcel):
-                self._repairs.discard(parcel)
-                if not parcel.logged.done():
-                    parcel.logged.set_result(header.name)
+            if parcel is not None and not isinstance(parcel, Parcel):
+                self._asked_for.discard(parcel)
+                parcel.is_logged(header.name)
 
     def _header(
         self,

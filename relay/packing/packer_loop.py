@@ -12,6 +12,7 @@ import random
 from dataclasses import replace
 
 from relay.log.site_log import SiteLogError
+from relay.packing.canary_parcel import CanaryParcel
 from relay.packing.egress import EgressError
 from relay.packing.packer import Packer
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
@@ -94,7 +95,18 @@ class PackerLoop:
         """Put this into the log; its `logged` tells when, or NotPacking. Raises NotPacking."""
         if self._packer is None or self._stopping.is_set():
             raise NotPacking("the packer does not run")
-        self._packer.repair(parcel)
+        self._packer.put(parcel)
+
+    def canary(self) -> CanaryParcel | None:
+        """Put one into the log; None if the packer takes nothing now."""
+        parcel = CanaryParcel(self._parts.now_ms())
+        if self._packer is None or self._stopping.is_set():
+            return None
+        try:
+            self._packer.put(parcel)
+        except NotPacking:
+            return None  # asked for again in a second
+        return parcel
 
     def stop(self) -> None:
         """Finish what is in hand and return from `run`."""

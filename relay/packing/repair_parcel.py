@@ -29,6 +29,16 @@ class RepairParcel:
     )
     """The batch that the log has confirmed, the last piece of a big message; NotPacking."""
 
+    def is_logged(self, name: BatchName) -> None:
+        """The log has it whole; `name` is its last batch."""
+        if not self.logged.done():
+            self.logged.set_result(name)
+
+    def give_up(self) -> None:
+        """The incarnation ends: the log may have it, or not."""
+        if not self.logged.done():
+            self.logged.set_exception(NotPacking("the packer began anew: ask again"))
+
     @property
     def big(self) -> bool:
         return total_bytes(self.entries) > FRAGMENT_ABOVE and len(self.entries) == 1

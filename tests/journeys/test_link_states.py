@@ -44,6 +44,17 @@ async def one_way(live_mesh: MeshFactory, dial: str) -> LiveMesh:
     return mesh
 
 
+async def log_of_tokyo(mesh: LiveMesh, what: str) -> None:
+    """`suspend` or `resume` what writes the stream: connections live, and nothing is confirmed."""
+    vhost = mesh.vhosts["tokyo"]
+    log = f'rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{Names(mesh.mesh.name).log}">>)'
+    order = (
+        f"{{ok, Q}} = rabbit_amqqueue:lookup({log}), "
+        f"Pid = maps:get(leader_pid, amqqueue:get_type_state(Q)), sys:{what}(Pid)."
+    )
+    await rabbitmqctl(vhost.broker, "eval", order)
+
+
 @pytest.mark.long
 async def test_a_link_whose_broker_takes_no_publishes_is_blocked(live_mesh: MeshFactory) -> None:
     mesh = await one_way(live_mesh, "to")
@@ -63,14 +74,7 @@ async def test_a_link_that_silently_forwards_nothing_is_not_green_for_longer_tha
     live_mesh: MeshFactory,
 ) -> None:
     mesh = await one_way(live_mesh, "from")
-    vhost = mesh.vhosts["tokyo"]
-    # What writes the stream stands still: connections live, and nothing is confirmed.
-    log = f'rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{Names(mesh.mesh.name).log}">>)'
-    writer = (
-        f"{{ok, Q}} = rabbit_amqqueue:lookup({log}), "
-        "Pid = maps:get(leader_pid, amqqueue:get_type_state(Q)), "
-    )
-    await rabbitmqctl(vhost.broker, "eval", f"{writer} sys:suspend(Pid).")
+    await log_of_tokyo(mesh, "suspend")
     await mesh.source("paris").publish(100)
     link = await becomes(mesh, "lagging")
     assert link["lag_messages"] == 100
@@ -78,8 +82,28 @@ async def test_a_link_that_silently_forwards_nothing_is_not_green_for_longer_tha
     link = await becomes(mesh, ("stalled", "down"))
     assert link["lag_messages"] == 100
     assert link["reason"]
-    await rabbitmqctl(vhost.broker, "eval", f"{writer} sys:resume(Pid).")
+    await log_of_tokyo(mesh, "resume")
     await becomes(mesh, "running")
+    await mesh.arrived()
+
+
+@pytest.mark.long
+async def test_nor_is_one_over_which_nothing_is_sent(live_mesh: MeshFactory) -> None:
+    mesh = await one_way(live_mesh, "from")
+    before = await becomes(mesh, "running")
+
+    def has_canary(told: dict[str, Any]) -> bool:
+        (link,) = [one for one in told["links"] if (one["from"], one["to"]) == PAIR]
+        return link["acked"] > before["acked"] and link["acked_messages"] == 100
+
+    await mesh.until_told(has_canary, "a canary has come back")
+    await log_of_tokyo(mesh, "suspend")
+    link = await becomes(mesh, ("stalled", "down"))
+    assert link["lag_messages"] == 0
+    assert link["reason"]
+    await log_of_tokyo(mesh, "resume")
+    await becomes(mesh, "running")
+    await mesh.source("paris").publish(100)
     await mesh.arrived()
 
 
@@ -117,3 +141,22 @@ async def test_a_link_over_a_thin_line_lags_and_one_that_is_held_back_is_paused(
     assert mesh.stop("tokyo") == 0
     link = await becomes(mesh, "down")
     assert "nobody there" in link["reason"]
+
+
+@pytest.mark.long
+async def test_a_link_starts_and_is_stalled_while_one_batch_takes_longer_than_it_may(
+    live_mesh: MeshFactory,
+) -> None:
+    very_thin = LineCondition.both_ways(rate_bits_per_s=16_000)
+    mesh = await live_mesh(*PAIR, wan={PAIR: very_thin}, topology="complete")
+    await mesh.listen(["tokyo"])
+    mesh.start_each()
+    link = await becomes(mesh, "starting")
+    assert link["reason"] == ""
+    await becomes(mesh, "running")
+    await mesh.source("paris").publish(1, size=100_000)  # 50 s of the line
+    link = await becomes(mesh, "stalled")
+    assert link["lag_messages"] == 1
+    assert "is heard" in link["reason"]
+    await becomes(mesh, "running")
+    await mesh.arrived()

@@ -204,6 +204,28 @@ def test_a_mark_goes_where_its_origins_batches_may_and_no_further() -> None:
     assert set(Spread(mesh_of(hub), random.Random(1)).run(to_all).paths) == set(NAMES)
 
 
+@pytest.mark.parametrize("rule", [ForwardingRule.RING, ForwardingRule.COMPLETE])
+def test_a_canary_goes_over_the_links_out_of_its_site_and_no_further(rule: ForwardingRule) -> None:
+    both_ways = {("a", "b"), ("b", "a"), ("b", "c"), ("c", "b"), ("a", "c"), ("c", "a")}
+    mesh = mesh_of(both_ways, rule=rule, sites="abc")
+    verdicts = {
+        (link.sender, link.receiver): forwarding_for(mesh, link).decide(
+            header("a", path=path, exchange="", kind=BatchKind.CANARY)
+        )
+        for link, path in (
+            (one, "a" if one.sender == "a" else "a" + one.sender) for one in mesh.links
+        )
+    }
+    assert verdicts == {
+        ("a", "b"): Verdict.SEND,
+        ("a", "c"): Verdict.SEND,
+        ("b", "a"): Verdict.ON_PATH,
+        ("c", "a"): Verdict.ON_PATH,
+        ("b", "c"): Verdict.ONLY_THE_ORIGIN_SENDS,
+        ("c", "b"): Verdict.ONLY_THE_ORIGIN_SENDS,
+    }
+
+
 def test_what_is_for_its_origin_alone_crosses_no_link() -> None:
     links = {(one, other) for one in NAMES for other in NAMES if one != other}
     assert not Spread(mesh_of(links), random.Random(1)).run(header("a", ("a",))).carried

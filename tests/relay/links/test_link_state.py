@@ -30,6 +30,11 @@ AWAY: dict[str, Any] = {"in_session": False, "heard_s": None}
         # Whatever the connection, nothing of what waits has got anywhere.
         (LinkFacts(lag_messages=1, lag_s=0.0, unmoved_s=61.0), "stalled", ""),
         (LinkFacts(lag_messages=0, lag_s=0.0, unmoved_s=61.0), "running", ""),
+        (LinkFacts(unanswered_s=30.0), "running", ""),
+        (LinkFacts(unanswered_s=30.1), "stalled", "has not been acknowledged for 30 s"),
+        (LinkFacts(unanswered_s=30.1, **WAITS), "stalled", "without messages"),
+        (LinkFacts(unanswered_s=30.1, **STUCK), "stalled", "has acknowledged nothing"),
+        (LinkFacts(unanswered_s=30.1, heard_s=11.1), "down", "nothing heard"),
         (LinkFacts(heard_s=11.0), "running", ""),
         (LinkFacts(heard_s=11.1, **STUCK), "down", "nothing heard of tokyo for 11 s"),
         (LinkFacts(**AWAY), "starting", ""),

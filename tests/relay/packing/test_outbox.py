@@ -13,9 +13,10 @@ from relay.batches.format import decode_entries
 from relay.batches.fragments import PIECE_BYTES
 from relay.log.run import Appended
 from relay.log.site_log import LogClosed
+from relay.packing.canary_parcel import CanaryParcel
 from relay.packing.egress_acks import Stretch
 from relay.packing.flow_packer import FlowPacker, Parcel
-from relay.packing.outbox import Confirmed, PackerOutbox
+from relay.packing.outbox import AskedFor, Confirmed, PackerOutbox
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 
@@ -80,7 +81,7 @@ class Made:
             self.failed.append,
         )
 
-    def add(self, *parcels: Parcel) -> None:
+    def add(self, *parcels: Parcel | AskedFor) -> None:
         for one in parcels:
             self.outbox.add(one)
         self.outbox.pump()
@@ -240,3 +241,36 @@ async def test_it_knows_when_the_oldest_was_published_that_is_not_confirmed() ->
     made.outbox.pump()
     await made.log.confirm(1)
     assert made.outbox.oldest_published_ms is None
+
+
+async def test_a_canary_is_a_batch_of_its_own_numbers_without_messages(made: Made) -> None:
+    canary, next_one = CanaryParcel(NOW_MS), CanaryParcel(NOW_MS)
+    made.add(parcel(b"a"), canary, big_parcel(2), next_one)
+    assert made.log.names == [
+        ("orders", (), 0, 0),
+        ("", (), 0, 1),
+        ("orders", (), 1, 2),
+        ("orders", (), 2, 3),
+        ("", (), 1, 4),
+    ]
+    header = made.log.headers[1]
+    assert (header.kind, header.entry_count, header.total_messages) == (BatchKind.CANARY, 0, 1)
+    assert (header.first_published_ms, header.last_published_ms) == (NOW_MS, NOW_MS)
+    assert bodies(made.log.data[1]) == []
+    await made.log.confirm(0)
+    assert made.outbox.oldest_published_ms == NOW_MS
+    assert canary.name is None
+    await made.log.confirm(1)
+    assert canary.name == header.name
+    assert made.confirmed[-1].parcel is canary
+
+
+async def test_a_canary_that_is_not_logged_when_the_incarnation_ends_is_given_up(
+    made: Made,
+) -> None:
+    logged, waits = CanaryParcel(NOW_MS), CanaryParcel(NOW_MS)
+    made.add(logged, waits)
+    await made.log.confirm(0)
+    made.outbox.give_up()
+    assert (logged.given_up, waits.given_up) == (False, True)
+    assert made.outbox.oldest_published_ms is None  # of nobody's message
