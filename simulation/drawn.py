@@ -12,7 +12,7 @@ from simulation.load import Load
 from simulation.scenario import Scenario
 from simulation.topologies import FEWEST, TOPOLOGIES
 
-SIZES = (((2, 4), 77), ((5, 8), 20), ((9, 30), 3))
+SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
 """Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
 DENSE = 8
 """A complete graph of more has hundreds of links: minutes a world."""
@@ -26,7 +26,7 @@ def drawn(seed: int) -> Scenario:
     sites = chance.randint(fewest, most)
     topology = chance.choice([one for one in TOPOLOGIES if _fits(one, sites)])
     messages = chance.choice((10, 30, 100)) if sites <= 4 else chance.choice((3, 10))
-    load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((20, 150, 1000)))
+    load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((40, 150, 1000)))
     kinds = tuple(FAULTS)
     if chance.random() < 0.5:
         # A few of them much: what many kinds at once would mend or hide.

@@ -250,12 +250,16 @@ async def delete_log(world: World, chance: random.Random) -> None:
 
 async def eat_head(world: World, chance: random.Random) -> None:
     """Retention eats what a site's log has, needed or not, but for its last records: as brokers
-    do when something is written, so not while the site's node is away.
+    do when something is written, so not while the site's node or its broker is away; nor before
+    that node has ever delivered, which takes seconds, and a segment of a stream hours.
     """
     site = _running(world, chance)
     keep = chance.choice((10, 20, 40))
-    if site is not None and len((broker := world.brokers[site.site]).stream.records) > keep:
-        world.eat(broker, keep)
+    stages = site.node.stages if site is not None and site.node is not None else None
+    if site is not None and stages is not None and stages.context.position is not None:
+        broker = world.brokers[site.site]
+        if broker.reachable and len(broker.stream.records) > keep:
+            world.eat(broker, keep)
     await asyncio.sleep(0)
 
 

@@ -5,7 +5,8 @@ operator has accepted the gap that was told of it: what goes missing without suc
 
 A broker whose machine loses power may lose the end of its log, which streams do not sync. What
 others published is still in its neighbours' logs and comes again, by whichever way is open first:
-maybe behind later ones. What its own site published is gone where egress had forgotten it.
+maybe behind later ones; what retention has eaten there does not. What its own site published is
+gone where egress had forgotten it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import BadBatch, decode_entries, read_header
 from relay.batches.fragments import message_of
+from relay.links.forwarding import Forwarding, Verdict
 from relay.log.site_log import Record
 from simulation.load import which_of
 
@@ -66,6 +68,23 @@ def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
         found = list(_messages(record, header, first_pieces))
         if number >= 0:
             yield from found
+
+
+def messages_to_send(records: Iterable[Record], forwarding: Forwarding) -> Iterator[MessageOf]:
+    """The messages of which these have something that goes over a link."""
+    first_pieces: dict[BatchName, tuple[str, int]] = {}
+    for record in records:
+        header = _header(record)
+        if header is not None and forwarding.decide(header) is Verdict.SEND:
+            yield from _messages(record, header, first_pieces)
+
+
+def names_of(records: Iterable[Record]) -> Iterator[BatchName]:
+    """Of those that are batches."""
+    for record in records:
+        header = _header(record)
+        if header is not None:
+            yield header.name
 
 
 def in_egress(exchange: str, bodies: Iterable[bytes]) -> Iterator[MessageOf]:

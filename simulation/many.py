@@ -23,17 +23,18 @@ def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[Outcome]:
         return
     # Not forked: a process that has a loop, a terminal and threads is no good to copy.
     context = multiprocessing.get_context("spawn")
-    # A world of 30 sites takes 500 MB, and what was freed is not given back.
-    with ProcessPoolExecutor(
-        min(jobs, len(scenarios)),
-        context,
-        initializer=_end_with_parent,
-        max_tasks_per_child=WORLDS_A_PROCESS,
-    ) as pool:
-        try:
-            yield from pool.map(run_silently, scenarios)
-        finally:
-            pool.shutdown(cancel_futures=True)
+    # A world of 30 sites takes 500 MB, and what was freed is not given back: so now and then all
+    # processes are new. (max_tasks_per_child waits for ever in Python 3.11: gh-115634.)
+    at_once = jobs * WORLDS_A_PROCESS
+    for first in range(0, len(scenarios), at_once):
+        block = scenarios[first : first + at_once]
+        with ProcessPoolExecutor(
+            min(jobs, len(block)), context, initializer=_end_with_parent
+        ) as pool:
+            try:
+                yield from pool.map(run_silently, block)
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def _end_with_parent() -> None:

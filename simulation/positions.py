@@ -57,6 +57,11 @@ class LogSeen:
             for entry in decode_entries(self._records[index].data):
                 yield header.name.series.exchange, *which_of(entry.body)
 
+    def is_eaten(self, index: int) -> bool:
+        """Whether retention has taken it since."""
+        first, _ = self._stream.ends()
+        return first is None or self._records[index].offset < first
+
     def _take(self, record: Record) -> None:
         try:
             header = read_header(record.data)
@@ -87,6 +92,7 @@ class Positions:
         self._has_come = has_come
         self._forwarding: dict[str, Forwarding] = {}
         self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
+        self._lost_at_origin: set[BatchName] = set()
         self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
         """Of a site and what moves there: in which state of the log, and up to where all is good;
         the place looked at last."""
@@ -94,6 +100,16 @@ class Positions:
     def about_to_lose(self, site: str) -> None:
         """That site's log loses its end now."""
         self._logs[site].about_to_lose()
+
+    def lost_at_origin(self, names: Iterable[BatchName]) -> None:
+        """The log of the site that packed these loses them now: its next run may say that they
+        never counted, and a run between that they did. Who passes one goes by what he heard first.
+        """
+        self._lost_at_origin.update(names)
+
+    def about_to_eat(self, site: str) -> None:
+        """Retention eats the head of that site's log now."""
+        self._logs[site].look()
 
     def accepted(self, site: str, names: Iterable[BatchName]) -> None:
         """The operator has said that stages of that site go on without these."""
@@ -120,8 +136,12 @@ class Positions:
             if (
                 header.name in receiver.ever
                 or header.name in self._accepted[link.sender]
+                or header.name in self._lost_at_origin
                 or is_void(header)
+                or (header.kind is BatchKind.MARK and log.is_eaten(index))
             ):
+                # A node's first run may end before its links begin: a mark is all that it leaves,
+                # and what that says, every header of the next run says too.
                 continue
             if not is_known(header.name):
                 self._good[link.sender, link.name] = log.times_anew, index, None

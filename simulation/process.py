@@ -12,8 +12,10 @@ from pathlib import Path
 
 from dedup.memory_store import MemoryStore
 from federation.brokers.addresses import AddressBook
+from relay.node.gaps import read_open_gaps
 from relay.node.machine import Machine
 from relay.node.node import SiteNode
+from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
 from relay.state.node_state import TABLES
 from simulation.ledger_files import LedgerFiles
@@ -116,15 +118,17 @@ class SimulatedSite:
         self._store.on_write = self._step
 
     @property
-    def stopped_with(self) -> NodeStopped | None:
-        """Why it cannot go on, if it has said so and ended."""
+    def stopped_with(self) -> NodeStopped | EndedBadly | None:
+        """Why it cannot go on, or did not end in order, if it has said so and ended."""
         if self._task is None or not self._task.done() or self._task.cancelled():
             return None
         error = self._task.exception()
-        return error if isinstance(error, NodeStopped) else None
+        return error if isinstance(error, NodeStopped | EndedBadly) else None
 
     async def stop(self) -> None:
-        """As SIGTERM does it. Raises what the node ends with."""
+        """As SIGTERM does it. Raises what the node ends with, unless it had come to a gap: then it
+        waits for a person.
+        """
         assert self.node is not None
         assert self._task is not None
         task, self.is_stopping = self._task, True
@@ -135,6 +139,8 @@ class SimulatedSite:
             self.is_stopping = False
         if self._task is not task:
             return  # killed meanwhile
+        if self.stopped_with is not None and read_open_gaps(self.folder):
+            return
         task.result()
         self._task = self.node = None
         self._store = self._store.reopen()

@@ -63,7 +63,7 @@ class Outcome:
 
 def run(scenario: Scenario) -> Outcome:
     """Run it to its end, in virtual time."""
-    mesh = simulated_mesh(scenario.topology, scenario.sites, scenario.exchanges)
+    mesh = simulated_mesh(scenario.topology, scenario.sites, scenario.exchanges, scenario.seed)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
         world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))

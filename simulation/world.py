@@ -11,13 +11,14 @@ from pathlib import Path
 from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh import Link, Mesh
+from relay.links.forwarding import forwarding_for
 from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
 from relay.node.gaps import accept, read_open_gaps
 from relay.node.report import link_reports
 from simulation.applications import Applications
 from simulation.load import Load
-from simulation.losses import Head, in_egress, lost_messages
+from simulation.losses import Head, MessageOf, in_egress, lost_messages, messages_to_send, names_of
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
 from simulation.positions import Positions
@@ -47,6 +48,8 @@ class World:
         """How many were drawn so far."""
         self._lost_tails: set[str] = set()
         self._heads = {site: Head() for site in mesh.sites}
+        self._come_again: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
+        """What each site's log has lost, and its neighbours should give it back."""
         self._accepted: set[tuple[str, str]] = set()
         credentials = make_credentials(mesh)
         book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
@@ -113,7 +116,16 @@ class World:
         records = broker.stream.records
         self.trace.say("retention", broker.site, f"all but {keep} records")
         first = records[-keep].offset
-        self._heads[broker.site].eaten(one for one in records if one.offset < first)
+        self.positions.about_to_eat(broker.site)
+        eaten = [one for one in records if one.offset < first]
+        self._heads[broker.site].eaten(eaten)
+        gone = set(lost_messages(eaten, len(eaten)))
+        for link in self.mesh.links_from(broker.site):
+            # A neighbour's log has lost it, and has not had it again: nobody can say any more that
+            # it is missing there.
+            has = self.brokers[link.receiver].stream.records
+            again = self._come_again[link.receiver] - set(lost_messages(has, len(has)))
+            self.applications.destroyed |= gone & again
         broker.stream.truncate_head(first)
 
     async def operate(self) -> None:
@@ -150,17 +162,36 @@ class World:
             message
             for exchange, queue in broker.exchanges.egress_of.items()
             for message in in_egress(exchange, broker.egress.bodies(queue))
+            if message[1] == origin  # others' come there by delivery, and are not packed
         }
         records = broker.stream.records
         lost = set(lost_messages(records, count))
+        gone = {one for one in lost if one[1] == origin} | (lost - self._neighbours_have(broker))
         if count >= len(records):
             # Nor is anything left by which somebody could say what retention had eaten before.
-            lost |= self._heads[broker.site].messages
+            eaten = self._heads[broker.site].messages
+            lost |= eaten
+            gone |= {one for one in eaten if one[1] == origin}
         # What waits may be a second copy only, behind what came after the first.
         self.applications.moved |= lost
-        self.applications.destroyed |= {one for one in lost if one[1] == origin} - waiting
+        self.applications.destroyed |= gone - waiting
+        self._come_again[broker.site] |= lost
         self._lost_tails.add(broker.site)
+        names = names_of(records[len(records) - count :])
+        self.positions.lost_at_origin(one for one in names if one.series.origin == origin)
         self.positions.about_to_lose(broker.site)
+
+    def _neighbours_have(self, broker: SiteBroker) -> set[MessageOf]:
+        """What comes again from their logs: not what retention has eaten there, after it had gone
+        over the link.
+        """
+        return {
+            message
+            for link in self.mesh.links_to(broker.site)
+            for message in messages_to_send(
+                self.brokers[link.sender].stream.records, forwarding_for(self.mesh, link)
+            )
+        }
 
     async def publish(self, load: Load) -> None:
         """All that all applications publish."""

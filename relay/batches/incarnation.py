@@ -80,6 +80,10 @@ class VoidTable:
             del ends[next(iter(ends))]
         return news
 
+    def ended(self, origin: str) -> tuple[Predecessor, ...]:
+        """All of that origin's incarnations that are known to have ended."""
+        return tuple(Predecessor(*one) for one in self._ends.get(origin, {}).items())
+
     def end_of(self, origin: str, incarnation: bytes) -> int | None:
         """The last whole-incarnation sequence that counts; None while it has not ended."""
         ends = self._ends.get(origin)
@@ -129,9 +133,17 @@ class OwnHistory:
     `last` is what is known, apart from the log, of the last run: its batches up to that sequence
     were confirmed once. A log that has lost its tail does not make them void elsewhere.
     `read_after` is the sequence of that run which stands before the place where reading began.
+    `ended` is what was stated before of others: retention may have taken the statement since, and
+    not what landed late of such a run.
     """
 
-    def __init__(self, origin: str, last: Predecessor | None = None, read_after: int = -1) -> None:
+    def __init__(
+        self,
+        origin: str,
+        last: Predecessor | None = None,
+        read_after: int = -1,
+        ended: tuple[Predecessor, ...] = (),
+    ) -> None:
         self._origin = origin
         self._last = last
         self._read_after = read_after
@@ -139,6 +151,7 @@ class OwnHistory:
         self._stated: set[bytes] = set()  # incarnations of which more than the mark stands
         self._packed: set[bytes] = set()
         self._table = VoidTable()
+        self._table.end(origin, ended)
 
     def take(self, header: BatchHeader) -> None:
         """The next header of the log, whoever's it is."""

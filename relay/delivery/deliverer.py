@@ -18,6 +18,8 @@ from relay.delivery.flow import Announced, FlowState
 from relay.delivery.flow_delivery import FlowDelivery
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import LocalClosed, LocalExchange, LockHeld
+from relay.log.gap import just_before
+from relay.log.site_log import SiteLogError
 from relay.retry import reconnect_delay_s
 from relay.state.node_state import Commit
 
@@ -165,6 +167,12 @@ class Deliverer:
 
     async def _read(self) -> None:
         context = self._context
+        while context.settlement.reader.place is None and not context.log.ended:
+            try:
+                await self._begin()
+                break
+            except SiteLogError:
+                continue  # `scans` waits for the next connection
         reader = context.log.reader(context.settlement.reader.place, name="deliverer")
         reader.on_sent_back = partial(context.settlement.sent_back, is_after=context.log.is_after)
         try:
@@ -181,6 +189,19 @@ class Deliverer:
                     self._meet(batch, delivery)
         finally:
             await reader.close()
+
+    async def _begin(self) -> None:
+        """From now on all that the log has is this site's to deliver: what retention eats of it
+        before anything is settled is a gap as well. Raises SiteLogError.
+        """
+        context = self._context
+        first = await (await context.log.scans()).first()
+        if first:
+            place = just_before(first)
+            context.settlement.begins(place)
+            beginning = Commit()
+            context.save_position(beginning)
+            await context.state.write_synced(beginning)
 
     def _delivery_of(self, batch: LoggedBatch) -> FlowDelivery | None:
         """The flow that has to deal with the batch, if this site has anything to do with it."""

@@ -45,6 +45,10 @@ class Settlement:
         self._back: tuple[Point, IsAfter] | None = None
         self.times_sent_back = 0
 
+    def begins(self, place: Place) -> None:
+        """Nothing was met yet, and nothing up to this place will be."""
+        self._reader = Point(0, place)
+
     @property
     def reader(self) -> Point:
         """The last batch that the reader met."""

@@ -3,7 +3,8 @@
 The names logged last are looked for, in order. Usually the last place that was checked is there
 and only what follows it is read. If it is not, the log has lost its tail: the last of the
 remembered names that is there is the end, and those after it leave the logged set. If none is
-there, the log was made anew: all of it is read, and what it has is what is logged.
+there, the log was made anew: all of it is read, and what it has is what is logged. Unless it begins
+behind all that is remembered: then retention has eaten that, and no position before it holds.
 """
 
 from __future__ import annotations
@@ -58,12 +59,21 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
             checked = await _find_what_is_left(log, knowledge, oldest, first, end)
         if checked is not None:
             return checked
-    knowledge.begin_anew()
+    is_eaten = base is not None and first is not None and first > base.offset
+    if is_eaten and not knowledge.recent.awaited():
+        knowledge.begin_behind_eaten()
+    else:
+        is_eaten = False
+        knowledge.begin_anew()
     cursor = await log.read(0)
+    met: set[BatchName] = set()
     if end is not None:
         async for batch in _batches_up_to(cursor, end, knowledge):
+            if is_eaten and batch.place.name not in met:
+                met.add(batch.place.name)
+                knowledge.logged.discard(batch.place.name)  # else it were a copy
             knowledge.note(batch.place, batch.header)
-    return Checked(cursor, anew=True)
+    return Checked(cursor, anew=not is_eaten)
 
 
 async def _go_on_from(

@@ -230,6 +230,12 @@ class LogKnowledge:
         self.log_id = self._random_bytes(_LOG_ID_BYTES)
         self._changed = True
 
+    def begin_behind_eaten(self) -> None:
+        """The log had all that was known of it, and begins behind that now."""
+        logger.warning("retention has eaten all that was remembered of the log")
+        self.recent.clear()
+        self._changed = True
+
     def forget_before(self, time_ms: int) -> int:
         """Forget the names of incarnations of which nothing was logged since `time_ms`, except
         each origin's latest: they ended before the window. How many incarnations went.

@@ -92,9 +92,10 @@ class MemoryStream:
         self.marks = {name: offset for _, name, offset in self._marked}
 
     def store_mark(self, name: str, offset: int) -> None:
-        """Keep it, where the log ends now."""
+        """Keep it, where the log ends now. As in a stream it takes an offset."""
         self._marked.append((self._next_offset, name, offset))
         self.marks[name] = offset
+        self._next_offset += 1
 
     def truncate_head(self, offset: int) -> None:
         """Drop what stands before `offset`, whole chunks at a time or not."""

@@ -4,7 +4,8 @@ SITES/SITE/gaps.json           {"format": 1, "gaps": [...]}      the node writes
 SITES/SITE/accepted-gaps/ID    {"by": "ann@host", "at": "..."}   a command writes it: go on without
 
 The second is an order for exactly the gap of that ID, not for one that has become larger meanwhile.
-The node obeys within seconds, or when it starts, and deletes it when what it says is in the ledger.
+The node obeys within seconds, or when it starts, and deletes it when what it says is in the ledger,
+on the disk: after a power cut before that the stage stands there again, and the order holds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class SiteGaps:
         self._open: dict[str, OpenGap] = {}
         self._former: dict[str, OpenGap] = {}
         """Of the run before, until their stages have come to them again, or have not."""
+        self._obeyed: set[str] = set()
+        """IDs of gaps that were passed; the orders stay until that is on the disk."""
 
     @property
     def open(self) -> list[OpenGap]:
@@ -85,15 +88,29 @@ class SiteGaps:
         self._open.pop(gap.key, None)
         self._former.pop(gap.key, None)
         self._write()
-        (self._orders / gap.id).unlink(missing_ok=True)
+        self._obeyed.add(gap.id)
 
-    async def run(self, go_on: Callable[[OpenGap], None]) -> None:
-        """For ever: call `go_on` for each gap that stands and was accepted."""
+    async def run(
+        self, go_on: Callable[[OpenGap], None], synced: Callable[[], Awaitable[None]]
+    ) -> None:
+        """For ever: call `go_on` for each gap that stands and was accepted. `synced` returns when
+        all that was written until its call is on the disk.
+        """
         while True:
             await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
             for gap in self.open:
                 if self.accepted(gap.key) is not None:
                     go_on(gap)
+            await self.forget_obeyed(synced)
+
+    async def forget_obeyed(self, synced: Callable[[], Awaitable[None]]) -> None:
+        """Delete the orders that were obeyed, once that is on the disk."""
+        obeyed = set(self._obeyed)
+        if obeyed:
+            await synced()
+            for gap_id in obeyed:
+                (self._orders / gap_id).unlink(missing_ok=True)
+            self._obeyed -= obeyed
 
     def _write(self) -> None:
         try:

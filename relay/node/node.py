@@ -252,7 +252,7 @@ class SiteNode:
             "quarantine": self._bad_records.run(stages.context),
             "gauge": self._gauge_queues(),
             "holds": self.holds.run(self._change_stages),
-            "gaps": self.gaps.run(stages.go_on),
+            "gaps": self.gaps.run(stages.go_on, stages.state.store.synced),
             "watch": self.watch.run(
                 stages,
                 lambda: self.mesh.sites[self.site].log,

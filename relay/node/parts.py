@@ -164,6 +164,7 @@ class NodeParts:
             former_gone,
             machine.boot_id(),
             neighbours,
+            state.was_clean,
         )
         return PackerLoop(self.packer_settings(), parts, machine.random)
 

@@ -6,6 +6,8 @@ the log. Both are one write, done before anything that it tells of is acknowledg
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from relay.batches.batch import BatchKind, Predecessor
 from relay.log.run import LogRun
 from relay.packing.flow_packer import FlowPacker
@@ -30,6 +32,7 @@ class Bookkeeping:
         self._packed: list[PackedBatch] = []
         self._acked: dict[str, Acked] = {}
         self._past = PackerPast()
+        self._in_doubt: set[str] = set()
 
     @property
     def oldest_published_ms(self) -> int | None:
@@ -43,9 +46,12 @@ class Bookkeeping:
             default=None,
         )
 
-    def begin(self, past: PackerPast) -> None:
-        """Go on from what those before left."""
+    def begin(self, past: PackerPast, exchanges: Iterable[str]) -> None:
+        """Go on from what those before left, in all these exchanges."""
         self._past = past
+        self._in_doubt = set(past.in_doubt)
+        if past.lacks_some:
+            self._in_doubt.update(exchanges)
         self.read_from.begin(past.read_from)
         self._acked = dict(past.acked)
 
@@ -83,8 +89,9 @@ class Bookkeeping:
         self._acked[name] = acked
         return True
 
-    def write(self, packed: list[PackedBatch], run: LogRun) -> None:
-        """The rows of these, and the record as it is now."""
+    def write(self, packed: list[PackedBatch], run: LogRun, flows: Iterable[FlowPacker]) -> None:
+        """The rows of these, and the record as it is now. `flows` are all that run."""
+        self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
         record = PackerRecord(
             self._incarnation,
             self._confirmed_whole,
@@ -92,6 +99,7 @@ class Bookkeeping:
             run.log_id,
             *self.read_from.place,
             dict(self._acked),
+            frozenset(self._in_doubt),
         )
         self._parts.ledger.record(packed, record.encode())
         self._memory.record = record

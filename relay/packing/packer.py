@@ -21,21 +21,21 @@ from typing import Any
 
 from federation.mesh import AckRule
 from relay import crash_points, ticks
-from relay.batches.batch import Predecessor
+from relay.batches.batch import BatchKind, Predecessor
 from relay.log.run import LogRun
 from relay.packing.bookkeeping import Bookkeeping
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
 from relay.packing.lease import Lease
-from relay.packing.outbox import Confirmed, PackerOutbox
+from relay.packing.outbox import AskedFor, Confirmed, PackerOutbox
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packing.packer_record import PackedBatch
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 from relay.packing.past import PackerPast, read_past
 from relay.packing.remote_acks import WAITING, RemoteAcks
-from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.packing.repair_parcel import NotPacking
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class Packer:
                 if timer is not None:
                     timer.cancel()
             self._end("over")
-            self._outbox.give_up_repairs()
+            self._outbox.give_up()
             if self._egress is not None:
                 await self._egress.close()
 
@@ -156,8 +156,8 @@ class Packer:
         """The mesh has a new revision, in which nothing is packed otherwise than before."""
         self._outbox.revision = revision
 
-    def repair(self, parcel: RepairParcel) -> None:
-        """Put this into the log behind what is sealed; its `logged` tells. Raises NotPacking."""
+    def put(self, parcel: AskedFor) -> None:
+        """Put this into the log behind what is sealed; it is told. Raises NotPacking."""
         if self._status.state is not PackerState.RUNNING or self._ended.done():
             raise NotPacking(self._status.reason or "the packer is starting")
         if self._settings.paused:
@@ -220,7 +220,7 @@ class Packer:
             self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
         )
         self._past = past
-        self._books.begin(past)
+        self._books.begin(past, (one.name for one in self._settings.exchanges))
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
@@ -337,13 +337,16 @@ class Packer:
         self._settle_soon()
 
     def _say_doubtful(self, flow: FlowPacker, count: int) -> None:
+        past = self._past
         log.warning(
-            "%s: egress of %r: %d messages without identity came again and may be in the log%s: "
-            "they go out flagged",
+            "%s: egress of %r: %d messages without identity came again and may be in the log"
+            "%s%s%s: they go out flagged",
             self._settings.cluster_id,
             flow.exchange.name,
             count,
-            ", which lost its tail" if self._past.lost_tail else "",
+            ", which lost its tail" if past.lost_tail else "",
+            ", of which retention took the head" if past.lost_head else "",
+            ", whose end the machine may have lost" if past.lost_power else "",
         )
 
     def _watch_memory(self) -> None:
@@ -390,6 +393,9 @@ class Packer:
         crash_points.reach("packer.logged")
         header, parcel = done.header, done.parcel
         self._books.confirmed(header.incarnation_sequence)
+        if header.kind is BatchKind.CANARY:
+            self._settle_soon()
+            return  # no message, and no row
         self._books.packed(PackedBatch(header, done.entries))
         self._metrics.batches += 1
         self._metrics.batch_bytes += done.size
@@ -479,7 +485,7 @@ class Packer:
         run = self._run
         assert run is not None
         self._advance_read_from()
-        self._books.write(packed, run)
+        self._books.write(packed, run, self._flows.values())
 
     # --- time passing -------------------------------------------------------------------------
 

@@ -75,3 +75,5 @@ class PackerParts:
     former_gone: Callable[[], Awaitable[bool]]
     boot: str
     neighbours: NeighbourLogs = field(default_factory=NeighbourLogs)
+    was_clean: bool = False
+    """The process before ended in order."""

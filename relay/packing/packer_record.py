@@ -50,6 +50,8 @@ class PackerRecord:
     """Batches of `incarnation` up to this sequence may stand before `read_from`."""
     acked: dict[str, Acked] = field(default_factory=dict)
     """By exchange. One that is missing: nothing of it was ever acknowledged."""
+    in_doubt: frozenset[str] = frozenset()
+    """Exchanges of which what comes again may have been in the log, though it is not now."""
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -65,6 +67,7 @@ class PackerRecord:
                     exchange: [acked.incarnation.hex(), acked.sequence]
                     for exchange, acked in self.acked.items()
                 },
+                "in_doubt": sorted(self.in_doubt),
             },
             separators=(",", ":"),
         ).encode()
@@ -89,6 +92,7 @@ class PackerRecord:
                     str(exchange): Acked(bytes.fromhex(incarnation), int(sequence))
                     for exchange, (incarnation, sequence) in told["acked"].items()
                 },
+                frozenset(map(str, told.get("in_doubt", ()))),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadPackerRecord(f"not a packer's record: {error!r}") from error

@@ -44,8 +44,15 @@ class PackerPast:
     """What `acked` does not mention was certainly never acknowledged."""
     lost_tail: bool = False
     """The log does not have all that it once confirmed."""
+    lost_head: bool = False
+    """Retention has taken what egress may hand out again."""
+    lost_power: bool = False
+    """Nobody can say what the log had confirmed: neither it nor the record is synced at once, and
+    the machine went off under the last run."""
+    in_doubt: frozenset[str] = frozenset()
+    """Exchanges of which that was so for a former run, and it ended before all had come again."""
     read_from: ReadFrom = field(default_factory=ReadFrom)
-    """From where it was read; nothing of the new incarnation stands before that."""
+    """The first batch that was read; nothing of the new incarnation stands before that."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
     """What the log has and the record did not mention yet, so that the ledger does not know of it.
     Without bodies. After a power cut more than the tails: all since the last sync.
@@ -67,7 +74,13 @@ class PackerPast:
             return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
 
         surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
-        return ReturnedPrefix(self.tail.entries(flow), surely, log_lost_tail=self.lost_tail)
+        lacks_some = self.lacks_some or flow.exchange in self.in_doubt
+        return ReturnedPrefix(self.tail.entries(flow), surely, log_lacks_some=lacks_some)
+
+    @property
+    def lacks_some(self) -> bool:
+        """What egress hands out again may have been in the log, though it is not now."""
+        return self.lost_tail or self.lost_head or self.lost_power
 
     def sent_of_last(self, flow: Flow, count: int) -> list[BatchName]:
         """The batches of the flow's last messages that other sites should have."""
@@ -91,22 +104,30 @@ async def read_past(
     record = memory.record
     read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
     checked = parts.log.checked
+    last_offset = 0 if checked is None else checked.offset  # of our mark
     # A log that has lost its tail may end before the place, and use its offsets again.
-    read_from = min(read_from, 0 if checked is None else checked.offset)
-    history = OwnHistory(cluster_id, last, read_after)
-    past = PackerPast(read_from=ReadFrom(read_from))
+    read_from = min(read_from, last_offset)
+    history = OwnHistory(cluster_id, last, read_after, parts.voids.ended(cluster_id))
+    past = PackerPast()
     search = TailSearch()
     first_unrecorded: list[int] = []
-    async for batch in _own_batches(parts.log, cluster_id, incarnation, read_from):
+    first_offset: int | None = None
+    async for batch in _until_mark(parts.log, incarnation, read_from):
+        if first_offset is None:
+            first_offset = batch.place.offset
+        if batch.header.name.series.origin != cluster_id:
+            continue
         history.take(batch.header)
         search.take(batch.place.offset, batch.header)
         if not first_unrecorded and not _is_recorded(record, batch.header):
             first_unrecorded.append(batch.place.offset)
     needed = search.first_needed(history.counts)
     if begins := [*needed.values(), *first_unrecorded]:
-        async for batch in _own_batches(parts.log, cluster_id, incarnation, min(begins)):
+        async for batch in _until_mark(parts.log, incarnation, min(begins)):
             header, offset = batch.header, batch.place.offset
             series = header.name.series
+            if series.origin != cluster_id:
+                continue
             if history.counts(series.incarnation, header.incarnation_sequence):
                 in_tail = offset >= needed.get(series.flow, offset + 1)
                 is_recorded = _is_recorded(record, header)
@@ -115,22 +136,30 @@ async def read_past(
     past.predecessors = history.predecessors()
     past.order = {one: number for number, one in enumerate(history.order)}
     past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
+    if first_offset is None:
+        first_offset = last_offset
+    # Where a record says to begin a batch stood once. 0: there was none yet that could tell.
+    past.lost_head = read_from > 0 and first_offset != read_from
+    past.read_from = ReadFrom(first_offset)
     same_machine = memory.same_process or (record is not None and record.boot == parts.boot)
-    past.trusted = not past.lost_tail and same_machine and _is_the_last(record, history)
+    past.in_doubt = frozenset() if record is None else record.in_doubt
+    past.lost_power = record is not None and not same_machine and not parts.was_clean
+    past.trusted = (
+        not (past.lost_tail or past.lost_head) and same_machine and _is_the_last(record, history)
+    )
     past.acked = _acked_before(past, record)
     return past
 
 
-async def _own_batches(
-    log: PackerLog, cluster_id: str, incarnation: bytes, from_offset: int
+async def _until_mark(
+    log: PackerLog, incarnation: bytes, from_offset: int
 ) -> AsyncIterator[LoggedBatch]:
-    """This site's own batches before our mark."""
+    """What stands before our mark, whoever's it is."""
     async for batches in log.read_to_end(from_offset):
         for batch in batches:
             if is_mark(batch.header, incarnation):
                 return
-            if batch.header.name.series.origin == cluster_id:
-                yield batch
+            yield batch
     raise IncarnationEnded("the log was read to its end and does not show the mark")
 
 

@@ -49,7 +49,7 @@ class Returned(IntEnum):
     MAYBE_LOGGED = 2
     """Its like is in the log, and whether it is that one cannot be told."""
     MAYBE_LOST = 3
-    """The log has lost its tail: it may have been there, and neighbours may have it."""
+    """The log lacks what it had: it may have been there, and neighbours may have it."""
 
 
 class TailEntry(NamedTuple):
@@ -100,7 +100,7 @@ class ReturnedPrefix:
     """
 
     def __init__(
-        self, tail: Sequence[TailEntry], surely_unacked: int = 0, *, log_lost_tail: bool = False
+        self, tail: Sequence[TailEntry], surely_unacked: int = 0, *, log_lacks_some: bool = False
     ) -> None:
         size = len(tail)
         self._size = size
@@ -110,8 +110,8 @@ class ReturnedPrefix:
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
         self._is_in_order = not any(entry.doubtful for entry in tail)
-        self._new = Returned.MAYBE_LOST if log_lost_tail else Returned.NEW
-        least = 0 if log_lost_tail else min(surely_unacked, size)
+        self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
+        least = 0 if log_lacks_some else min(surely_unacked, size)
         # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
         # in a number: two thousand alike would else be four million steps.
         self._may_be_next = self._past_expired((1 << (size - least + 1)) - 1)
@@ -123,7 +123,7 @@ class ReturnedPrefix:
         self._patient = True
         self._over = False
         self._note_used_up(0)
-        self._over = not tail and not log_lost_tail
+        self._over = not tail and not log_lacks_some
 
     @property
     def over(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from federation.names import Names
@@ -22,7 +22,7 @@ from wan_proxy import ISDN_64K, LAN, SATELLITE, Line, LineCondition
 
 CONTROL_WITHIN_S = 120.0
 """rabbitmqctl is an Erlang machine of its own, which starts slowly on a busy one."""
-ELSEWHERE_WITHIN_S = 90.0
+ELSEWHERE_WITHIN_S = 180.0
 EGRESS_IS_OLD_S = 5.0
 """A node asks its broker every two seconds for what egress has, or four."""
 LOST_CHUNKS = 20
@@ -164,10 +164,12 @@ async def _channel(world: World, site: str) -> AsyncIterator[Channel]:
 @contextlib.asynccontextmanager
 async def log_deleted(world: World, fault: Fault) -> AsyncIterator[None]:
     """A site's log is gone while one of its two links is cut."""
-    async with _half_cut_off(world, fault) as site:
-        async with what_it_published_is_elsewhere(world, site, set(fault.sites)):
-            log = Names(world.mesh.mesh.name).log
-            await world.mesh.vhosts[site].api("DELETE", f"/queues/{{vhost}}/{log}")
+
+    async def strike(site: str) -> None:
+        log = Names(world.mesh.mesh.name).log
+        await world.mesh.vhosts[site].api("DELETE", f"/queues/{{vhost}}/{log}")
+
+    async with _half_cut_off(world, fault, strike):
         yield
         await world.mesh.apply()
 
@@ -176,45 +178,48 @@ async def log_deleted(world: World, fault: Fault) -> AsyncIterator[None]:
 async def log_cut_short(world: World, fault: Fault) -> AsyncIterator[None]:
     """A site's broker comes back without the end of its log, as after a power cut, while one of its
     two links is cut."""
-    async with _half_cut_off(world, fault) as site:
-        broker = world.mesh.vhosts[site].broker
-        async with what_it_published_is_elsewhere(world, site, set(fault.sites)):
-            broker.kill()
-            segment = last_segment(world.mesh.vhosts[site], Names(world.mesh.mesh.name))
-            data = [chunk for chunk in chunks(segment) if chunk.records]
-            lose_tail(segment, data[-min(LOST_CHUNKS, len(data))], into=AMID_A_CHUNK)
+    broker = world.mesh.vhosts[logs_site(fault.where, fault.detail)].broker
+
+    async def strike(site: str) -> None:
+        broker.kill()
+        segment = last_segment(world.mesh.vhosts[site], Names(world.mesh.mesh.name))
+        data = [chunk for chunk in chunks(segment) if chunk.records]
+        lose_tail(segment, data[-min(LOST_CHUNKS, len(data))], into=AMID_A_CHUNK)
+
+    async with _half_cut_off(world, fault, strike):
         yield
         await broker.start(deadline_s=START_WITHIN_S)
 
 
 @contextlib.asynccontextmanager
-async def _half_cut_off(world: World, fault: Fault) -> AsyncIterator[str]:
-    """The site at whose log it is, while its link to the other one is cut."""
-    lines = world.lines(*fault.sites)
-    for line in lines:
-        line.cut()
-    try:
-        yield logs_site(fault.where, fault.detail)
-    finally:
-        for line in lines:
-            line.heal()
-
-
-@contextlib.asynccontextmanager
-async def what_it_published_is_elsewhere(
-    world: World, site: str, cut: set[str]
+async def _half_cut_off(
+    world: World, fault: Fault, strike: Callable[[str], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Nothing is published at the site while the block lasts, and its neighbour beyond the cut has
-    what was: egress has forgotten it, and nobody else would have it.
+    """Strike at a site's log while its link to the other one is cut.
+
+    What the site itself published is elsewhere by then: egress has forgotten it, and nothing comes
+    back to its origin. In a ring the neighbour beyond the cut takes it round; in a line each of the
+    two has to have it.
     """
-    async with world.load.held(site):
-        await elsewhere(world, site, cut)
+    site = logs_site(fault.where, fault.detail)
+    with contextlib.ExitStack() as healing:
+        async with world.load.held(site):
+            if not world.has_other_ways:
+                await elsewhere(world, site, (), all)
+            for line in world.lines(*fault.sites):
+                healing.callback(line.heal)
+                line.cut()
+            await elsewhere(world, site, fault.sites, any)
+            await strike(site)
         yield
 
 
-async def elsewhere(world: World, site: str, cut: set[str]) -> None:
-    """Wait until a neighbour beyond the cut has acknowledged all that the site's load, which is
-    held, had published."""
+async def elsewhere(
+    world: World, site: str, cut: Sequence[str], how_many: Callable[[Iterable[bool]], bool]
+) -> None:
+    """Wait until neighbours that are not cut off, `any` or `all`, have acknowledged all that the
+    site's load, which is held, had published.
+    """
     loop = asyncio.get_running_loop()
     empty_since: float | None = None
 
@@ -226,14 +231,14 @@ async def elsewhere(world: World, site: str, cut: set[str]) -> None:
             return False
         empty_since = empty_since or loop.time()
         packed_s = loop.time() - empty_since - EGRESS_IS_OLD_S
-        return any(
+        return how_many(
             link["state"] in CARRIES and link["lag_seconds"] < packed_s
             for link in told["links"]
             if link["from"] == site and link["to"] not in cut
         )
 
     def what() -> str:
-        return f"what {site} published is in another log\n{world.mesh.logs()}"
+        return f"what {site} published is in other logs\n{world.mesh.logs()}"
 
     await until(is_elsewhere, what, ELSEWHERE_WITHIN_S, every_s=0.5)
 

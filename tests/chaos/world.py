@@ -43,6 +43,8 @@ class World:
 
     mesh: LiveMesh
     load: Load
+    has_other_ways: bool
+    """Around any one link or site."""
     victims: dict[str, TrafficSink]
     """By site: the queues that faults strike. Nobody consumes them, nor the witnesses, before the
     end: a killed broker forgets acknowledgements, and would bring again what the mesh did not."""
@@ -107,7 +109,7 @@ async def standing(
         await mesh.running()
         load.begin()
         await settled
-        yield World(mesh, load, victims, {site: [] for site in SITES})
+        yield World(mesh, load, graph == "ring", victims, {site: [] for site in SITES})
 
 
 async def _victims(mesh: LiveMesh) -> dict[str, TrafficSink]:

@@ -9,6 +9,12 @@ from federation.mesh_file import MeshFileError, Problem, parse_mesh
 from federation.mesh_file.problems import Severity
 
 FILE = "mesh.yaml"
+LINE_OF_THREE = """\
+mesh: acme
+topology: {tree: a}
+exchanges: [{name: orders}]
+sites: {a: {}, b: {parent: a}, c: {parent: b}}
+"""
 
 
 def mesh_of(text: str) -> Mesh:

@@ -72,7 +72,7 @@ MISTAKES = (
         "relay/links/receiver.py",
         """\
         ours = replace(header, path=(*header.path, self._own))
-        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+        return [Append(ours, passed_on, session.number, number)]
 """,
         """\
         return [Append(header, bytes(batch), session.number, number)]
@@ -165,13 +165,13 @@ MISTAKES = (
         "ack before append",
         "relay/links/receiver.py",
         """\
-        return [Append(ours, append_to_path(batch, self._own), session.number, number)]
+        return [Append(ours, passed_on, session.number, number)]
 """,
         """\
         session.done(number)
         return [
             *self._ack_if_due(session, now, wall_ms),
-            Append(ours, append_to_path(batch, self._own), session.number, number),
+            Append(ours, passed_on, session.number, number),
         ]
 """,
         "--faults disk --every 1 --messages 40 --seconds 20",

@@ -18,6 +18,7 @@ from dedup.judgement import Judgement
 from isthmus.cli import app
 from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
+from simulation import many
 from simulation.faults import Trouble
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
@@ -30,7 +31,8 @@ ASKED = ("simulate", "--messages", "12", "--seconds", "5")
 
 
 @pytest.mark.parametrize(
-    ("topology", "sites"), [("ring", 3), ("one-way-ring", 3), ("complete", 3), ("tree", 4)]
+    ("topology", "sites"),
+    [("ring", 3), ("one-way-ring", 3), ("complete", 3), ("tree", 4), ("random", 5)],
 )
 def test_every_message_comes_to_every_site_once_and_in_order(topology: str, sites: int) -> None:
     outcome = run(Scenario(1, topology, sites, FEW, CALM))
@@ -108,6 +110,16 @@ def test_worlds_in_several_processes_are_the_same_worlds() -> None:
     )
     assert len(alone) == 3
     assert beside == alone
+
+
+def test_processes_are_new_now_and_then_and_no_world_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(many, "WORLDS_A_PROCESS", 2)
+    worlds = [Scenario(seed, "line", 2, Load(1, 1.0), CALM) for seed in range(1, 8)]
+    outcomes = [*many.run_many(worlds, 2)]
+    assert [one.scenario.seed for one in outcomes] == [*range(1, 8)]
+    assert all(one.is_good for one in outcomes)
 
 
 def test_a_drawn_world_is_the_same_with_its_options_written_out() -> None:

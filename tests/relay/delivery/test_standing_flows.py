@@ -210,6 +210,35 @@ async def test_a_flow_that_stood_for_longer_than_the_log_keeps_stops_alone_and_s
     await life.stop()
 
 
+async def test_what_is_eaten_before_anything_was_ever_settled_is_a_gap_too() -> None:
+    world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6))))
+    world.stream.skip_offsets(1)  # as a stored mark takes one
+    async with world.running() as life:
+        world.broker.capacity["orders.queue"] = 0
+        for n in range(20):
+            last = await life.log(world.batch([entry(n)]))
+        await life.until(lambda: (at := life.writer.checked) is not None and at.name == last)
+    assert world.delivered() == []
+    world.stream.truncate_head(world.stream.records[15].offset)
+    life = Life(world)
+    await life.start()
+    with pytest.raises(LogGap):
+        await asyncio.wait_for(asyncio.shield(life.task), 10)
+    await life.stop()
+
+
+async def test_a_deliverer_that_cannot_learn_where_its_log_begins_ends_when_it_is_to() -> None:
+    world = World(mesh(Exchange("orders")))
+    life = Life(world)
+    await life.start()
+    world.stream.reachable = False
+    world.stream.break_connections()
+    await asyncio.sleep(0)  # it asks, and nobody answers
+    life.stopping.set()
+    await asyncio.wait_for(life.task, 10)
+    await life.stop()
+
+
 async def test_a_flow_whose_gap_a_person_accepts_goes_on_with_what_there_is(tmp_path: Path) -> None:
     world = World(mesh(Exchange("orders", retry=replace(FAST, max_attempts=10**6)), Exchange("p")))
     world.log_settings = LogSettings(hot_bytes=2000)

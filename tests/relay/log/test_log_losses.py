@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from relay.log.reader import LogGap
 from relay.log.run import Appended
 from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
@@ -85,6 +88,25 @@ async def test_more_lost_than_is_remembered_is_a_log_made_anew() -> None:
     async with world.writer() as writer:
         assert len(writer.logged) == 100
         assert writer.counts.rebuilds == 1
+
+
+@in_virtual_time
+async def test_a_log_that_begins_behind_all_that_is_remembered_was_eaten_not_made_anew() -> None:
+    world = LogWorld()
+    async with world.killed_writer() as writer:
+        await append_and_check(writer, *range(5))
+        position = writer.checked
+        log_id, kept = (await writer.running()).log_id, world.memory.data
+        await append_and_check(writer, *range(5, 20))
+    world.memory.data = kept  # what was written down since, a power cut has taken
+    world.stream.truncate_head(world.stream.records[10].offset)
+    async with world.writer() as writer:
+        assert (await writer.running()).log_id == log_id
+        assert batch_name(3) in writer.logged
+        assert batch_name(12) in writer.logged
+        assert writer.counts.rebuilds == 0
+        with pytest.raises(LogGap):
+            await writer.reader(position, name="from before").next_batches()
 
 
 @in_virtual_time

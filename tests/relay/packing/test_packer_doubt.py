@@ -9,6 +9,7 @@ import pytest
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp.content_header import MESSAGE_ID, NONE_PRESENT, rewrite
 from relay.delivery.properties import DeliveryStamp
+from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
 from tests.virtual_time import in_virtual_time, let_pass
 
@@ -100,6 +101,30 @@ async def test_what_the_log_lost_and_egress_still_has_is_packed_again_flagged(ki
     assert all(
         copies[e.body] == 1 or any(a.body == e.body for a in again) for e in seen.entries["orders"]
     )
+
+
+@in_virtual_time
+async def test_doubt_lasts_over_restarts_until_all_that_came_again_is_packed() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(b"1")
+    await process.has_packed(1)
+    await process.lose_power()
+
+    def in_doubt() -> frozenset[str]:
+        record = world.ledger.load()
+        assert record is not None
+        return PackerRecord.decode(record).in_doubt
+
+    process = await world.start().ready()
+    assert "orders" in in_doubt()
+    await process.kill()
+    process = await world.start().ready()
+    assert "orders" in in_doubt()
+    await world.drained()
+    world.publish(b"2")  # none that came again comes behind it
+    await process.finish()
+    assert "orders" not in in_doubt()
 
 
 @in_virtual_time

@@ -18,6 +18,7 @@ def test_it_survives_being_written() -> None:
         12,
         5,
         {"orders": Acked(b"incarna0", 3), "é": Acked(b"x", 0)},
+        frozenset({"orders"}),
     )
     assert PackerRecord.decode(record.encode()) == record
 

@@ -41,6 +41,7 @@ class Log:
         self.batches: list[LoggedBatch] = []
         self.reads: list[int] = []
         self.run: LogRun | None = None
+        self.next_offset = 0
         self._whole: dict[bytes, int] = {}
         self._sequences: dict[Series, int] = {}
 
@@ -80,7 +81,8 @@ class Log:
             entries,
         )
         # Offsets with holes, as stored marks make them.
-        place = Place(10 * len(self.batches), header.name)
+        place = Place(self.next_offset, header.name)
+        self.next_offset += 10
         self.batches.append(LoggedBatch(place, header, data))
         return header
 
@@ -100,6 +102,8 @@ async def past_of(
     *,
     same_process: bool = False,
     with_mark: bool = True,
+    was_clean: bool = False,
+    ended: tuple[Predecessor, ...] = (),
 ) -> PackerPast:
     """As an incarnation reads it whose mark was just appended."""
     if with_mark:
@@ -112,11 +116,12 @@ async def past_of(
         connect=never,  # type: ignore[arg-type]
         log=cast(PackerLog, log),
         ledger=MemoryPackedLedger(),
-        voids=VoidTable(),
+        voids=VoidTable(("paris", one) for one in ended),
         now_ms=lambda: 1,
         random_bytes=os.urandom,
         former_gone=never,
         boot="boot 1",
+        was_clean=was_clean,
     )
     memory = PackerMemory(record, same_process)
     last = None if record is None else Predecessor(record.incarnation, record.end)
@@ -158,15 +163,29 @@ async def test_it_tells_where_its_predecessors_ended_the_latest_first() -> None:
     assert past.order == {I1: 0, I2: 1}
 
 
-async def test_what_was_written_behind_the_statement_of_the_next_one_is_not_in_the_tail() -> None:
+def with_a_late_batch() -> Log:
+    """Of a run that had ended, behind the statement of the next one."""
     log = Log()
     log.begins(I1)
     log.put(I1, b"a")
     log.begins(I2, Predecessor(I1, 2))
     log.put(I1, b"late, void")
     log.put(I2, b"b")
+    return log
+
+
+async def test_what_was_written_behind_the_statement_of_the_next_one_is_not_in_the_tail() -> None:
+    log = with_a_late_batch()
     past = await past_of(log, record(I2, 2))
     assert len(past.tail.entries(ORDERS)) == 2
+
+
+async def test_nor_when_retention_has_taken_that_statement_since() -> None:
+    log = with_a_late_batch()
+    del log.batches[:5]
+    past = await past_of(log, record(I2, 2), ended=(Predecessor(I1, 2),))
+    assert len(past.tail.entries(ORDERS)) == 1
+    assert past.predecessors == (Predecessor(I2, 2),)
 
 
 async def test_batches_of_others_are_passed_over() -> None:
@@ -205,6 +224,34 @@ async def test_a_place_behind_the_end_of_a_log_that_lost_its_tail_is_not_read_fr
     assert past.lost_tail
 
 
+async def test_what_retention_took_may_be_what_comes_back() -> None:
+    log = Log()
+    log.begins(I1)
+    log.put(I1, b"eaten before egress heard that it is logged")
+    log.put(I1, b"b")
+    del log.batches[:3]
+    past = await past_of(log, replace(record(I1, 3), read_from=10, read_after=0))
+    assert (past.lost_head, past.trusted) == (True, False)
+    assert verdicts(past, b"eaten before egress heard that it is logged") == [Returned.MAYBE_LOST]
+    assert past.read_from == ReadFrom(30)  # whoever reads next misses nothing before that
+
+
+async def test_a_log_that_was_eaten_before_there_was_a_record_is_no_doubt() -> None:
+    log = Log()
+    log.begins(I1)
+    log.put(I1, b"a")
+    del log.batches[:2]
+    past = await past_of(log)
+    assert not past.lost_head
+    assert past.read_from == ReadFrom(20)
+
+
+async def test_the_first_run_in_a_log_notes_where_its_mark_stands() -> None:
+    log = Log()
+    log.next_offset = 10  # as behind a stored mark of the deliverer
+    assert (await past_of(log)).read_from == ReadFrom(10)
+
+
 class TestTrust:
     """Whether what the record does not mention was certainly never acknowledged."""
 
@@ -234,6 +281,21 @@ class TestTrust:
         past = await past_of(log, replace(record(I1, 4, orders=2), boot="boot 0"))
         assert not past.trusted
         assert past.acked["orders"] == Acked(I1, 3)
+
+    async def test_nor_can_anybody_say_then_what_the_log_had(self, log: Log) -> None:
+        told = replace(record(I1, 4, orders=2), boot="boot 0")
+        past = await past_of(log, told)
+        assert past.lost_power
+        assert verdicts(past, b"logged once, perhaps") == [Returned.MAYBE_LOST]
+        # Unless it had ended in order, when all that was in flight was done with.
+        past = await past_of(log, told, was_clean=True)
+        assert not past.lost_power
+
+    async def test_what_a_former_run_left_in_doubt_is_so_still(self, log: Log) -> None:
+        told = replace(record(I1, 4, orders=2), in_doubt=frozenset({"orders"}))
+        past = await past_of(log, told, same_process=True)
+        assert not past.lacks_some
+        assert verdicts(past, b"never logged, for all we know") == [Returned.MAYBE_LOST]
 
     async def test_but_this_process_s_own_record_is_true(self, log: Log) -> None:
         told = replace(record(I1, 4, orders=2), boot="boot 0")

@@ -40,10 +40,10 @@ def compare(
     surely_unacked: int = 0,
     fresh: bool = True,
     expiring: str = "",
-    log_lost_tail: bool = False,
+    log_lacks_some: bool = False,
 ) -> str:
     """Verdicts as letters: N new, L logged, ? maybe logged, ! maybe lost."""
-    prefix = ReturnedPrefix(tail(logged, expiring), surely_unacked, log_lost_tail=log_lost_tail)
+    prefix = ReturnedPrefix(tail(logged, expiring), surely_unacked, log_lacks_some=log_lacks_some)
     verdicts = prefix.take([digest(letter) for letter in comes_back])
     verdicts += prefix.fresh() if fresh else prefix.give_up_waiting()
     return letters(verdicts)
@@ -119,8 +119,8 @@ def test_a_queue_that_somebody_purged_is_judged_message_by_message() -> None:
 
 
 def test_a_log_that_lost_its_tail_makes_what_comes_back_doubtful() -> None:
-    assert compare("abc", "bcde", surely_unacked=2, log_lost_tail=True) == "??!!"
-    assert compare("", "de", log_lost_tail=True) == "!!"
+    assert compare("abc", "bcde", surely_unacked=2, log_lacks_some=True) == "??!!"
+    assert compare("", "de", log_lacks_some=True) == "!!"
 
 
 def test_verdicts_come_as_soon_as_they_are_certain() -> None:
