@@ -2,18 +2,21 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-long test-audit test-scale simulate chaos check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
 # Two, since most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
 WORKERS ?= 2
 PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
+# As tests/conftest.py has it, instead of files with the most tests first: those last the shortest.
+IN_ORDER := --no-loadscope-reorder
 PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
 
 help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; audited, and repaired"
-	@echo "make test       formatting, types and all tests but the long ones"
+	@echo "make test       formatting, types and all tests but those below"
+	@echo "make test-slow  more of the tests with brokers: kills under load, changes, repairs; ten minutes"
 	@echo "make test-long  the tests that take minutes, one after the other"
 	@echo "make test-audit the tests of the audit, with Spark: half an hour"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
@@ -23,8 +26,8 @@ help:
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
 	@echo "make lock       write the lock files anew from pyproject.toml"
-	@echo "make test and make test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
-	@echo "make test, test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
+	@echo "make test, test-slow and test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
+	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
 
 setup:
 	@scripts/setup.sh
@@ -35,13 +38,17 @@ setup-audit: setup
 demo: setup-audit
 	@.venv/bin/isthmus demo $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
 
+# With the audit's packages, also where its tests are left out: all tests are collected.
 ifdef RABBITMQ
-test: setup
-	$(PYTEST) $(PARALLEL) -m "live and not long and not scale and not spark"
+test: setup-audit
+	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "live and not slow and not long and not scale and not spark"
 else
 test: check setup-audit
-	$(PYTEST) $(PARALLEL) -m "not long and not scale and (not spark or million)"
+	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
+
+test-slow: setup-audit
+	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m slow
 
 test-long: setup-audit
 	$(PYTEST) -m long
@@ -49,7 +56,7 @@ test-long: setup-audit
 test-audit: setup-audit
 	$(PYTEST) $(PARALLEL) -m "spark and not long"
 
-test-scale: setup
+test-scale: setup-audit
 	$(PYTEST) -m scale -s
 
 # What is not given is drawn by each seed: topology, 2 to 30 sites, load, faults.

@@ -31,6 +31,8 @@ settings.register_profile("isthmus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("isthmus")
 
 LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
+SLOW_MARKS = ("spark", "live")
+"""Tests with these take the longest, the first ones most of all."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,9 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = dict.fromkeys((item.path for item in items), len(SLOW_MARKS))
     for item in items:
         if LIVE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
+        for rank, mark in enumerate(SLOW_MARKS):
+            if item.get_closest_marker(mark):
+                slow[item.path] = min(slow[item.path], rank)
+    # Whole files, the slow ones first: else one process still has a test of a minute before it when
+    # the other has done its last.
+    items.sort(key=lambda item: slow[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from isthmus import processes
 from isthmus.local_brokers import LocalBroker
 from isthmus.supervised import BrokerProcess, last_line, rotate, site_node
@@ -48,6 +50,7 @@ def test_the_last_words_are_those_since_the_start(tmp_path: Path) -> None:
     assert len(last_line(log, 0)) == 8192
 
 
+@pytest.mark.slow
 async def test_a_broker_that_dies_or_hangs_is_replaced_and_ended_while_it_starts(
     bench: Bench, local_broker_factory: Callable[..., Awaitable[LocalBroker]]
 ) -> None:

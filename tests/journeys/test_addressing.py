@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from relay.batches.batch import EVERY_SITE, MAX_ENTRIES
 from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
@@ -102,6 +104,7 @@ def logged_from_links(mesh: LiveMesh, site: str) -> dict[tuple[str, tuple[str, .
     return dict(counts)
 
 
+@pytest.mark.slow
 async def test_a_shop_s_messages_cross_the_links_to_that_shop_alone_in_order_over_a_kill(
     live_mesh: MeshFactory,
 ) -> None:

@@ -55,7 +55,7 @@ async def test_nothing_is_lost_or_repeated_when_a_link_falls_silent_under_load(
 @pytest.mark.parametrize(
     ("what", "per_second"),
     [
-        ("delete_queue", 300),
+        pytest.param("delete_queue", 300, marks=pytest.mark.slow),
         pytest.param("delete_queue", 2000, marks=pytest.mark.long),
         pytest.param("purge_queue", 2000, marks=pytest.mark.long),
     ],

@@ -29,7 +29,9 @@ TWO_EXCHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "kills", [3, pytest.param(20, marks=pytest.mark.long)], ids=["three", "twenty"]
+    "kills",
+    [pytest.param(3, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)],
+    ids=["three", "twenty"],
 )
 async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(
     loaded_mesh: LoadedMeshFactory, kills: int
@@ -53,7 +55,9 @@ async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged
 
 
 @pytest.mark.parametrize(
-    "kills", [1, pytest.param(20, marks=pytest.mark.long)], ids=["one", "twenty"]
+    "kills",
+    [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)],
+    ids=["one", "twenty"],
 )
 async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(
     live_mesh: MeshFactory, load: LoadFactory, kills: int

@@ -24,7 +24,7 @@ LINKS = [
 @pytest.mark.parametrize(
     ("into", "node_lives"),
     [
-        pytest.param(100, True, id="in a chunk"),
+        pytest.param(100, True, id="in a chunk", marks=pytest.mark.slow),
         pytest.param(0, True, id="at a chunk", marks=pytest.mark.long),
         pytest.param(0, False, id="at a chunk, node killed", marks=pytest.mark.long),
         pytest.param(20, False, id="in a chunk's head, node killed", marks=pytest.mark.long),

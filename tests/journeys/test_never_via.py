@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from simulation.invariants import check_site
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -41,6 +43,7 @@ async def logged_at(mesh: LiveMesh, site: str) -> int:
     return int((await mesh.status())["sites"][site]["log"]["appended_messages"])
 
 
+@pytest.mark.slow
 async def test_a_banned_site_holds_nothing_from_then_on_and_others_miss_nothing(
     live_mesh: MeshFactory,
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.journeys.conftest import MeshFactory
@@ -108,6 +109,7 @@ async def celery_worker(address: str, log: Path) -> AsyncIterator[None]:
             await process.wait()
 
 
+@pytest.mark.slow
 async def test_a_celery_task_sent_at_one_site_runs_once_in_a_worker_at_another(
     live_mesh: MeshFactory, tmp_path: Path
 ) -> None:

@@ -233,6 +233,7 @@ def calls_all_lost(mesh: LiveMesh, folder: Path, origin: str, *destinations: str
 PACKED = ("messages", "fragment")
 
 
+@pytest.mark.slow
 async def test_others_repair_while_the_origin_is_away_and_nothing_comes_twice(
     live_mesh: MeshFactory, tmp_path: Path
 ) -> None:
@@ -278,6 +279,7 @@ FINE = {f"fine {n}" for n in range(4)}
 LOST = {f"lost {n}" for n in range(12)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["sender", "receiver", "command"])
 async def test_a_repair_killed_half_way_and_done_again_brings_everything_once(
     live_mesh: MeshFactory, tmp_path: Path, victim: str

@@ -38,7 +38,13 @@ async def stopped_by_itself(mesh: LiveMesh, site: str) -> int:
     return await asyncio.to_thread(mesh.processes[site].wait, 60)
 
 
-@pytest.mark.parametrize("how", ["an older copy", pytest.param("deleted", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("an older copy", marks=pytest.mark.slow),
+        pytest.param("deleted", marks=pytest.mark.long),
+    ],
+)
 async def test_a_node_whose_state_is_lost_stops_and_is_mended(
     loaded_mesh: LoadedMeshFactory, how: str
 ) -> None:
@@ -74,6 +80,7 @@ async def test_a_node_whose_state_is_lost_stops_and_is_mended(
     assert sum(sum(of_sink.values()) for of_sink in flags.values()) <= doubt
 
 
+@pytest.mark.slow
 async def test_after_a_kill_and_a_deleted_folder_what_lies_past_the_mark_comes_flagged(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:

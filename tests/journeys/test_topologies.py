@@ -40,13 +40,17 @@ GRAPHS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
 }
 
-LONG = {"ring both ways"}
-"""Five meshed sites have more ways still by which a batch comes."""
+ELSEWHERE = {
+    "ring both ways": pytest.mark.long,
+    "complete": pytest.mark.slow,
+    "five meshed": pytest.mark.slow,
+}
+"""A ring and a tree are the two kinds; the triangle below is a complete graph."""
 
 
 @pytest.mark.parametrize(
     "graph",
-    [pytest.param(one, marks=pytest.mark.long) if one in LONG else one for one in GRAPHS],
+    [pytest.param(one, marks=ELSEWHERE.get(one, ())) for one in GRAPHS],
 )
 async def test_every_message_once_at_every_other_site(live_mesh: MeshFactory, graph: str) -> None:
     sites, document = GRAPHS[graph]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from federation.names import Names
 from isthmus.doctor.finding import Finding, Grade
 from relay.batches.batch import BatchKind
@@ -34,6 +36,7 @@ async def half_upgraded(live_mesh: MeshFactory, load: LoadFactory) -> tuple[Live
     return mesh, traffic
 
 
+@pytest.mark.slow
 async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:
@@ -67,6 +70,7 @@ async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
     )
 
 
+@pytest.mark.slow
 async def test_a_node_in_whose_log_a_newer_one_writes_ends_in_order(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:

@@ -14,7 +14,11 @@ TOP = Path(__file__).parents[2]
 def commands_of(*words: str) -> list[str]:
     """The Python programs that make would run."""
     # Neither flags nor variables of the make that runs these tests.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MAKE") and name not in ("WORKERS", "RABBITMQ")
+    }
     done = subprocess.run(
         ["make", "--dry-run", "--directory", str(TOP), *words],
         env=environ,
@@ -32,8 +36,10 @@ def commands_of(*words: str) -> list[str]:
     [
         (
             "test",
-            '--numprocesses=2 --dist=loadfile -m "live and not long and not scale and not spark"',
+            "--numprocesses=2 --dist=loadfile --no-loadscope-reorder"
+            ' -m "live and not slow and not long and not scale and not spark"',
         ),
+        ("test-slow", "--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m slow"),
         ("test-long", "-m long"),
     ],
 )
@@ -47,13 +53,13 @@ def test_another_rabbitmq_is_given_to_pytest_in_one_word_with_its_option(
     ]
 
 
-def test_all_tests_but_the_long_ones_run_after_the_checks() -> None:
+def test_all_tests_but_the_slow_and_long_ones_run_after_the_checks() -> None:
     assert commands_of("test") == [
         "ruff check",
         "ruff format --check --quiet",
         "mypy",
-        "pytest --numprocesses=2 --dist=loadfile"
-        ' -m "not long and not scale and (not spark or million)"',
+        "pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder"
+        ' -m "not slow and not long and not scale and (not spark or million)"',
     ]
 
 
