@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
@@ -21,6 +21,8 @@ from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.node_state import Commit, NodeState
+
+T = TypeVar("T")
 
 POSITION = "deliverer"
 """Name of the deliverer's position in the node's state."""
@@ -166,19 +168,24 @@ class DeliveryContext:
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """What the reader has next; None when the node is stopping."""
-        reading = asyncio.ensure_future(reader.next_batches(most_bytes))
-        stopping = asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else None
+            return await self.or_stop(reader.next_batches(most_bytes))
         except PlaceLost as lost:
             if isinstance(lost, LogGap):
                 raise
             # The log lost its tail, or was made anew: what is settled stays so, by name.
             reader.rewind(None)
             return []
+
+    async def or_stop(self, step: Awaitable[T]) -> T | None:
+        """What the step gives; None when the node is stopping first, and the step is cancelled."""
+        doing = asyncio.ensure_future(step)
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else None
         finally:
-            reading.cancel()
+            doing.cancel()
             stopping.cancel()
 
     def save_position(self, commit: Commit) -> None:

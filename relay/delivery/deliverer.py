@@ -8,6 +8,7 @@ lock; when it goes, the flows wait for the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -167,12 +168,8 @@ class Deliverer:
 
     async def _read(self) -> None:
         context = self._context
-        while context.settlement.reader.place is None and not context.log.ended:
-            try:
-                await self._begin()
-                break
-            except SiteLogError:
-                continue  # `scans` waits for the next connection
+        if context.settlement.reader.place is None:
+            await context.or_stop(self._begin())
         reader = context.log.reader(context.settlement.reader.place, name="deliverer")
         reader.on_sent_back = partial(context.settlement.sent_back, is_after=context.log.is_after)
         try:
@@ -192,10 +189,13 @@ class Deliverer:
 
     async def _begin(self) -> None:
         """From now on all that the log has is this site's to deliver: what retention eats of it
-        before anything is settled is a gap as well. Raises SiteLogError.
+        before anything is settled is a gap as well.
         """
-        context = self._context
-        first = await (await context.log.scans()).first()
+        context, first = self._context, None
+        while not context.log.ended:
+            with contextlib.suppress(SiteLogError):  # `scans` waits for the next connection
+                first = await (await context.log.scans()).first()
+                break
         if first:
             place = just_before(first)
             context.settlement.begins(place)

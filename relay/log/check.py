@@ -59,11 +59,15 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
             checked = await _find_what_is_left(log, knowledge, oldest, first, end)
         if checked is not None:
             return checked
-    is_eaten = base is not None and first is not None and first > base.offset
-    if is_eaten and not knowledge.recent.awaited():
+    is_eaten = (
+        base is not None
+        and first is not None
+        and first > base.offset
+        and not knowledge.recent.awaited()
+    )
+    if is_eaten:
         knowledge.begin_behind_eaten()
     else:
-        is_eaten = False
         knowledge.begin_anew()
     cursor = await log.read(0)
     met: set[BatchName] = set()

@@ -81,6 +81,7 @@ class SiteNode:
         self.stage = "starting"
         """What the start waits for; "running" once everything is up; "stopped" at the end."""
         self.reason = ""
+        """Of the stage, while it starts and when it has stopped by itself."""
         self.writer: LogWriter | None = None
         self.stages: Stages | None = None
         """Of the present run; None until the log was checked."""
@@ -169,6 +170,16 @@ class SiteNode:
 
     async def run(self) -> None:
         """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
+        reason = ""
+        try:
+            await self._run_until_over()
+        except Exception as error:
+            reason = str(error)
+            raise
+        finally:
+            self.stage, self.reason = "stopped", reason
+
+    async def _run_until_over(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._revisions.keep(self.mesh, self._machine.clock.wall_ms())
         self._members.load([self.mesh, *self._revisions.retired(self.mesh)])
@@ -182,8 +193,6 @@ class SiteNode:
             if why := self._unreadable or self._over:
                 raise NodeStopped(f"{why}; it {error}") from error
             raise
-        finally:
-            self.stage = "stopped"
         if self._unreadable or self._over:
             raise NodeStopped(self._unreadable or self._over)
 

@@ -67,7 +67,7 @@ def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
     if stopped:
         return "stopped", stopped
     if node.stage == "stopped":
-        return "stopped", "ended"
+        return "stopped", node.reason or "ended"
     if _is_blocked(node):
         return "blocked", "the site's broker takes no publishes (memory or disk alarm)"
     if node.writer is not None and node.stage != "starting":

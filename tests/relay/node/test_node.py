@@ -161,7 +161,7 @@ async def test_a_node_that_is_told_to_end_while_its_broker_is_away_ends(site: Si
     assert site_report(node, "")["state"] == "starting"
     node.stop()
     await task
-    assert node.stage == "stopped"
+    assert site_report(node, "")["reason"] == "ended"
 
 
 async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: Site) -> None:
@@ -169,9 +169,11 @@ async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: 
         site.from_paris(1, 2)
         await site.until_delivered(2)
     shutil.rmtree(site.folder / "state")
+    node = SiteNode("tokyo", site.book, site.folder, brokers=site)
     with pytest.raises(NodeStopped, match="isthmus recover"):
-        async with site.running():
-            pass
+        await asyncio.wait_for(node.run(), WITHIN_S)
+    told = site_report(node, "")  # before its process has heard of it
+    assert (told["state"], "isthmus recover" in told["reason"]) == ("stopped", True)
     found = await recover("tokyo", site.book, site.folder, brokers=site)
     assert (found.settled_messages, found.doubtful_messages) == (2, 0)
     await recover("tokyo", site.book, site.folder, brokers=site)
