@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import random
 
-from simulation.faults import FAULTS, Trouble
+from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario
-from simulation.topologies import FEWEST, TOPOLOGIES
+from simulation.topologies import topologies_for
 
 SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
 """Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
-DENSE = 8
-"""A complete graph of more has hundreds of links: minutes a world."""
+LATER = "freeze"
+"""Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
+"""
 
 
 def drawn(seed: int) -> Scenario:
@@ -24,17 +25,18 @@ def drawn(seed: int) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     (fewest, most), _ = chance.choices(SIZES, [share for _, share in SIZES])[0]
     sites = chance.randint(fewest, most)
-    topology = chance.choice([one for one in TOPOLOGIES if _fits(one, sites)])
+    topology = chance.choice(topologies_for(sites))
     messages = chance.choice((10, 30, 100)) if sites <= 4 else chance.choice((3, 10))
     load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((40, 150, 1000)))
-    kinds = tuple(FAULTS)
+    kinds = tuple(kind for kind in TOGETHER if kind != LATER)
     if chance.random() < 0.5:
         # A few of them much: what many kinds at once would mend or hide.
         few = chance.sample(kinds, chance.randint(1, 4))
         kinds = tuple(kind for kind in kinds if kind in few)
+    apart = random.Random(f"later faults {seed}")
+    if apart.random() < 0.25:
+        kinds += (LATER,)
+    if apart.random() < 0.25:
+        kinds = (*without_losses(kinds), "change")
     trouble = Trouble(kinds, chance.choice((0.3, 1.0, 3.0)))
     return Scenario(seed, topology, sites, load, trouble, chance.randint(1, 3))
-
-
-def _fits(topology: str, sites: int) -> bool:
-    return sites >= FEWEST[topology] and (topology != "complete" or sites <= DENSE)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing
 from simulation.process import SimulatedSite
-from simulation.world import World
+from simulation.topologies import simulated_mesh, topologies_for
+from simulation.world import LOOK_EVERY_S, World
 
 HEARTBEATS_S = 20.0
 """When a connection over which nothing comes is given up, at either end."""
@@ -127,6 +128,22 @@ async def cut_power(world: World, chance: random.Random) -> None:
     life = site.lives
     site.lose_power()
     await _start_again(world, site, life, chance)
+
+
+async def freeze_node(world: World, chance: random.Random) -> None:
+    """A node's process stands still, and goes on: after its brokers have given it up, or before."""
+    site = _running(world, chance)
+    if site is None or site.is_frozen:
+        return
+    world.trace.say("freeze", site.site)
+    life, for_s = site.lives, chance.choice((1.0, 20.0, 60.0)) * chance.random()
+    process = site.freeze()
+    await asyncio.sleep(min(for_s, HEARTBEATS_S))
+    if for_s > HEARTBEATS_S and site.lives == life and site.is_running:
+        site.given_up()
+        await asyncio.sleep(for_s - HEARTBEATS_S)
+    world.trace.say("thaw", site.site)
+    process.go_on()
 
 
 async def stop_node(world: World, chance: random.Random) -> None:
@@ -294,6 +311,27 @@ async def set_clock(world: World, chance: random.Random) -> None:
     await asyncio.sleep(0)
 
 
+async def change_mesh(world: World, chance: random.Random) -> None:
+    """The mesh file links the same sites otherwise; one node sees that after the other."""
+    sites = len(world.mesh.sites)
+    topology = chance.choice(topologies_for(sites))
+    seed = chance.randrange(1000)
+    world.trace.say("change", "mesh", f"{topology} {seed}")
+    world.change(simulated_mesh(topology, sites, len(world.mesh.exchanges), seed))
+    most_s = chance.choice((0.1, 2.0, 30.0))
+
+    async def sees(site: SimulatedSite, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        while site.is_frozen:
+            await asyncio.sleep(LOOK_EVERY_S)
+        world.trace.say("sees", site.site)
+        site.sees(world.book)  # the latest, also of a change that came after this one
+
+    async with asyncio.TaskGroup() as group:
+        for site in world.sites.values():
+            group.create_task(sees(site, most_s * chance.random()))
+
+
 FAULTS: Mapping[str, Fault] = {
     "cut": Fault(cut_line, doubt=False),
     "reset": Fault(reset_line, doubt=False),
@@ -304,6 +342,7 @@ FAULTS: Mapping[str, Fault] = {
     "stop": Fault(stop_node, doubt=False),
     "kill": Fault(kill_node),
     "power": Fault(cut_power),
+    "freeze": Fault(freeze_node),
     "late": Fault(late_append),
     "deliverer": Fault(break_deliverer),
     "confirms": Fault(lose_confirms),
@@ -315,15 +354,26 @@ FAULTS: Mapping[str, Fault] = {
     "slow": Fault(slow_queue, doubt=False),
     "disk": Fault(slow_disk, doubt=False),
     "clock": Fault(set_clock, doubt=False),
+    "change": Fault(change_mesh, doubt=False),
 }
 """By the word that asks for it."""
+LOSSES = frozenset(("tail", "anew", "retention"))
+"""What a log loses. A link that begins anew, because it carries something else now, is not told of
+what was eaten before: what a change and these do together is not worked out."""
+TOGETHER = tuple(kind for kind in FAULTS if kind != "change")
+"""All that go with each other."""
+
+
+def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Those of them that go with a change of the mesh."""
+    return tuple(kind for kind in kinds if kind not in LOSSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """How much goes wrong while the applications publish. `kinds`: words of FAULTS."""
 
-    kinds: tuple[str, ...] = tuple(FAULTS)
+    kinds: tuple[str, ...] = TOGETHER
     every_s: float = 5.0
     """Mean time between two of them, of the whole mesh."""
     without: frozenset[int] = frozenset()

@@ -57,14 +57,29 @@ class Network:
     """The sites' brokers, and the links between them; outlives all processes."""
 
     def __init__(self, mesh: Mesh, brokers: Mapping[str, SiteBroker], crossings: list[Crossing]):
-        names = Names(mesh.name)
         self.brokers = brokers
-        self.crossings = {crossing.link.name: crossing for crossing in crossings}
-        self._by_data = {names.link_data(one.link): one for one in crossings}
+        self.crossings: dict[str, Crossing] = {}
+        """By the link's name, and where it meets if there is another one of that name."""
+        self._names = Names(mesh.name)
+        self._by_address: dict[tuple[str, str], Crossing] = {}
+        for crossing in crossings:
+            self.add(crossing)
+
+    def has(self, link: Link) -> bool:
+        """Whether there is anything between its ends."""
+        return (self._names.link_data(link), link.meeting) in self._by_address
+
+    def add(self, crossing: Crossing) -> None:
+        link = crossing.link
+        name = f"{link.name} at {link.meeting}" if link.name in self.crossings else link.name
+        self.crossings[name] = crossing
+        self._by_address[self._names.link_data(link), link.meeting] = crossing
 
     def crossing(self, address: LinkEndAddress) -> Crossing:
         """The link that this is an end of."""
-        return self._by_data[address.hears_from if address.is_receiver else address.sends_to]
+        meeting = address.uri.rpartition("/")[2]  # the virtual host has its site's name
+        data = address.hears_from if address.is_receiver else address.sends_to
+        return self._by_address[data, meeting]
 
 
 class MemoryBrokers:
@@ -82,13 +97,17 @@ class MemoryBrokers:
     def kill(self) -> None:
         """The process is gone: every connection of it ends, as far as brokers can tell."""
         self._killed = True
-        self._home.stream.break_connections(KILLED)  # nobody else has any
+        self.give_up(KILLED)
+
+    def give_up(self, reason: str) -> None:
+        """Brokers end every connection of the process."""
+        self._home.stream.break_connections(reason)  # nobody else has any
         for egress in self._egresses:
-            self._home.egress.drop(egress, KILLED)
+            self._home.egress.drop(egress, reason)
         for exchange in self._exchanges:
-            exchange.break_off(KILLED)
+            exchange.break_off(reason)
         for end in self._ends:
-            end.lost(KILLED)
+            end.lost(reason)
 
     async def open_log(self, book: AddressBook, site: str) -> MemoryLog:
         await self._connecting()

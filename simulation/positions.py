@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from federation.mesh import Link, Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.batches.format import BadBatch, decode_entries, read_header
-from relay.links.forwarding import Forwarding, Verdict, forwarding_for
+from relay.links.forwarding import Forwarding, Verdict
 from relay.log.memory_log import MemoryStream
 from relay.log.site_log import Record
 from simulation.invariants import Broken
@@ -90,12 +90,13 @@ class Positions:
         self._mesh = mesh
         self._logs = {site: LogSeen(stream) for site, stream in streams.items()}
         self._has_come = has_come
-        self._forwarding: dict[str, Forwarding] = {}
         self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
         self._lost_at_origin: set[BatchName] = set()
         self._good: dict[tuple[str, str], tuple[int, int, Place | None]] = {}
         """Of a site and what moves there: in which state of the log, and up to where all is good;
         the place looked at last."""
+        self._carries: dict[str, Forwarding] = {}
+        """What each link was to carry when it was looked at last."""
 
     def about_to_lose(self, site: str) -> None:
         """That site's log loses its end now."""
@@ -121,6 +122,7 @@ class Positions:
         place: Place | None,
         is_void: IsVoid,
         is_known: Callable[[BatchName], bool],
+        forwarding: Forwarding,
     ) -> None:
         """A link believes that the receiver's log has all up to there of the sender's, as far as
         the sender's node knows it: of what landed there late, it has not read back yet, and will
@@ -128,6 +130,10 @@ class Positions:
         """
         receiver = self._logs[link.receiver]
         looked = False
+        if self._carries.get(link.name, forwarding) != forwarding:
+            # What was passed over may be due now: then the link has to begin anew.
+            self._good.pop((link.sender, link.name), None)
+        self._carries[link.name] = forwarding
         for log, index in self._passed(link.sender, link.name, place):
             if not looked:
                 receiver.look()
@@ -146,7 +152,7 @@ class Positions:
             if not is_known(header.name):
                 self._good[link.sender, link.name] = log.times_anew, index, None
                 return
-            if self._forwarding_of(link).decide(header) is Verdict.SEND:
+            if forwarding.decide(header) is Verdict.SEND:
                 self._say(
                     f"I8: the link {link.name} is past {header.name}, which is not in the log of"
                     f" {link.receiver}"
@@ -177,11 +183,6 @@ class Positions:
         self._good[site, what] = times, max(good, end), place
         for index in range(good, end):
             yield log, index
-
-    def _forwarding_of(self, link: Link) -> Forwarding:
-        if link.name not in self._forwarding:
-            self._forwarding[link.name] = forwarding_for(self._mesh, link)
-        return self._forwarding[link.name]
 
     def _say(self, what: str) -> None:
         if self.broken is None:

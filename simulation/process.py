@@ -20,6 +20,7 @@ from relay.node.start import NodeStopped
 from relay.state.node_state import TABLES
 from simulation.ledger_files import LedgerFiles
 from simulation.memory_brokers import MemoryBrokers, Network
+from simulation.os_process import OsProcess
 
 SYNC_S = 0.004
 """What a disk takes for a sync."""
@@ -67,6 +68,9 @@ class SimulatedSite:
         self._store = MemoryStore(TABLES, sync_time=lambda: asyncio.sleep(SYNC_S))
         self._boots = 1
         self._brokers: MemoryBrokers | None = None
+        self._process = OsProcess()
+        """Of the present life."""
+        self._context = self._process.context()
         self._task: asyncio.Task[None] | None = None
         self._dying: set[asyncio.Task[None]] = set()
         self._steps_left: int | None = None
@@ -101,8 +105,13 @@ class SimulatedSite:
             brokers=self._brokers,
             machine=machine,
         )
-        name = f"{self.site}, life {self.lives}"
-        self._task = asyncio.get_running_loop().create_task(self.node.run(), name=name)
+        self._process = OsProcess()
+        self._context = self._process.context()
+        self._task = asyncio.get_running_loop().create_task(
+            self.node.run(),
+            name=f"{self.site}, life {self.lives}",
+            context=self._context,
+        )
 
     @property
     def folder(self) -> Path:
@@ -125,6 +134,13 @@ class SimulatedSite:
         error = self._task.exception()
         return error if isinstance(error, NodeStopped | EndedBadly) else None
 
+    def sees(self, book: AddressBook) -> None:
+        """The mesh file says something else: its node takes that up, if it runs; not frozen."""
+        assert not self.is_frozen
+        self._book = book
+        if self.node is not None:
+            self._context.copy().run(self.node.take_up, book)
+
     async def stop(self) -> None:
         """As SIGTERM does it. Raises what the node ends with, unless it had come to a gap: then it
         waits for a person.
@@ -145,6 +161,22 @@ class SimulatedSite:
         self._task = self.node = None
         self._store = self._store.reopen()
         self._store.on_write = self._step
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._process.is_frozen
+
+    def freeze(self) -> OsProcess:
+        """As SIGSTOP does it: whoever freezes it lets it go on, or ends it by force."""
+        self._process.freeze()
+        return self._process
+
+    def given_up(self) -> None:
+        """Brokers have heard nothing of it for so long that its connections end; it does not know
+        of that while it is frozen.
+        """
+        assert self._brokers is not None
+        self._brokers.give_up("heartbeats missed")
 
     def kill(self) -> None:
         """As SIGKILL does it: what was written is there, and nothing else happens any more."""
@@ -177,6 +209,7 @@ class SimulatedSite:
         self._store = left
         self._store.on_write = self._step
         self._brokers.kill()
+        self._process.go_on()  # a dead process's tasks have to end here
         task, self._task, self.node = self._task, None, None
         self._dying.add(task)
         task.add_done_callback(self._dying.discard)

@@ -11,12 +11,21 @@ from federation.mesh_file import parse_mesh
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line", "random")
 FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
 """Sites of each."""
+DENSE = 8
+"""A complete graph of more has hundreds of links: minutes a world."""
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
 """For longer than any fault lasts: nothing becomes a dead letter."""
 
 
 class NoSuchMesh(ValueError):
     """Ask for another: the text says which there are."""
+
+
+def topologies_for(sites: int) -> list[str]:
+    """Of so many sites."""
+    return [
+        one for one in TOPOLOGIES if sites >= FEWEST[one] and (one != "complete" or sites <= DENSE)
+    ]
 
 
 def simulated_mesh(topology: str, sites: int, exchanges: int, seed: int = 0) -> Mesh:

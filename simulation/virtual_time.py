@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import selectors
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
+
+from simulation.os_process import Step, owner_of
 
 T = TypeVar("T")
 
@@ -75,6 +78,32 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def stand_still(self, seconds: float) -> None:
         """As if the process had been stopped for so long: all timers of that time are due now."""
         self._jumping.now += seconds
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = context or copy_context()
+        owner = owner_of(context)
+        if owner is None or isinstance(callback, Step):
+            return super().call_soon(callback, *args, context=context)
+        step = Step(owner, context, callback, args)
+        step.handle = super().call_soon(step, context=context)
+        return step.handle
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        context = context or copy_context()
+        owner = owner_of(context)
+        if owner is None:
+            return super().call_at(when, callback, *args, context=context)
+        step = Step(owner, context, callback, args)
+        step.handle = timer = super().call_at(when, step, context=context)
+        return timer
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(next(self._numbers), loop=self)

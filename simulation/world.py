@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,28 +53,18 @@ class World:
         """What each site's log has lost, and its neighbours should give it back."""
         self._accepted: set[tuple[str, str]] = set()
         credentials = make_credentials(mesh)
-        book = AddressBook(mesh, credentials, dict.fromkeys(mesh.sites, PrivateBroker(1, 1, 1)), {})
+        brokers = {site: PrivateBroker(1, 1, 1, vhost=site) for site in mesh.sites}
+        self.book = AddressBook(mesh, credentials, brokers, {})
+        """Of the mesh as its file says at present; nodes take it up when they see it."""
         self.brokers = {
             site: SiteBroker(mesh, site, credentials, self.applications.listener(site))
             for site in mesh.sites
         }
-        call_later = asyncio.get_running_loop().call_later
-        self.network = Network(
-            mesh,
-            self.brokers,
-            [
-                Crossing(
-                    link,
-                    MemoryMeeting(call_later),
-                    MemoryLineSettings(delay_s=chance.uniform(*DELAY_S)),
-                )
-                for link in mesh.links
-            ],
-        )
+        self.network = Network(mesh, self.brokers, [self._crossing(link) for link in mesh.links])
         self.sites = {
             site: SimulatedSite(
                 site,
-                book,
+                self.book,
                 self.network,
                 folder / site,
                 SimulatedClock(EPOCH_MS),
@@ -87,8 +78,6 @@ class World:
             {site: broker.stream for site, broker in self.brokers.items()},
             self.applications.has_come,
         )
-        for crossing in self.network.crossings.values():
-            crossing.meeting.on_heard = partial(self._look_at_link, crossing.link)
         for one in self.sites.values():
             one.on_written = partial(self._look_at_deliverer, one)
 
@@ -96,6 +85,19 @@ class World:
         """All nodes."""
         for site in self.sites.values():
             site.start()
+
+    def change(self, mesh: Mesh) -> None:
+        """The mesh file says this from now on: the same sites and exchanges, linked otherwise."""
+        for link in mesh.links:
+            if not self.network.has(link):
+                self.network.add(self._crossing(link))
+        self.mesh, self.book = mesh, replace(self.book, mesh=mesh)
+
+    def _crossing(self, link: Link) -> Crossing:
+        meeting = MemoryMeeting(asyncio.get_running_loop().call_later)
+        meeting.on_heard = partial(self._look_at_link, link)
+        line = MemoryLineSettings(delay_s=self.chance.uniform(*DELAY_S))
+        return Crossing(link, meeting, line)
 
     def lose_tail(self, broker: SiteBroker, count: int) -> None:
         """The broker's log loses so many records; the broker is away."""
@@ -223,9 +225,13 @@ class World:
     def _look_at_link(self, link: Link) -> None:
         node = self.sites[link.sender].node
         if node is not None and node.stages is not None:
+            reached = node.stages.links.reached(link)
+            if reached is None:
+                return
+            place, forwarding = reached
             writer, is_void = node.stages.writer, node.stages.context.voids.is_void
-            place = writer.before_losses(node.stages.links.place_of(link))
-            self.positions.link(link, place, is_void, writer.logged.__contains__)
+            place = writer.before_losses(place)
+            self.positions.link(link, place, is_void, writer.logged.__contains__, forwarding)
 
     def _look_at_deliverer(self, site: SimulatedSite) -> None:
         node = site.node

@@ -88,7 +88,9 @@ def simulate(
     ] = None,
     faults: Annotated[
         str | None,
-        typer.Option(help="What may go wrong: all (unless told), none, or kinds with commas."),
+        typer.Option(
+            help="What may go wrong: all (unless told; but change), none, or kinds with commas."
+        ),
     ] = None,
     every: Annotated[
         float | None, typer.Option(min=0.01, help="Seconds between two faults, on average: 5.")
@@ -311,21 +313,23 @@ def _ranges(numbers: frozenset[int]) -> str:
 
 
 def _kinds(text: str) -> tuple[str, ...]:
-    from simulation.faults import FAULTS
+    from simulation.faults import FAULTS, LOSSES, TOGETHER
 
     if text in ("all", "none"):
-        return tuple(FAULTS) if text == "all" else ()
+        return TOGETHER if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
         _refuse(f"--faults: there is no {unknown[0]!r}, only all, none, {', '.join(FAULTS)}")
+    if "change" in kinds and (losses := LOSSES.intersection(kinds)):
+        _refuse(f"--faults: change does not go with {min(losses)}: ask for one of them")
     return kinds
 
 
 def _asked(kinds: tuple[str, ...]) -> str:
     """What `_kinds` reads as these."""
-    from simulation.faults import FAULTS
+    from simulation.faults import TOGETHER
 
-    return "all" if kinds == tuple(FAULTS) else ",".join(kinds) or "none"
+    return "all" if kinds == TOGETHER else ",".join(kinds) or "none"
 
 
 def command_of(scenario: Scenario) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -153,6 +154,7 @@ class MemoryEnd:
         """The process is stopped: what comes waits, nothing is read."""
         self._meeting = meeting
         self._line = line
+        self._process = copy_context()
         self._listener: LinkListener | None = None
         self._closed: str | None = None
         self._forgotten = False
@@ -297,4 +299,5 @@ class MemoryEnd:
             self._later(0.0, lambda: listener.on_closed(reason))
 
     def _later(self, delay: float, call: Callable[[], None]) -> None:
-        self._meeting.schedule(delay, call)
+        # Of the end's own process, whoever it is that wakes it.
+        self._process.copy().run(self._meeting.schedule, delay, call)

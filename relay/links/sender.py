@@ -193,6 +193,11 @@ class LinkSender:
         return None if self._session is None else self._session.heard_at
 
     @property
+    def forwarding(self) -> Forwarding:
+        """What it carries, as far as it knows by now."""
+        return self._choice.forwarding
+
+    @property
     def goes_for(self) -> frozenset[str] | None:
         """Cluster IDs: batches that are for none of these are not sent; None: not told."""
         return self._choice.forwarding.goes_for()

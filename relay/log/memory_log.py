@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 
 from relay.log.site_log import (
     MAX_UNCONFIRMED_BYTES,
@@ -208,6 +209,8 @@ class MemoryLog:
         self._stream = stream
         self._mark_name = mark_name
         self._loop = asyncio.get_running_loop()
+        self._process = copy_context()
+        """The writer's, whoever it is that breaks the connection."""
         self._closed: asyncio.Future[str] = self._loop.create_future()
         self._error: SiteLogError | None = None
         self._queue: deque[tuple[Sequence[bytes], _Done]] = deque()
@@ -319,7 +322,7 @@ class MemoryLog:
         self._written.clear()
         self._queue.clear()
         for done in waiting:
-            done(self.gone())
+            self._process.copy().run(done, self.gone())
         self.wake_cursors()
 
     def gone(self) -> SiteLogError:

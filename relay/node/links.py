@@ -22,7 +22,7 @@ from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import Absent, BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
-from relay.links.forwarding import forwarding_for
+from relay.links.forwarding import Forwarding, forwarding_for
 from relay.links.lag import AppendTimes
 from relay.links.link_state import ToldState
 from relay.links.neighbour_logs import NeighbourLogs
@@ -184,9 +184,14 @@ class NodeLinks:
         lags += [(link.receiver, self._resting_lag(link)[1]) for link in self._resting]
         return max(lags, key=lambda lag: lag[1], default=("", 0))
 
-    def place_of(self, link: Link) -> Place | None:
-        """Up to where the link believes, at this moment, that the receiver's log has all."""
-        return next((task.machine.place for one, task in self._senders if one == link), None)
+    def reached(self, link: Link) -> tuple[Place | None, Forwarding] | None:
+        """Up to where the link believes, at this moment, that the receiver's log has all, and all
+        of what; None without a session: the next may begin anew.
+        """
+        for one, task in self._senders:
+            if one == link and task.machine.heard_at is not None:
+                return task.machine.place, task.machine.forwarding
+        return None
 
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from relay.bulk_amqp.content_header import canonical, rewrite
@@ -167,6 +168,8 @@ class MemoryEgressQueue:
         self._woken = False
         self._over = False
         self._loop = asyncio.get_running_loop()
+        self._process = copy_context()
+        """The consumer's, whoever it is that publishes or breaks the connection."""
 
     @property
     def unacknowledged(self) -> int:
@@ -184,14 +187,14 @@ class MemoryEgressQueue:
     def wake(self) -> None:
         if not self._woken and not self._over:
             self._woken = True
-            self._loop.call_soon(self._deliver)
+            self._loop.call_soon(self._deliver, context=self._process)
 
     def end(self, reason: str) -> None:
         """Over, by the broker's doing."""
         told = self._over
         self._over = True
         if not told:
-            self._on_ended(reason)
+            self._process.copy().run(self._on_ended, reason)
 
     def give_back(self) -> None:
         """The connection is gone: what is unacknowledged goes back."""

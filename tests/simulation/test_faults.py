@@ -12,6 +12,7 @@ from dedup.judgement import Judgement
 from relay.batches.batch import BatchHeader
 from relay.batches.incarnation import VoidTable
 from relay.delivery import properties
+from relay.links.forwarding import FilterSeen
 from simulation.faults import FAULTS, Trouble
 from simulation.load import Load
 from simulation.scenario import Scenario, run
@@ -89,3 +90,12 @@ def test_a_mistake_of_ours_is_found(
     monkeypatch.setattr(where, what, mistake)
     outcomes = (run(Scenario(seed, load=load, trouble=trouble)) for seed in range(1, 41))
     assert next((one.broken for one in outcomes if one.broken), "").startswith("I2")
+
+
+def test_a_link_that_does_not_begin_anew_when_it_is_to_carry_more_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FilterSeen, "stranded_by", lambda *_: False)
+    trouble = Trouble(("change",), 2.0)
+    outcomes = (run(Scenario(seed, "complete", 3, LOAD, trouble)) for seed in range(1, 11))
+    assert next((one.broken for one in outcomes if one.broken), "").startswith("I8: the link")
