@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from relay.batches.batch import BatchHeader, BatchKind, BatchName
+from relay.batches.batch import BatchKind, BatchName
 from relay.batches.format import read_header
+from relay.log.memory_log import MemoryStream
 from simulation.load import Load
 from simulation.topologies import simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
@@ -38,16 +39,17 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
 
     async def live(folder: Path) -> tuple[int, int]:
         world = World(mesh, folder, random.Random(1))
+        logs = {site: _Log(broker.stream) for site, broker in world.brokers.items()}
         try:
             world.start()
             await world.publish(Load(messages, 5.0, big_one_in=1_000_000))
-            await world.until(
-                lambda: world.is_drained() and _all_alike(world), world.left, SETTLED_WITHIN_S
-            )
-            sent = sum(
-                _sent_from(world, site) - _canaries_into(world, site) for site in world.sites
-            )
-            return len(_names(world, next(iter(world.sites)))), sent
+
+            def is_settled() -> bool:
+                return world.is_drained() and _all_alike(logs.values())
+
+            await world.until(is_settled, world.left, SETTLED_WITHIN_S)
+            sent = sum(_sent_from(world, site) - log.canaries for site, log in logs.items())
+            return len(next(iter(logs.values())).names), sent
         finally:
             await world.kill()
 
@@ -57,24 +59,33 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
     return Grown(sites, len(mesh.links), batches, sent, peak_mb)
 
 
-def _all_alike(world: World) -> bool:
+class _Log:
+    """What a site's log has: looked at anew only where it has grown."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.names: set[BatchName] = set()
+        """Of what goes to every site: not of canaries."""
+        self.canaries = 0
+        """Of neighbours."""
+        self._stream = stream
+        self._next = 0
+
+    def look(self) -> None:
+        while records := self._stream.chunk_at(self._next):
+            self._next = records[-1].offset + 1
+            for header in (read_header(record.data) for record in records):
+                if header.kind is not BatchKind.CANARY:
+                    self.names.add(header.name)
+                elif len(header.path) > 1:
+                    self.canaries += 1
+
+
+def _all_alike(logs: Collection[_Log]) -> bool:
     """Whether each log has every batch, marks as well: these are no messages, and no lag."""
-    found = [_names(world, site) for site in world.sites]
-    return bool(found[0]) and all(one == found[0] for one in found)
-
-
-def _names(world: World, site: str) -> set[BatchName]:
-    """Of what goes to every site: not of canaries."""
-    return {one.name for one in _headers(world, site) if one.kind is not BatchKind.CANARY}
-
-
-def _headers(world: World, site: str) -> Iterator[BatchHeader]:
-    return (read_header(record.data) for record in world.brokers[site].stream.records)
-
-
-def _canaries_into(world: World, site: str) -> int:
-    found = (one for one in _headers(world, site) if one.kind is BatchKind.CANARY)
-    return sum(len(one.path) > 1 for one in found)
+    for log in logs:
+        log.look()
+    first = next(iter(logs)).names
+    return bool(first) and all(log.names == first for log in logs)
 
 
 def _sent_from(world: World, site: str) -> int:

@@ -13,7 +13,7 @@ from relay.batches.batch import BatchHeader
 from relay.batches.incarnation import VoidTable
 from relay.delivery import properties
 from relay.links.forwarding import FilterSeen
-from simulation.faults import FAULTS, Trouble
+from simulation.faults import FAULTS, TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, run
 
@@ -32,6 +32,11 @@ def test_no_fault_breaks_a_promise(kind: str) -> None:
 )
 def test_all_of_them_together_do_not_either(seed: int, topology: str, sites: int) -> None:
     assert run(Scenario(seed, topology, sites, LOAD, Trouble(every_s=2.0))).broken == ""
+
+
+def test_a_mesh_that_is_linked_otherwise_again_and_again_amid_faults_does_not() -> None:
+    trouble = Trouble((*without_losses(TOGETHER), "change"), 1.0)
+    assert run(Scenario(4, "ring", 4, LOAD, trouble)).broken == ""
 
 
 def test_a_log_whose_connection_breaks_again_and_again_leaves_nothing_in_doubt() -> None:
