@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -127,10 +127,25 @@ class NodeLinks:
         into = mesh.links_to(self._site) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
         every = mesh.links_from(self._site)
+        self._tell_of_backlogs({link.name for link in every})
         self._resting = [link for link in every if link.name in holds.links]
         out = [link for link in every if link.name not in holds.links]
         self._senders.want({link: self._sender_made_of(link) for link in out}, every)
         self._change_forwarding()
+
+    def _tell_of_backlogs(self, names: Collection[str]) -> None:
+        """Warn of links that are to end, but for those of these names, with something before them:
+        none of them will ever say that there was a gap.
+        """
+        for link, task in self._senders:
+            if link.name not in names and (lag := task.lag).messages:
+                log.warning(
+                    "the mesh file has no link %s any more, which had %d messages (%d bytes) before"
+                    " it: they come by other ways, as far as the logs there still have them",
+                    link.name,
+                    lag.messages,
+                    lag.bytes,
+                )
 
     def go_on(self, name: str) -> None:
         """A person has accepted the gap at which this link out of here stands."""
