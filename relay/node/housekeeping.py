@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from dedup.barrier import Barrier
 from relay.batches.batch import Place
@@ -16,8 +17,8 @@ from relay.ledger.file_writer import ExportFailed
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
 from relay.log.name_set import NameSet
-from relay.log.site_log import SiteLogError
 from relay.log.writer import LogWriter
+from relay.node.deliverer_mark import DelivererMark
 from relay.node.through_rows import ThroughRows
 from relay.state.node_state import Commit, NameSetKind, NodeState
 
@@ -43,6 +44,7 @@ class Housekeeping:
         export: LedgerExport,
         through: ThroughRows,
         position: Callable[[], Place | None],
+        mark: DelivererMark,
         links: Callable[[], Iterable[tuple[Stage, str]]],
         window_ms: int,
         tell_memory: Callable[[int], None],
@@ -61,47 +63,24 @@ class Housekeeping:
         self._export = export
         self._through = through
         self._position = position
+        self.mark = mark
         self._links = links
         self._tell_memory = tell_memory
         self._members = members
         self._now_ms = now_ms
-        self._marked = -1
         self.export_failure = ""
         """Why the ledger cannot be written at present; empty when it can."""
 
     async def run(self) -> None:
         """All rounds, for ever."""
         async with asyncio.TaskGroup() as rounds:
-            rounds.create_task(self._every(MARK_EVERY_S, self.store_mark))
+            rounds.create_task(self._every(MARK_EVERY_S, partial(self.mark.store, MARK_EVERY_S)))
             rounds.create_task(self._every(MINUTE_S, self._minute))
 
     async def _every(self, seconds: float, what: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
             await what()
-
-    async def store_mark(self, within_s: float = MARK_EVERY_S) -> None:
-        """Tell the broker how far this state folder has got: see *State lost* in the docs."""
-        position = self._position()
-        if position is None or position.offset <= self._marked:
-            return
-        await self._state.store.synced()
-        try:
-            async with asyncio.timeout(within_s):
-                site_log = await self._writer.connected()
-                # While it was away, the log may have lost its end and the place with it: a mark
-                # past what is kept would have the next start take this folder for an old copy.
-                kept = self._writer.safe_position(position)
-                if kept is None or kept.offset < position.offset:
-                    return
-                await site_log.store_mark(position.offset)
-        except (SiteLogError, TimeoutError) as error:
-            log.info(
-                "the mark was not stored, the next round does it: %s",
-                str(error) or f"no answer within {within_s:g} s",
-            )
-            return
-        self._marked = position.offset
 
     async def _minute(self) -> None:
         now_ms = self._now_ms()

@@ -138,7 +138,7 @@ class StageTasks:
             task.cancel()
         if (await asyncio.wait(links, timeout=LINKS_WITHIN_S))[1]:
             self.is_in_order = False
-        await housekeeping.store_mark(MARK_WITHIN_S)
+        await housekeeping.mark.store(MARK_WITHIN_S)
         try:
             async with asyncio.timeout_at(began + STOP_WITHIN_S):
                 await housekeeping.close_books(THROUGH_WITHIN_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from federation.mesh import OLDEST_BATCH_FORMAT
 from relay.aside.mending import Mending
-from relay.batches.batch import Predecessor
+from relay.batches.batch import Place, Predecessor
 from relay.batches.incarnation import VoidTable
 from relay.delivery.context import POSITION, DeliveryContext
 from relay.delivery.deliverer import Deliverer
@@ -24,6 +24,7 @@ from relay.log.knowledge import LogLag
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
+from relay.node.deliverer_mark import MARKED, DelivererMark
 from relay.node.gaps import SiteGaps
 from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
@@ -100,6 +101,10 @@ class Stages:
         )
         links.watch.ask = packer.canary
         context.clock_differences_ms = links.watch.clock_differences_ms
+
+        def position() -> Place | None:
+            return context.position
+
         housekeeping = Housekeeping(
             state=state,
             writer=writer,
@@ -109,7 +114,8 @@ class Stages:
             through=ThroughRows(
                 parts.cluster_id, state, writer, context.settlement, packer.through, now_ms
             ),
-            position=lambda: context.position,
+            position=position,
+            mark=DelivererMark(state, writer, position, loaded.positions.get(MARKED)),
             links=links.stages,
             window_ms=parts.window_ms,
             tell_memory=partial(setattr, context, "window_ms"),

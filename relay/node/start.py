@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from relay.delivery.context import POSITION
 from relay.log.knowledge import UnknownRecord
 from relay.log.site_log import SiteLog, SiteLogError
 from relay.log.writer import LogWriter
-from relay.node.recovery import recovered_past
+from relay.node.deliverer_mark import reached
 from relay.state.node_state import FIRST_MARK, Loaded, NodeState, StateVerdict, judge_state
 
 T = TypeVar("T")
@@ -49,9 +48,7 @@ async def begin_with(
     Raises NodeStopped where the folder is lost, or older than what the site has delivered.
     """
     mark = await _answer(writer, "asking the broker for its mark", lambda own: own.load_mark(), say)
-    position = loaded.positions.get(POSITION)
-    reached = position.offset if position else recovered_past(state)
-    verdict = judge_state(not state.is_new, reached, mark)
+    verdict = judge_state(not state.is_new, reached(loaded, state, writer), mark)
     if verdict is StateVerdict.LOST:
         raise NodeStopped(
             f"the state folder {folder} is empty, but this site has delivered messages before: "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
-
-from relay.node.housekeeping import Housekeeping
+from dedup.memory_store import MemoryStore
+from relay.batches.batch import Place
+from relay.delivery.context import POSITION
+from relay.log.reader import LogReader
+from relay.node.deliverer_mark import MARKED, DelivererMark, reached
+from relay.state.node_state import TABLES, Commit, Loaded, NodeState
 from tests.log_world import (
     LogWorld,
     LogWriter,
@@ -16,46 +18,101 @@ from tests.log_world import (
 )
 
 
-class Synced:
-    """Of a state's store, what is asked for here."""
+class Deliverer:
+    """As much of one as leaves marks, over runs of its node."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self.position: Place | None = None
+        self._store = MemoryStore(TABLES)
+        self._writer = writer
+        self.begin()
+
+    def begin(self) -> Loaded:
+        """What the next run loads."""
+        self._state = NodeState(self._store)
+        loaded = self._state.load()
+        marked = loaded.positions.get(MARKED)
+        self._mark = DelivererMark(self._state, self._writer, lambda: self.position, marked)
+        return loaded
+
+    def get_to(self, place: Place) -> None:
+        """All up to there is settled."""
+        self.position = self._writer.safe_position(place)
+        commit = Commit()
+        commit.position(POSITION, self.position)
+        self._state.write(commit)
+
+    async def mark(self) -> None:
+        await self._mark.store(within_s=1.0)
 
     @property
-    def store(self) -> Synced:
-        return self
-
-    async def synced(self) -> None:
-        await asyncio.sleep(0)
+    def reached(self) -> int | None:
+        """As a run that begins now sees it."""
+        return reached(self.begin(), self._state, self._writer)
 
 
-async def positioned(writer: LogWriter) -> Housekeeping:
-    """With the deliverer's position at the tenth batch."""
+async def positioned(writer: LogWriter) -> tuple[Deliverer, LogReader]:
+    """With the position at the tenth batch."""
     await append_and_check(writer, *range(10))
     reader = writer.reader(None, name="deliverer")
-    place = writer.safe_position((await take_batches(reader, 10))[-1].place)
-    housekeeping = Housekeeping.__new__(Housekeeping)
-    fields: dict[str, Any] = {
-        "_state": cast(Any, Synced()),
-        "_writer": writer,
-        "_position": lambda: place,
-        "_marked": -1,
-    }
-    for name, value in fields.items():
-        setattr(housekeeping, name, value)
-    return housekeeping
+    deliverer = Deliverer(writer)
+    deliverer.get_to((await take_batches(reader, 10))[-1].place)
+    return deliverer, reader
 
 
 @in_one_life()
 async def test_it_is_stored_at_the_position(world: LogWorld, writer: LogWriter) -> None:
-    await (await positioned(writer)).store_mark()
+    deliverer, _ = await positioned(writer)
+    await deliverer.mark()
     assert world.stream.marks == {"deliverer": 9}
+    assert deliverer.reached == 9
 
 
 @in_one_life()
 async def test_it_is_not_stored_where_the_log_has_lost_the_place_meanwhile(
     world: LogWorld, writer: LogWriter
 ) -> None:
-    housekeeping = await positioned(writer)
+    deliverer, _ = await positioned(writer)
     async with ending_run(writer):
         world.stream.lose_tail(4)
-    await housekeeping.store_mark()
+    await deliverer.mark()
     assert world.stream.marks == {}
+
+
+@in_one_life()
+async def test_a_position_that_goes_back_behind_it_makes_no_older_copy_of_a_state(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    deliverer, _ = await positioned(writer)
+    async with ending_run(writer):
+        world.stream.lose_tail(4)
+    await append_and_check(writer, 20)
+    reader = writer.reader(None, name="deliverer")
+    deliverer.get_to((await take_batches(reader, 7))[-1].place)
+    await deliverer.mark()
+    assert world.stream.marks == {"deliverer": 6}
+    # One of those that were lost comes again: nobody can say which of the two a place means.
+    await append_and_check(writer, 9)
+    deliverer.get_to((await take_batches(reader, 1))[-1].place)
+    assert deliverer.position is not None
+    assert deliverer.position.offset == 5
+    assert deliverer.reached == 6
+    await deliverer.mark()
+    assert world.stream.marks == {"deliverer": 6}
+
+
+@in_one_life()
+async def test_a_log_that_is_made_anew_has_marks_of_its_own(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    deliverer, reader = await positioned(writer)
+    await deliverer.mark()
+    async with ending_run(writer):
+        world.stream.create()
+    await append_and_check(writer, 20, 21)
+    assert deliverer.reached == 9  # its position, which the deliverer has not looked at since
+    reader = writer.reader(None, name="deliverer")
+    deliverer.get_to((await take_batches(reader, 2))[-1].place)
+    assert deliverer.reached == 1
+    await deliverer.mark()
+    assert world.stream.marks["deliverer"] == 1

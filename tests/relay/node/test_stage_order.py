@@ -25,7 +25,7 @@ class Noted:
         self.has_decided = asyncio.Event()
         self.stopping = asyncio.Event()
         self.packer_takes_s = self.ledger_takes_s = 0.1
-        self.packer = self.context = self.links = self.housekeeping = self
+        self.packer = self.context = self.links = self.housekeeping = self.mark = self
 
     def run(self) -> Coroutine[Any, Any, None]:
         """The packer's, and the housekeeping's: the first call is the packer's."""
@@ -54,7 +54,7 @@ class Noted:
     def run_senders(self) -> Coroutine[Any, Any, None]:
         return self._goes_on("out")
 
-    async def store_mark(self, within_s: float) -> None:
+    async def store(self, within_s: float) -> None:
         self.done.append("mark")
 
     async def close_books(self, within_s: float) -> None:
