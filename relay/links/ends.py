@@ -89,11 +89,16 @@ class LinkEnds(Generic[End]):
 
     async def run(self) -> None:
         """All of them, until cancelled. Raises what an end raises."""
-        async with asyncio.TaskGroup() as self._group:
-            for life in self._lives.values():
-                self._start(life)
-            # A site without links in this direction still has its task.
-            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                for life in self._lives.values():
+                    self._start(life)
+                # A site without links in this direction still has its task.
+                await asyncio.Event().wait()
+            finally:
+                # What is wanted while these end does not begin any more: nobody would end it.
+                self._group = None
 
     def _begin(self, life: _Life[End]) -> _Life[End]:
         if not self._leaving.get(life.link.name):

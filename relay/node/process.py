@@ -67,6 +67,7 @@ class RelayProcess:
         self._mending = MendingRoutes(self._mending_of)
         self._repair = RepairRoutes(self._stages_of, self._mending.token)
         self._admin = Admin(self.report, admin_host, admin_port, self._add_routes)
+        self._is_stopping = False
         self.stopped: dict[str, str] = {}
         """Site -> why it stopped by itself; no restart mends it."""
         self.ended_badly: dict[str, str] = {}
@@ -106,6 +107,7 @@ class RelayProcess:
 
     def stop(self) -> None:
         """End every node in order."""
+        self._is_stopping = True
         self._manager.stopping()
         for node in self._nodes:
             node.stop()
@@ -166,6 +168,8 @@ class RelayProcess:
         book = self._book
         if book is None or self._group is None or node.site not in book.mesh.sites:
             return
+        if self._is_stopping:
+            return  # nobody would end it
         if node.was_taken_out and self.stopped.pop(node.site, ""):
             log.info("%s: is in the mesh file again", node.site)
             node.put_back(book)

@@ -142,6 +142,22 @@ async def test_before_they_run_a_change_makes_them_anew() -> None:
 
 
 @in_virtual_time
+async def test_what_is_wanted_while_all_end_does_not_begin() -> None:
+    ends = Ends()
+    ends.set.want({TO_B: 1})
+    async with ends.alive() as running:
+        running.cancel()
+        await let_pass(0.1)
+        ends.set.want({TO_B: 1, TO_C: 1})
+        ends.may_end.set()
+        await asyncio.wait({running}, timeout=WITHIN_S)
+        assert running.done()
+        ends.set.want({TO_C: 1})
+    assert ends.most == {"a-b": 1}
+    assert ends.forgotten == ["a-b"]
+
+
+@in_virtual_time
 async def test_the_failure_of_one_is_the_failure_of_all() -> None:
     ends = Ends()
     ends.set.want({TO_B: 1, TO_C: 1})
