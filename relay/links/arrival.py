@@ -28,9 +28,4 @@ def why_not_ours(header: BatchHeader, own: str, neighbour: str) -> str:
         return f"{own!r}, this site, has had it: it is on its path"
     if len(header.path) >= MAX_PATH_SITES:
         return f"its path of {len(header.path)} sites has no room for {own!r}"
-    if header.path[0] != header.name.series.origin:
-        return (
-            f"its path begins at {header.path[0]!r}, and it says that "
-            f"{header.name.series.origin!r} packed it"
-        )
     return ""

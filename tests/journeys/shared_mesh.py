@@ -6,7 +6,7 @@ Such a module has the mark SHARED, and a fixture with the same scope that yields
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,17 @@ SHARED = pytest.mark.asyncio(loop_scope="module")
 
 @contextlib.asynccontextmanager
 async def running_mesh(
-    pool: BrokerPool, folder: Path, *sites: str, **document: Any
+    pool: BrokerPool, folder: Path, *sites: str, without: Collection[str] = (), **document: Any
 ) -> AsyncIterator[LiveMesh]:
-    """These sites on shared brokers, with a node process each."""
+    """These sites on shared brokers, with a node process each, but those `without`."""
     async with contextlib.AsyncExitStack() as made:
         vhosts = {site: await made.enter_async_context(pool.vhost(site)) for site in sites}
         mesh = LiveMesh(folder, document, vhosts)
         made.push_async_callback(mesh.close)
         await mesh.prepare()
-        mesh.start_each()
-        await mesh.running()
+        running = [site for site in sites if site not in without]
+        mesh.start(*([site] for site in running))
+        await mesh.running(running)
         yield mesh
 
 

@@ -1,0 +1,182 @@
+"""A neighbour's link user in the wrong hands: each lie is refused, counted and put aside with its
+reason, and what others send goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from relay.batches.batch import BatchHeader, Entry
+from relay.batches.format import MAX_PATH_SITES, seal
+from relay.bulk_amqp.content_header import NONE_PRESENT
+from relay.links.settings import MIB
+from relay.links.wire import (
+    NO_NONCE,
+    NO_RUN,
+    Ack,
+    Cause,
+    Over,
+    Refused,
+    encode_ack,
+    encode_hello,
+    encode_members_frame,
+    encode_over,
+    encode_pulse,
+)
+from tests.journeys.application import at, counters_say, letter
+from tests.journeys.hostile_neighbour import HostileSender, hostile_sender
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.shared_mesh import SHARED, running_mesh
+from tests.live_brokers import BrokerPool
+from tests.log_batches import batch
+
+SITES = ("paris", "tokyo", "sydney")
+pytestmark = SHARED
+WINDOW = 8 * MIB
+FLOOD = 10
+"""Windows, without waiting for any answer."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(
+    broker_pool: BrokerPool, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LiveMesh]:
+    """Tokyo and sydney are linked to paris; nobody runs tokyo's node."""
+    links = [{"from": "paris", "to": to, "both": True} for to in ("tokyo", "sydney")]
+    async with running_mesh(
+        broker_pool,
+        tmp_path_factory.mktemp("hostile"),
+        *SITES,
+        without=("tokyo",),
+        topology="custom",
+        links=links,
+        exchanges=[{"name": "orders"}],
+    ) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def tokyo(mesh: LiveMesh, also: int = 0) -> AsyncIterator[HostileSender]:
+    """In the wrong hands, in a session with paris; what sydney publishes meanwhile comes there, and
+    what tokyo sends afterwards is taken. `also`: messages that are taken before.
+    """
+    (link,) = [one for one in mesh.mesh.links_to("paris") if one.sender == "tokyo"]
+    async with hostile_sender(mesh.book, link) as sender, at(mesh, "sydney", "paris") as both:
+        sydney, paris = both
+        inbox = await paris.listen("orders")
+        await sender.welcomed()
+        yield sender
+        await sydney.post("orders", *(letter(b"%d" % n, str(uuid.uuid4())) for n in range(100)))
+        await sender.welcomed()
+        sender.send(*honest(b"from tokyo"))
+        await sender.hears(Ack, lambda ack: ack.logged >= 1)
+        got = await inbox.has(101 + also, within_s=60)
+        bodies = {m.body for m in got if len(m.body) < 100}
+        assert {*(b"%d" % n for n in range(100)), b"from tokyo"} <= bodies
+
+
+def of_origin(origin: str, *path: str, body: bytes = b"body") -> tuple[BatchHeader, bytes]:
+    """A batch of one message, the first of a run."""
+    now_ms = time.time_ns() // 1_000_000
+    entry = Entry(random.randbytes(16), b"order.new", NONE_PRESENT, body, now_ms)
+    header, _ = batch(
+        1, origin=origin, incarnation=random.randbytes(8), published_ms=now_ms, messages=1
+    )
+    return seal(replace(header, path=path), [entry])
+
+
+def honest(body: bytes = b"body") -> tuple[BatchHeader, bytes]:
+    """One that tokyo may send."""
+    return of_origin("tokyo", "tokyo", body=body)
+
+
+OTHERS = tuple(f"s{n}" for n in range(MAX_PATH_SITES - 1))
+NO_START = "the path does not start with the origin"
+LIES = {
+    "a path that ends elsewhere": (of_origin("tokyo", "tokyo", "lima"), "its path ends at 'lima'"),
+    "a path that had this site": (of_origin("lima", "lima", "paris", "tokyo"), "on its path"),
+    "a path without room": (of_origin("s0", *OTHERS, "tokyo"), "has no room for 'paris'"),
+    "a batch of our own making": (of_origin("paris", "tokyo"), NO_START),
+    "our own, and sent back": (of_origin("paris", "paris", "tokyo"), "on its path"),
+    "one of a site on the other side": (of_origin("sydney", "tokyo"), NO_START),
+}
+
+
+async def test_a_batch_that_is_not_the_neighbours_to_send_is_put_aside(mesh: LiveMesh) -> None:
+    queue = f"isthmus.{mesh.mesh.name}.quarantine"
+    async with at(mesh, "paris", as_node=True) as (operator,), tokyo(mesh) as sender:
+        kept = await operator.consume(queue)
+        for number, (told, why) in enumerate(LIES.values(), 1):
+            # As one that was damaged on the way before: no second try for what is no batch at all.
+            sender.send(*told, suspect=True)
+            answer = await sender.hears(Refused, lambda one, n=number: one.number == n)  # type: ignore[misc]
+            assert why in answer.reason
+            await kept.has(number)
+            assert why in (kept.got[-1].said(b"x-mesh-quarantine-reason") or "")
+        await counters_say(mesh, "paris", quarantined=len(LIES))
+
+
+async def test_a_damaged_batch_is_asked_for_again_and_then_put_aside(mesh: LiveMesh) -> None:
+    before = (await mesh.status())["sites"]["paris"]["quarantined"]
+    async with tokyo(mesh) as sender:
+        header, data = honest()
+        damaged = data[:-3] + bytes(3)
+        sender.send(header, damaged)
+        over = await sender.hears(Over, lambda one: True)
+        assert over.cause is Cause.BAD_BATCH
+        await sender.welcomed()
+        sender.send(header, damaged, suspect=True)
+        assert (await sender.hears(Refused, lambda one: True)).number == 1
+        await counters_say(mesh, "paris", quarantined=before + 1)
+
+
+@pytest.mark.parametrize("number", [2, 2**63, 2**64 - 1])
+async def test_numbers_that_are_not_the_next_end_the_session(mesh: LiveMesh, number: int) -> None:
+    async with tokyo(mesh) as sender:
+        sender.send(*honest(), number=number)
+        over = await sender.hears(Over, lambda one: True)
+        assert (over.cause, over.number) == (Cause.GAP, 1)
+
+
+async def test_noise_and_frames_of_the_other_end_are_dropped(mesh: LiveMesh) -> None:
+    chance = random.Random(7)
+    async with tokyo(mesh, also=1) as sender:
+        welcome = await sender.welcomed()
+        version, run = welcome.version, welcome.run
+        for size in (0, 1, 21, 22, 30, 1000):
+            for _ in range(50):
+                sender.raw(chance.randbytes(size))
+        sender.raw(encode_hello(run))
+        sender.raw(encode_ack(version, Ack(sender.nonce, run, 2**64 - 1, 2**64 - 1, 0, 0)))
+        sender.raw(encode_over(version, sender.nonce, run, Cause.OTHER, 0, "x" * 100_000))
+        sender.raw(encode_members_frame(version, sender.nonce, run, "r", chance.randbytes(1000)))
+        sender.raw(encode_pulse(version, NO_NONCE, NO_RUN, 2**64 - 1, 2**64 - 1, None))
+        sender.send(*honest(b"amid noise"))
+        await sender.hears(Ack, lambda ack: ack.logged == 1)
+
+
+async def test_a_flood_takes_no_more_than_the_windows_that_there_is_room_for(
+    mesh: LiveMesh,
+) -> None:
+    before = (await mesh.status())["sites"]["paris"]
+    async with tokyo(mesh, also=1) as sender:
+        noise = random.Random(8).randbytes(MIB // 4)
+        header, data = honest(noise)
+        # One that every log has from then on: what floods is the link, and no site's disk.
+        sender.send(header, data)
+        await sender.hears(Ack, lambda ack: ack.logged == 1)
+        for _ in range(FLOOD * WINDOW // len(data)):
+            sender.send(header, data)
+        await sender.hears(Ack | Over, lambda one: isinstance(one, Over) or one.logged > 300)  # type: ignore[arg-type]
+    # What came again was known; what was not taken ended the session.
+    log = (await mesh.status())["sites"]["paris"]["log"]
+    assert log["appended_bytes"] - before["log"]["appended_bytes"] < 2 * len(data)
+    await counters_say(mesh, "paris", quarantined=before["quarantined"])
