@@ -135,10 +135,12 @@ class NodeLinks:
 
     def _tell_of_backlogs(self, names: Collection[str]) -> None:
         """Warn of links that are to end, but for those of these names, with something before them:
-        none of them will ever say that there was a gap.
+        none of them will ever say that there was a gap. Not where the neighbour leaves the mesh.
         """
         for link, task in self._senders:
-            if link.name not in names and (lag := task.lag).messages:
+            if link.name in names or link.receiver not in self._mesh.sites:
+                continue
+            if (lag := task.lag).messages:
                 log.warning(
                     "the mesh file has no link %s any more, which had %d messages (%d bytes) before"
                     " it: they come by other ways, as far as the logs there still have them",
