@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relay.batches.batch import BatchKind, BatchName
-from relay.batches.format import read_header
-from relay.log.memory_log import MemoryStream
 from simulation.load import Load
+from simulation.positions import LogSeen
 from simulation.topologies import simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
@@ -39,7 +38,7 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
 
     async def live(folder: Path) -> tuple[int, int]:
         world = World(mesh, folder, random.Random(1))
-        logs = {site: _Log(broker.stream) for site, broker in world.brokers.items()}
+        logs = world.positions.logs
         try:
             world.start()
             await world.publish(Load(messages, 5.0, big_one_in=1_000_000))
@@ -48,8 +47,8 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
                 return world.is_drained() and _all_alike(logs.values())
 
             await world.until(is_settled, world.left, SETTLED_WITHIN_S)
-            sent = sum(_sent_from(world, site) - log.canaries for site, log in logs.items())
-            return len(next(iter(logs.values())).names), sent
+            sent = sum(_sent_from(world, site) - _canaries_into(log) for site, log in logs.items())
+            return len(_names(next(iter(logs.values())))), sent
         finally:
             await world.kill()
 
@@ -59,33 +58,21 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
     return Grown(sites, len(mesh.links), batches, sent, peak_mb)
 
 
-class _Log:
-    """What a site's log has: looked at anew only where it has grown."""
-
-    def __init__(self, stream: MemoryStream) -> None:
-        self.names: set[BatchName] = set()
-        """Of what goes to every site: not of canaries."""
-        self.canaries = 0
-        """Of neighbours."""
-        self._stream = stream
-        self._next = 0
-
-    def look(self) -> None:
-        while records := self._stream.chunk_at(self._next):
-            self._next = records[-1].offset + 1
-            for header in (read_header(record.data) for record in records):
-                if header.kind is not BatchKind.CANARY:
-                    self.names.add(header.name)
-                elif len(header.path) > 1:
-                    self.canaries += 1
-
-
-def _all_alike(logs: Collection[_Log]) -> bool:
+def _all_alike(logs: Collection[LogSeen]) -> bool:
     """Whether each log has every batch, marks as well: these are no messages, and no lag."""
     for log in logs:
         log.look()
-    first = next(iter(logs)).names
-    return bool(first) and all(log.names == first for log in logs)
+    first, *others = map(_names, logs)
+    return bool(first) and all(names == first for names in others)
+
+
+def _names(log: LogSeen) -> set[BatchName]:
+    """Of what goes to every site: not of canaries."""
+    return {one.name for one in log.headers if one.kind is not BatchKind.CANARY}
+
+
+def _canaries_into(log: LogSeen) -> int:
+    return sum(one.kind is BatchKind.CANARY and len(one.path) > 1 for one in log.headers)
 
 
 def _sent_from(world: World, site: str) -> int:

@@ -19,13 +19,10 @@ class OsProcess:
 
     def __init__(self) -> None:
         self.is_frozen = False
-        self._held: list[Step] = []
-
-    def context(self) -> Context:
+        self.context = copy_context()
         """What is begun in there belongs to it."""
-        context = copy_context()
-        context.run(_OWNER.set, self)
-        return context
+        self.context.run(_OWNER.set, self)
+        self._held: list[Step] = []
 
     def freeze(self) -> None:
         """From now on; to be let go on, or it never ends."""

@@ -88,7 +88,7 @@ class Positions:
         """`has_come`: whether a message was ever seen in the queues of a site's application."""
         self.broken: Broken | None = None
         self._mesh = mesh
-        self._logs = {site: LogSeen(stream) for site, stream in streams.items()}
+        self.logs = {site: LogSeen(stream) for site, stream in streams.items()}
         self._has_come = has_come
         self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
         self._lost_at_origin: set[BatchName] = set()
@@ -100,7 +100,7 @@ class Positions:
 
     def about_to_lose(self, site: str) -> None:
         """That site's log loses its end now."""
-        self._logs[site].about_to_lose()
+        self.logs[site].about_to_lose()
 
     def lost_at_origin(self, names: Iterable[BatchName]) -> None:
         """The log of the site that packed these loses them now: its next run may say that they
@@ -110,7 +110,7 @@ class Positions:
 
     def about_to_eat(self, site: str) -> None:
         """Retention eats the head of that site's log now."""
-        self._logs[site].look()
+        self.logs[site].look()
 
     def accepted(self, site: str, names: Iterable[BatchName]) -> None:
         """The operator has said that stages of that site go on without these."""
@@ -128,7 +128,7 @@ class Positions:
         the sender's node knows it: of what landed there late, it has not read back yet, and will
         be sent back.
         """
-        receiver = self._logs[link.receiver]
+        receiver = self.logs[link.receiver]
         looked = False
         if self._carries.get(link.name, forwarding) != forwarding:
             # What was passed over may be due now: then the link has to begin anew.
@@ -175,7 +175,7 @@ class Positions:
         times, good, last = self._good.get((site, what), (0, 0, None))
         if place is None or place is last:
             return
-        log = self._logs[site]
+        log = self.logs[site]
         log.look()
         if times != log.times_anew:
             times, good = log.times_anew, 0

@@ -70,7 +70,6 @@ class SimulatedSite:
         self._brokers: MemoryBrokers | None = None
         self._process = OsProcess()
         """Of the present life."""
-        self._context = self._process.context()
         self._task: asyncio.Task[None] | None = None
         self._dying: set[asyncio.Task[None]] = set()
         self._steps_left: int | None = None
@@ -106,11 +105,10 @@ class SimulatedSite:
             machine=machine,
         )
         self._process = OsProcess()
-        self._context = self._process.context()
         self._task = asyncio.get_running_loop().create_task(
             self.node.run(),
             name=f"{self.site}, life {self.lives}",
-            context=self._context,
+            context=self._process.context,
         )
 
     @property
@@ -139,7 +137,7 @@ class SimulatedSite:
         assert not self.is_frozen
         self._book = book
         if self.node is not None:
-            self._context.copy().run(self.node.take_up, book)
+            self._process.context.copy().run(self.node.take_up, book)
 
     async def stop(self) -> None:
         """As SIGTERM does it. Raises what the node ends with, unless it had come to a gap: then it

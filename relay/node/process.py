@@ -118,14 +118,9 @@ class RelayProcess:
             "pid": os.getpid(),
             "mesh": self._nodes[0].mesh.name,
             "revision": self._nodes[0].mesh.revision,
-            "sites": {
-                node.site: site_report(node, self._why_over(node.site)) for node in self._nodes
-            },
+            "sites": {node.site: site_report(node) for node in self._nodes},
             "links": [link for node in self._nodes for link in link_reports(node)],
         }
-
-    def _why_over(self, site: str) -> str:
-        return self.stopped.get(site) or self.ended_badly.get(site, "")
 
     def _summary(self) -> str:
         sites = self.report()["sites"]

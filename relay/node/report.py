@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from relay.node.node import SiteNode
 
 
-def site_report(node: SiteNode, stopped: str) -> dict[str, Any]:
-    """One site's figures. `stopped`: why it stopped by itself, empty when it has not."""
-    state, reason = _state(node, stopped)
+def site_report(node: SiteNode) -> dict[str, Any]:
+    """One site's figures."""
+    state, reason = _state(node)
     report: dict[str, Any] = {
         "node_pid": os.getpid(),
         "state": state,
@@ -62,10 +62,8 @@ def link_reports(node: SiteNode) -> list[dict[str, Any]]:
     return [] if node.stages is None else node.stages.links.reports()
 
 
-def _state(node: SiteNode, stopped: str) -> tuple[str, str]:
+def _state(node: SiteNode) -> tuple[str, str]:
     """The word that status shows, and why it is not `running`."""
-    if stopped:
-        return "stopped", stopped
     if node.stage == "stopped":
         return "stopped", node.reason or "ended"
     if _is_blocked(node):

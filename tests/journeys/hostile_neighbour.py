@@ -99,7 +99,9 @@ class HostileSender:
             )
         )
 
-    async def hears(self, kind: type[Said], is_it: Callable[[Said], bool]) -> Said:
+    async def hears(
+        self, kind: type[Said], is_it: Callable[[Said], bool] = lambda one: True
+    ) -> Said:
         """The first frame of this kind and session of which that holds."""
 
         def found() -> Said | None:

@@ -17,7 +17,7 @@ import pytest_asyncio
 from relay.batches.batch import BatchHeader, Entry
 from relay.batches.format import MAX_PATH_SITES, seal
 from relay.bulk_amqp.content_header import NONE_PRESENT
-from relay.links.settings import MIB
+from relay.links.settings import MIB, LinkSettings
 from relay.links.wire import (
     NO_NONCE,
     NO_RUN,
@@ -40,7 +40,7 @@ from tests.log_batches import batch
 
 SITES = ("paris", "tokyo", "sydney")
 pytestmark = SHARED
-WINDOW = 8 * MIB
+WINDOW = LinkSettings().window_bytes
 FLOOD = 10
 """Windows, without waiting for any answer."""
 
@@ -130,11 +130,11 @@ async def test_a_damaged_batch_is_asked_for_again_and_then_put_aside(mesh: LiveM
         header, data = honest()
         damaged = data[:-3] + bytes(3)
         sender.send(header, damaged)
-        over = await sender.hears(Over, lambda one: True)
+        over = await sender.hears(Over)
         assert over.cause is Cause.BAD_BATCH
         await sender.welcomed()
         sender.send(header, damaged, suspect=True)
-        assert (await sender.hears(Refused, lambda one: True)).number == 1
+        assert (await sender.hears(Refused)).number == 1
         await counters_say(mesh, "paris", quarantined=before + 1)
 
 
@@ -142,7 +142,7 @@ async def test_a_damaged_batch_is_asked_for_again_and_then_put_aside(mesh: LiveM
 async def test_numbers_that_are_not_the_next_end_the_session(mesh: LiveMesh, number: int) -> None:
     async with tokyo(mesh) as sender:
         sender.send(*honest(), number=number)
-        over = await sender.hears(Over, lambda one: True)
+        over = await sender.hears(Over)
         assert (over.cause, over.number) == (Cause.GAP, 1)
 
 

@@ -5,32 +5,41 @@ from __future__ import annotations
 import asyncio
 
 from simulation.os_process import OsProcess
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
+
+WITHIN_S = 60.0
 
 
-async def _count(done: list[str], who: str) -> None:
-    while True:
-        await asyncio.sleep(1.0)
-        done.append(who)
+class Ticking:
+    """Counts seconds, by a timer that sets the next one."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+        self._set()
+
+    async def has(self, seconds: int) -> None:
+        await until(lambda: self.seconds >= seconds, lambda: f"{self.seconds} seconds", WITHIN_S)
+
+    def _set(self) -> None:
+        asyncio.get_running_loop().call_later(1.0, self._tick)
+
+    def _tick(self) -> None:
+        self.seconds += 1
+        self._set()
 
 
 @in_virtual_time
 async def test_nothing_of_a_frozen_process_runs_while_others_do() -> None:
-    process, done = OsProcess(), list[str]()
-    loop = asyncio.get_running_loop()
-    tasks = [
-        loop.create_task(_count(done, "frozen"), context=process.context()),
-        loop.create_task(_count(done, "other")),
-    ]
-    await asyncio.sleep(2.5)
+    process = OsProcess()
+    its, others = process.context.run(Ticking), Ticking()
+    await its.has(2)
     process.freeze()
-    await asyncio.sleep(10.0)
-    assert (done.count("frozen"), done.count("other")) == (2, 12)
+    await others.has(12)
+    assert its.seconds == 2
     process.go_on()
-    await asyncio.sleep(0.9)
-    assert done.count("frozen") == 3  # the one timer that it had set
-    for task in tasks:
-        task.cancel()
+    await its.has(3)
+    assert (its.seconds, others.seconds) == (3, 12)  # the one timer that it had set, at once
 
 
 @in_virtual_time
@@ -44,11 +53,11 @@ async def test_what_it_makes_belongs_to_it_and_runs_in_order() -> None:
         asyncio.create_task(_append(done, 9)).add_done_callback(lambda _: done.append(10))
         process.freeze()
 
-    await loop.create_task(begin(), context=process.context())
-    await asyncio.sleep(5.0)
+    await loop.create_task(begin(), context=process.context)
+    await let_pass(5.0)
     assert done == []
     process.go_on()
-    await asyncio.sleep(0.1)
+    await until(lambda: len(done) == 5, lambda: f"{done}", WITHIN_S)
     assert done == [9, 1, 2, 0, 10]
 
 
@@ -60,35 +69,40 @@ async def _append(done: list[int], number: int) -> None:
 async def test_a_timer_that_its_own_process_cancels_as_it_goes_on_does_not_fire() -> None:
     process, done = OsProcess(), list[str]()
     loop = asyncio.get_running_loop()
+    answer: asyncio.Future[None] = loop.create_future()
+    has_asked = asyncio.Event()
 
-    async def answered_in_time(answer: asyncio.Future[None]) -> None:
+    async def answered_in_time() -> None:
         timer = loop.call_later(2.0, done.append, "too late")
+        has_asked.set()
         await answer
         timer.cancel()
         done.append("answered")
 
-    answer: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(answered_in_time(answer), context=process.context())
-    await asyncio.sleep(0.0)
+    task = loop.create_task(answered_in_time(), context=process.context)
+    await has_asked.wait()
     process.freeze()
     answer.set_result(None)
-    await asyncio.sleep(5.0)
+    await let_pass(5.0)
     process.go_on()
     await task
-    await asyncio.sleep(1.0)
+    await let_pass(1.0)
     assert done == ["answered"]
 
 
 @in_virtual_time
 async def test_one_that_is_ended_by_force_lets_its_tasks_end() -> None:
-    process = OsProcess()
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(_count([], "it"), context=process.context())
-    await asyncio.sleep(0.0)
+    process, has_begun = OsProcess(), asyncio.Event()
+
+    async def wait_for_ever() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.get_running_loop().create_task(wait_for_ever(), context=process.context)
+    await has_begun.wait()
     process.freeze()
-    await asyncio.sleep(5.0)
     task.cancel()
-    await asyncio.sleep(0.0)
+    await let_pass(5.0)
     assert not task.done()
     process.go_on()
     await asyncio.wait({task})

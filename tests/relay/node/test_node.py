@@ -139,12 +139,12 @@ async def test_a_node_packs_and_delivers_and_goes_on_where_it_ended(site: Site) 
         await site.until_delivered(2)
         await until(lambda: site.egress.depth(EGRESS) == 0, "packed", WITHIN_S)
         assert node.stages is not None
-        told = site_report(node, "")
+        told = site_report(node)
         assert (told["state"], told["packed"]) == ("running", 1)
         await until(
-            lambda: site_report(node, "")["undelivered_messages"] == 0, "all is settled", WITHIN_S
+            lambda: site_report(node)["undelivered_messages"] == 0, "all is settled", WITHIN_S
         )
-    assert site_report(node, "")["state"] == "stopped"
+    assert site_report(node)["state"] == "stopped"
     assert node.stages is None
     async with site.running():
         site.from_paris(3)
@@ -158,10 +158,10 @@ async def test_a_node_that_is_told_to_end_while_its_broker_is_away_ends(site: Si
     node = SiteNode("tokyo", site.book, site.folder, brokers=site)
     task = asyncio.create_task(node.run())
     await until(lambda: "unreachable" in node.reason, lambda: node.reason, WITHIN_S)
-    assert site_report(node, "")["state"] == "starting"
+    assert site_report(node)["state"] == "starting"
     node.stop()
     await task
-    assert site_report(node, "")["reason"] == "ended"
+    assert site_report(node)["reason"] == "ended"
 
 
 async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: Site) -> None:
@@ -172,7 +172,7 @@ async def test_a_folder_that_is_lost_stops_the_node_until_it_is_made_anew(site: 
     node = SiteNode("tokyo", site.book, site.folder, brokers=site)
     with pytest.raises(NodeStopped, match="isthmus recover"):
         await asyncio.wait_for(node.run(), WITHIN_S)
-    told = site_report(node, "")  # before its process has heard of it
+    told = site_report(node)  # before its process has heard of it
     assert (told["state"], "isthmus recover" in told["reason"]) == ("stopped", True)
     found = await recover("tokyo", site.book, site.folder, brokers=site)
     assert (found.settled_messages, found.doubtful_messages) == (2, 0)
