@@ -38,13 +38,14 @@ class DelivererMark:
         self._state = state
         self._writer = writer
         self._position = position
-        self._marked = marked
+        self._announced = self._stored = marked
+        """In the state: never lowered, since the broker may have it whatever was answered. And what
+        the broker surely has."""
 
     async def store(self, within_s: float) -> None:
         """Tell the broker how far this state folder has got: see *State lost* in the docs."""
         position = self._position()
-        marked = _in_this_log(self._marked, self._writer)
-        if position is None or (marked is not None and position.offset <= marked):
+        if position is None or not self._is_new(position, self._stored):
             return
         try:
             async with asyncio.timeout(within_s):
@@ -54,9 +55,11 @@ class DelivererMark:
                 kept = self._writer.safe_position(position)
                 if kept is None or kept.offset < position.offset:
                     return
-                announced = Commit()
-                announced.position(MARKED, position)
-                await self._state.write_synced(announced)
+                if self._is_new(position, self._announced):
+                    announcing = Commit()
+                    announcing.position(MARKED, position)
+                    await self._state.write_synced(announcing)
+                    self._announced = position
                 await site_log.store_mark(position.offset)
         except (SiteLogError, TimeoutError) as error:
             log.info(
@@ -64,7 +67,11 @@ class DelivererMark:
                 str(error) or f"no answer within {within_s:g} s",
             )
             return
-        self._marked = position
+        self._stored = position
+
+    def _is_new(self, position: Place, than: Place | None) -> bool:
+        known = _in_this_log(than, self._writer)
+        return known is None or position.offset > known
 
 
 def reached(loaded: Loaded, state: NodeState, writer: LogWriter) -> int | None:

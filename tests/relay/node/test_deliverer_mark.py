@@ -6,6 +6,7 @@ from dedup.memory_store import MemoryStore
 from relay.batches.batch import Place
 from relay.delivery.context import POSITION
 from relay.log.reader import LogReader
+from relay.log.site_log import LogClosed
 from relay.node.deliverer_mark import MARKED, DelivererMark, reached
 from relay.state.node_state import TABLES, Commit, Loaded, NodeState
 from tests.log_world import (
@@ -99,6 +100,27 @@ async def test_a_position_that_goes_back_behind_it_makes_no_older_copy_of_a_stat
     assert deliverer.reached == 6
     await deliverer.mark()
     assert world.stream.marks == {"deliverer": 6}
+
+
+@in_one_life()
+async def test_what_the_broker_may_have_is_not_taken_back_though_it_did_not_answer(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    await append_and_check(writer, *range(10))
+    places = [one.place for one in await take_batches(writer.reader(None, name="deliverer"), 10)]
+    deliverer, store_mark = Deliverer(writer), world.stream.store_mark
+
+    def store_and_break(name: str, offset: int) -> None:
+        store_mark(name, offset)
+        raise LogClosed("before the answer")
+
+    setattr(world.stream, "store_mark", store_and_break)  # noqa: B010
+    deliverer.get_to(places[9])
+    await deliverer.mark()
+    setattr(world.stream, "store_mark", store_mark)  # noqa: B010
+    deliverer.get_to(places[7])
+    await deliverer.mark()
+    assert deliverer.reached == 9
 
 
 @in_one_life()
