@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from federation.brokers.addresses import AddressError
 from federation.brokers.credentials import CredentialsError
@@ -26,12 +25,10 @@ from isthmus.options import (
     reading_or_exit,
     site_or_exit,
 )
+from isthmus.page import page
 
 if TYPE_CHECKING:
     from isthmus.plan.report import Load
-
-PAGE_COLUMNS = 160
-"""Of tables that go to a file or a pipe."""
 
 
 def plan(
@@ -105,10 +102,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(told, indent=1))
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PAGE_COLUMNS)
-    console.print(tables(told, everything=everything))
+    page().print(tables(told, everything=everything))
 
 
 def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
 
 from federation.counted import counted
 from federation.mesh import Mesh
@@ -21,12 +19,12 @@ from isthmus.outage.asked import BadQuestion, Question, parse_failure, parse_lin
 from isthmus.outage.figures import Answer, answer, flows_of, kept_of
 from isthmus.outage.tables import tables
 from isthmus.outage.told import told_of
+from isthmus.page import page
 from isthmus.progress import saying
 from simulation.outage import watch
+from simulation.silence import silence
 from simulation.world import NotInTime
 
-PAGE_COLUMNS = 160
-"""Of tables that go to a file or a pipe."""
 MANY_SITES = 40
 """From so many on it is said that it takes minutes."""
 MOST_SITES = 200
@@ -66,10 +64,7 @@ def simulate_outage(file: Path, said: Said, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(told, indent=1))
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=PAGE_COLUMNS)
-        console.print(tables(told))
+        page().print(tables(told))
     if not told["enough"]:
         raise typer.Exit(EXIT_FAULT)
 
@@ -97,17 +92,13 @@ def _question(mesh: Mesh, said: Said) -> Question:
 
 
 def _answer(mesh: Mesh, question: Question) -> Answer:
-    # What nodes say of their troubles is part of the plan here.
-    logging.disable(logging.CRITICAL)
     try:
-        with saying("the mesh starts") as tell:
+        with silence(), saying("the mesh starts") as tell:
             watched = watch(
                 mesh, flows_of(mesh, question), question.failure, kept_of(mesh, question), tell
             )
     except NotInTime as error:
         _refuse(f"the simulated mesh did not come to rest: {error}")
-    finally:
-        logging.disable(logging.NOTSET)
     return answer(mesh, question, watched)
 
 
