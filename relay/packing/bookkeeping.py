@@ -91,7 +91,8 @@ class Bookkeeping:
 
     def write(self, packed: list[PackedBatch], run: LogRun, flows: Iterable[FlowPacker]) -> None:
         """The rows of these, and the record as it is now. `flows` are all that run."""
-        self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
+        if self._in_doubt:
+            self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
         record = PackerRecord(
             self._incarnation,
             self._confirmed_whole,
