@@ -13,6 +13,8 @@ OLDEST_BATCH_FORMAT = 1
 NEWEST_BATCH_FORMAT = 2
 """Of those that this version of the program reads: its own, and the one before. See the drawing in
 `relay.batches.format`."""
+SIGNED_BATCH_FORMAT = 2
+"""The first one that has room for a signature."""
 
 LINE_AVAILABILITY = 0.99
 """Of a link, where the file says nothing: three and a half days a year away."""
@@ -80,6 +82,23 @@ class WhenLogIsFull(StrEnum):
     """Nothing more is taken: egress queues grow, neighbours wait."""
     GAP = "gap"
     """The oldest goes; what needed it stops and says `gap`."""
+
+
+class SigningRule(StrEnum):
+    """Who answers for what a batch says."""
+
+    NONE = "none"
+    """The neighbour that brought it."""
+    ED25519 = "ed25519"
+    """Its origin, which signs it."""
+
+
+class Unsigned(StrEnum):
+    """What becomes of a batch without signature, where batches are signed."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
+    """While a mesh begins to sign, and its logs still have batches from before."""
 
 
 class Begins(StrEnum):
@@ -200,6 +219,11 @@ class Site:
     admin: str | None = None
     """`http[s]://host:port` where its node tells its status; None: on loopback only."""
     begins: Begins = Begins.NOW
+    public_keys: tuple[str, ...] = ()
+    """That its batches may be signed with, as `federation.signing_keys` writes them: one, or two
+    while it goes from one to the other."""
+    private_key: str = ""
+    """`env:NAME` or `file:PATH`, where its node finds the one that it signs with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +262,8 @@ class Mesh:
     """Cluster ID -> site name."""
     batch_format: int = OLDEST_BATCH_FORMAT
     """What packers write: one that every site's node reads."""
+    signing: SigningRule = SigningRule.NONE
+    unsigned: Unsigned = Unsigned.REFUSE
 
     @property
     def retention_s(self) -> float:

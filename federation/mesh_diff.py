@@ -17,6 +17,7 @@ _WORDS = {
     "outage_window_s": "outage_window",
     "deadline_s": "deadline",
     "rule": "forwarding rule",
+    "public_keys": "public_key",
 }
 """Names of fields that the file calls otherwise."""
 _NOTHING: dict[str, str] = {"origins": "all", "destinations": "all"}
@@ -38,6 +39,10 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
         lines.append(f"~ {_WORDS['rule']} {former.rule.value} -> {new.rule.value}")
     if former.batch_format != new.batch_format:
         lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
+    for name in ("signing", "unsigned"):
+        was, now = getattr(former, name), getattr(new, name)
+        if was != now:
+            lines.append(f"~ {name} {was.value} -> {now.value}")
     return lines
 
 

@@ -17,6 +17,7 @@ from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
 from isthmus.commands.down import down
 from isthmus.commands.drain import drain
+from isthmus.commands.keygen import keygen
 from isthmus.commands.pause import pause, resume
 from isthmus.commands.plan import plan
 from isthmus.commands.publish import publish
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(validate, schema, plan, apply, up, down, status, uri, publish, consume),
+    *(validate, schema, plan, keygen, apply, up, down, status, uri, publish, consume),
     *(pause, resume, drain, relay, recover, accept_gap, doctor, trace, repair, simulate, demo),
 )
 for command in COMMANDS:

@@ -25,8 +25,10 @@ from federation.mesh import (
     Mesh,
     OrderRule,
     RetryRule,
+    SigningRule,
     Site,
     TlsFiles,
+    Unsigned,
     WhenLogIsFull,
 )
 from federation.mesh_file.document import MeshKeys
@@ -52,6 +54,8 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         links=tuple(declared_links(keys, keys.sites).values()),
         cluster_ids={site.cluster_id: name for name, site in sites.items()},
         batch_format=keys.batch_format,
+        signing=SigningRule(keys.signing),
+        unsigned=Unsigned(keys.unsigned or Unsigned.REFUSE),
     )
     return replace(mesh, revision=revision_of(mesh, keys))
 
@@ -68,6 +72,8 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         admin=parse_admin(keys.admin).as_uri("http", "https") if keys.admin else None,
         begins=Begins(keys.begins),
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
+        public_keys=tuple(keys.public_key or ()),
+        private_key=_reference(keys.private_key or "", folder),
     )
 
 
@@ -78,10 +84,7 @@ def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
     else:
         stream = HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls)
     management = parse_management(keys.management) if keys.management else None
-    password = keys.password or uri.password or ""
-    if password.startswith("file:"):
-        # Relative to the mesh file, wherever the command is run.
-        password = f"file:{_absolute(password.removeprefix('file:'), folder)}"
+    password = _reference(keys.password or uri.password or "", folder)
     tls = keys.tls if keys.tls is not None else TlsKeys.model_validate({})
     return BrokerAddress(
         amqp=uri.without_password(),
@@ -94,6 +97,13 @@ def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
             key=_absolute(tls.private_key, folder),
         ),
     )
+
+
+def _reference(written: str, folder: Path) -> str:
+    """`file:` is relative to the mesh file, wherever the command is run."""
+    if not written.startswith("file:"):
+        return written
+    return f"file:{_absolute(written.removeprefix('file:'), folder)}"
 
 
 def _absolute(path: str | None, folder: Path) -> str:

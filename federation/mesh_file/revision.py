@@ -13,7 +13,7 @@ import json
 from dataclasses import MISSING, fields
 from typing import Any
 
-from federation.mesh import OLDEST_BATCH_FORMAT, Exchange, Mesh, Site
+from federation.mesh import OLDEST_BATCH_FORMAT, Exchange, Mesh, SigningRule, Site
 from federation.mesh_file.document import MeshKeys
 
 _FORM = "isthmus mesh 2"
@@ -32,6 +32,8 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
     }
     if mesh.batch_format != OLDEST_BATCH_FORMAT:
         said["batch_format"] = mesh.batch_format
+    if mesh.signing is not SigningRule.NONE:
+        said["signing"] = {"rule": mesh.signing, "unsigned": mesh.unsigned}
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_FORM}\n{canonical}".encode()).hexdigest()[:12]
 
@@ -58,8 +60,12 @@ def _site(site: Site, keys: MeshKeys) -> dict[str, Any]:
         said["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
     if "log" in said:
         said["log"] = _said(site.log)
+    written = keys.sites[site.name]
+    if site.private_key:
+        said["private_key"] = written.private_key
+    if "public_keys" in said:
+        said["public_keys"] = sorted(site.public_keys)
     if site.broker is not None:
-        written = keys.sites[site.name]
         password = written.password or ""
         is_reference = password.startswith(("env:", "file:"))
         said["broker"] = {

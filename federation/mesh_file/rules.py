@@ -14,6 +14,7 @@ from federation.mesh_file.exchange_rules import exchange_violations
 from federation.mesh_file.link_rules import link_violations
 from federation.mesh_file.log_rules import log_violations
 from federation.mesh_file.reach_rules import reach_violations
+from federation.mesh_file.signing_rules import signing_violations
 from federation.mesh_file.site_rules import site_violations
 from federation.mesh_file.topology_rules import topology_missing, topology_violations
 from federation.mesh_file.values import PLAIN_NAME
@@ -41,6 +42,7 @@ def violations(
     yield from _window(keys)
     yield from log_violations(keys)
     yield from site_violations(keys)
+    yield from signing_violations(keys)
     if sites_are_known and not keys.sites:
         example = "sites: {paris: {}, tokyo: {}, sydney: {}}"
         if "sites" in keys.model_fields_set:

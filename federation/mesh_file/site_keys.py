@@ -13,6 +13,7 @@ from federation.mesh_file.values import (
     Availability,
     ManagementText,
     OneOrMore,
+    PublicKeys,
     Rate,
     Size,
     StreamText,
@@ -103,6 +104,18 @@ class SiteKeys(Section):
         without="on a free port of loopback: `isthmus status` elsewhere says `unknown`",
     )
     tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")
+    public_key: PublicKeys | None = key(
+        None,
+        "what its batches are signed with, as `isthmus keygen` prints it; two while it goes from "
+        "one to the other",
+        without="it signs nothing",
+    )
+    private_key: str | None = key(
+        None,
+        "env:NAME or file:PATH where its node, and nobody else, finds the key that it signs with; "
+        "relative to the file that names it",
+        without="needed with a `public_key`",
+    )
     parent: str | None = key(None, "in a tree: the site that it hangs on", without="it is the root")
     hub: OneOrMore | None = key(
         None,

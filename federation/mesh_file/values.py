@@ -22,6 +22,7 @@ from federation.brokers.broker_uri import (
 from federation.mesh import NEWEST_BATCH_FORMAT, OLDEST_BATCH_FORMAT
 from federation.mesh_file.durations import BadDuration, parse_duration
 from federation.mesh_file.sizes import BadSize, parse_rate, parse_size
+from federation.signing_keys import BadPublicKey, parse_public_key
 
 MESH_ERROR = "mesh"
 """The pydantic error type of our own checks; its context has `wrong` and `mend`."""
@@ -96,7 +97,7 @@ def _checked_by(parse: Callable[[str], object]) -> BeforeValidator:
         if isinstance(value, str):
             try:
                 parse(value)
-            except BadUri as error:
+            except (BadUri, BadPublicKey) as error:
                 raise refuse(error.wrong, error.mend) from None
         return value
 
@@ -236,3 +237,15 @@ OneOrMore = Annotated[
     BeforeValidator(listed, json_schema_input_type=str | list[str]),
 ]
 """One word, or a list of them."""
+PublicKeys = Annotated[
+    list[
+        Annotated[
+            str,
+            _checked_by(parse_public_key),
+            WithJsonSchema({"type": "string", "pattern": r"^([A-Za-z0-9+/]+=*|.*\{.*)$"}),
+        ]
+    ],
+    Field(min_length=1),
+    BeforeValidator(listed, json_schema_input_type=str | list[str]),
+]
+"""Of one site, one or two."""

@@ -34,6 +34,8 @@ _SELDOM = (
     "unrouted",
     "expired",
     "unwanted",
+    "batches_refused",
+    "batches_not_authentic",
 )
 """Counts since the node's start that share a column, which names those that are not 0: a column
 each needs more than the 80 of a terminal."""

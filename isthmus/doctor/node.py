@@ -110,9 +110,11 @@ def examine_links(
 
 def examine_formats(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
     """Whether the node knows the formats of its neighbours, and that of the file."""
-    upgrade = "upgrade Isthmus there; what it does not take waits at its neighbours"
+    waits = "what it does not take waits at its neighbours"
+    upgrade = f"upgrade Isthmus there; {waits}"
+    either = f"upgrade Isthmus there or give it the newest mesh file, as that says; {waits}"
     for neighbour, why in told.get("not_understood", {}).items():
-        found.fault("formats", f"nothing is taken from {neighbour}: {why}", upgrade)
+        found.fault("formats", f"nothing is taken from {neighbour}: {why}", either)
     reads = told.get("formats")
     if reads is None:
         return

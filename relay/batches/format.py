@@ -39,8 +39,9 @@ Columns, because one `struct` call then packs a field of 256 entries and like co
 Two formats are read and written, the newest and the one before it (`known_formats`). What a later
 version has to add to format 2 is a field. One whose number is below 128 is passed over by whoever
 does not know it, and goes on with the batch, which sites on the way do not open. One of 128 and
-above has to be understood: without knowing it a node must not take the batch. No field has a
-meaning yet. The magic and the format's number stand there in every format to come.
+above has to be understood: without knowing it a node must not take the batch. Field 1 is the
+origin's signature (`signature`); no other has a meaning yet. The magic and the format's number
+stand there in every format to come.
 
 Drawing, encoder and decoder stand together, long as that is: apart, one would change alone.
 """
@@ -51,7 +52,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 import zstandard
 
@@ -75,6 +76,7 @@ _MAGICS = {
     for number in range(OLDEST_BATCH_FORMAT, NEWEST_BATCH_FORMAT + 1)
 }
 _FORMAT_AT = len(_MAGIC)
+_MAGIC_BYTES = _FORMAT_AT + 1
 _WITH_FIELDS = 2
 _MUST_KNOW = 128
 """Fields from this number on are part of what the batch means."""
@@ -136,6 +138,12 @@ _compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
 _decompressor = zstandard.ZstdDecompressor()
 
 
+class Signs(Protocol):
+    """What adds the origin's word to a batch."""
+
+    def sign(self, said: bytes, block: bytes) -> HeaderField: ...
+
+
 def encode_batch(header: BatchHeader, entries: Sequence[Entry]) -> bytes:
     """The whole batch. The header's `entry_count` and `byte_count` must be those of `entries`;
     its `digest` is computed here.
@@ -147,10 +155,12 @@ def encode_batch(header: BatchHeader, entries: Sequence[Entry]) -> bytes:
     return _assemble(header, block)
 
 
-def seal(header: BatchHeader, entries: Sequence[Entry]) -> tuple[BatchHeader, bytes]:
+def seal(
+    header: BatchHeader, entries: Sequence[Entry], signer: Signs | None = None
+) -> tuple[BatchHeader, bytes]:
     """The batch and its header with counts and digest filled in: what a packer wants.
 
-    The running totals of `header` are those *before* this batch.
+    The running totals of `header` are those *before* this batch. Signed, it needs format 2.
     """
     columns = _columns(entries)
     header = replace(
@@ -160,7 +170,11 @@ def seal(header: BatchHeader, entries: Sequence[Entry]) -> tuple[BatchHeader, by
         total_messages=header.total_messages + len(entries),
         total_bytes=header.total_bytes + len(columns),
     )
-    data = _assemble(header, _compressor.compress(columns))
+    block = _compressor.compress(columns)
+    if signer is not None:
+        said = _magic_of(header) + _encode_covered(header)
+        header = replace(header, fields=(*header.fields, signer.sign(said, block)))
+    data = _assemble(header, block)
     return replace(header, digest=_digest_in(data)), data
 
 
@@ -187,8 +201,23 @@ def verify_digest(data: bytes | memoryview) -> None:
     path_bytes, _ = _sections(data)
     start = _PREFIX.size + path_bytes
     covered = memoryview(data)[start + _DIGEST_BYTES :]
-    if _digest(bytes(data[:4]), covered) != bytes(data[start : start + _DIGEST_BYTES]):
+    if _digest(bytes(data[:_MAGIC_BYTES]), covered) != bytes(data[start : start + _DIGEST_BYTES]):
         raise BadBatch("digest does not match: damaged on the way")
+
+
+def signed_parts(data: bytes | memoryview, header: BatchHeader) -> tuple[bytes, memoryview]:
+    """What the last field of a batch's header is a signature of: the magic and all that the header
+    says before that field; and the block. `header` is the one that was read of it. Raises BadBatch
+    where it has no field.
+    """
+    if not header.fields:
+        raise BadBatch("no field that could be a signature")
+    path_bytes, header_bytes = _sections(data)
+    start = _PREFIX.size + path_bytes
+    end = start + header_bytes
+    view = memoryview(data)
+    said = view[start + _DIGEST_BYTES : end - _FIELD.size - len(header.fields[-1].value)]
+    return b"".join((view[:_MAGIC_BYTES], said)), view[end:]
 
 
 def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
@@ -201,7 +230,7 @@ def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
     view = memoryview(data)
     if path_bytes + len(added) > MAX_PATH_BYTES:
         raise BadBatch(f"its path has no room for {cluster_id!r}")
-    prefix = _PREFIX.pack(bytes(view[:4]), path_bytes + len(added), header_bytes)
+    prefix = _PREFIX.pack(bytes(view[:_MAGIC_BYTES]), path_bytes + len(added), header_bytes)
     return b"".join((prefix, view[_PREFIX.size : end], added, view[end:]))
 
 
@@ -293,12 +322,17 @@ def _cut(columns: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
 
 def _assemble(header: BatchHeader, block: bytes) -> bytes:
     path = b"".join(map(_short, header.path))
-    magic = _MAGIC + bytes([header.format])
-    if magic not in _MAGICS or (header.fields and header.format < _WITH_FIELDS):
-        raise ValueError(f"format {header.format} cannot be written so: {header.fields}")
+    magic = _magic_of(header)
     covered = _encode_covered(header)
     prefix = _PREFIX.pack(magic, len(path), _DIGEST_BYTES + len(covered))
     return b"".join((prefix, path, _digest(magic, covered, block), covered, block))
+
+
+def _magic_of(header: BatchHeader) -> bytes:
+    magic = _MAGIC + bytes([header.format])
+    if magic not in _MAGICS or (header.fields and header.format < _WITH_FIELDS):
+        raise ValueError(f"format {header.format} cannot be written so: {header.fields}")
+    return magic
 
 
 def _encode_covered(h: BatchHeader) -> bytes:

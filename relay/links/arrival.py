@@ -17,15 +17,14 @@ def intact_header(said: BatchFrame, frame: bytes, formats: Formats) -> BatchHead
     return header
 
 
-def why_not_ours(header: BatchHeader, own: str, neighbour: str) -> str:
-    """Why the neighbour was not to send it here; empty if it was. Both are cluster IDs."""
+def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
+    """Raise BadBatch unless the neighbour was to send it here. Both are cluster IDs."""
     if header.path[-1] != neighbour:
-        return (
+        raise BadBatch(
             f"its path ends at {header.path[-1]!r}, and it came from {neighbour!r}: "
             "do both sites have the same mesh file?"
         )
     if own in header.path:
-        return f"{own!r}, this site, has had it: it is on its path"
+        raise BadBatch(f"{own!r}, this site, has had it: it is on its path")
     if len(header.path) >= MAX_PATH_SITES:
-        return f"its path of {len(header.path)} sites has no room for {own!r}"
-    return ""
+        raise BadBatch(f"its path of {len(header.path)} sites has no room for {own!r}")

@@ -54,12 +54,27 @@ class ReceiverCounters:
     known: int = 0
     """Batches that the log had already: another path was faster, or a resend."""
     refused: int = 0
+    not_authentic: int = 0
+    """Of these, what was not of whom it claimed to be."""
     acks: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     """Frames not obeyed, by reason."""
     ends: Counter[str] = field(default_factory=Counter)
     clock_ahead_ms: int = 0
     """What our clock is ahead of the sender's, as it measured."""
+
+    def came(self, messages: int, nbytes: int) -> None:
+        """A batch that is taken has arrived."""
+        self.arrived += 1
+        self.arrived_messages += messages
+        self.arrived_bytes += nbytes
+
+    def appended(self, *, known: bool) -> None:
+        """The log has a batch; `known`: it had it before."""
+        if known:
+            self.known += 1
+        else:
+            self.logged += 1
 
 
 @dataclass(frozen=True, slots=True)

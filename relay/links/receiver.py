@@ -11,7 +11,9 @@ logged when the log has confirmed the batch, or had it; the ACK is cumulative.
 A batch that is damaged ends the session, so that it comes again. Only when the sender marks it as
 one that was called bad before is it refused: quarantined, its name *not* taken (the good copy may
 come by another path), and acknowledged, so that it does not hold up the link for ever. One that is
-intact and not the neighbour's to send is refused at once: another copy would be no better.
+intact and not the neighbour's to send, or not of whom it claims to be, is refused at once: another
+copy would be no better. Where only a newer mesh file can say whose it is, nothing is taken from
+there on.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from relay.batches.batch import BatchHeader
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
-from relay.links.arrival import intact_header, why_not_ours
+from relay.batches.signature import NotAuthentic, OriginUnknown
+from relay.links.arrival import intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver_session import ReceiverSession
@@ -39,18 +43,17 @@ from relay.links.wire import (
     OtherVersion,
     Pulse,
     Send,
-    Welcome,
     decode_frame,
     encode_hello,
     encode_over,
-    encode_welcome,
 )
 
 
 class LinkReceiver:
     """One link's receiver. `own` and `neighbour` are cluster IDs; `sender_user` is whom the
     carrier must vouch for; `formats` are those that it knows. `knows` is asked of a revision, and
-    told the wall clock, whether its sites are kept: no batch is taken before them.
+    told the wall clock, whether its sites are kept: no batch is taken before them. `check` raises
+    NotAuthentic and OriginUnknown of a batch.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class LinkReceiver:
         neighbour: str,
         sender_user: str,
         knows: Callable[[str, int], bool] = lambda revision, wall_ms: True,
+        check: Callable[[BatchHeader, memoryview], None] = lambda header, batch: None,
         settings: LinkSettings | None = None,
         counters: ReceiverCounters | None = None,
         formats: Formats = KNOWN,
@@ -71,6 +75,7 @@ class LinkReceiver:
         self._neighbour = neighbour
         self._sender_user = sender_user
         self._knows = knows
+        self._check = check
         self._settings = settings or LinkSettings()
         self._connected = False
         self._log: LogFacts | None = None
@@ -107,11 +112,6 @@ class LinkReceiver:
         """When the sender was last heard."""
         return self._heard_at
 
-    @property
-    def waiting(self) -> int:
-        """Batches of this session that have arrived and are not in the log yet."""
-        return len(self._session.waiting) if self._session else 0
-
     def wakeup(self) -> float | None:
         """When `tick` is due, at the latest."""
         return self._ack_at
@@ -144,6 +144,12 @@ class LinkReceiver:
         actions = self._end_all(Cause.LOG_AWAY, reason)
         self._log = None
         return actions
+
+    def mesh_changed(self) -> list[ReceiverAction]:
+        """What was not taken before may be now: a sender that waits need not wait any longer."""
+        if self._log is None or self._session is not None or not self._connected:
+            return []
+        return [self._hello(self._log)]
 
     def closing(self) -> list[ReceiverAction]:
         """The node goes."""
@@ -179,10 +185,7 @@ class LinkReceiver:
         self, session_number: int, number: int, known: bool, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         """The log has the batch of that Append; `known`: it had it before."""
-        if known:
-            self.counters.known += 1
-        else:
-            self.counters.logged += 1
+        self.counters.appended(known=known)
         session = self._session
         if session is None or session.number != session_number:
             return []
@@ -217,23 +220,12 @@ class LinkReceiver:
             return self._drop("asked while the log is away")
         if self._nonces.has_ended(ask.nonce):
             return self._drop("asked with an old nonce")
-        facts, own = self._log, self._formats
-        version = own.common_link_version(ask.offer)
+        version = self._formats.common_link_version(ask.offer)
         if version is None:
             return self._have_no_common(ask.nonce, ask.offer.newest_link)
         if self._session is None or self._session.nonce != ask.nonce:
             self._nonces.offer(ask.nonce)
-        welcome = Welcome(
-            ask.nonce,
-            facts.run,
-            wall_ms,
-            ask.wall_ms,
-            facts.log_id,
-            facts.logged(),
-            own,
-            version,
-        )
-        return [Send(encode_welcome(welcome))]
+        return [Send(self._log.welcome(ask, self._formats, version, wall_ms))]
 
     def _on_other_version(self, error: OtherVersion) -> list[ReceiverAction]:
         dropped = self._drop(error.reason)
@@ -320,12 +312,15 @@ class LinkReceiver:
             if not said.suspect:
                 return self._end(session, Cause.BAD_BATCH, number, error.reason)
             return self._refuse(session, batch, error.reason, now, wall_ms)
-        why = why_not_ours(header, self._own, self._neighbour)
-        if why:
-            return self._refuse(session, batch, why, now, wall_ms)
         try:
+            refuse_if_not_ours(header, self._own, self._neighbour)
+            self._check(header, batch)
             passed_on = append_to_path(batch, self._own)
+        except OriginUnknown as error:
+            self._unread = f"{error.reason}: does {self._own} have the newest mesh file?"
+            return self._end(session, Cause.ORIGIN_UNKNOWN, number, self._unread)
         except BadBatch as error:
+            self.counters.not_authentic += isinstance(error, NotAuthentic)
             return self._refuse(session, batch, error.reason, now, wall_ms)
         if said.told and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
@@ -333,9 +328,7 @@ class LinkReceiver:
             return self._end(session, Cause.GAP, number, reason)
         session.came(len(batch))
         self._unread = ""
-        self.counters.arrived += 1
-        self.counters.arrived_messages += header.entry_count
-        self.counters.arrived_bytes += len(batch)
+        self.counters.came(header.entry_count, len(batch))
         ours = replace(header, path=(*header.path, self._own))
         return [Append(ours, passed_on, session.number, number)]
 

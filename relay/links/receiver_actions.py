@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from relay.batches.batch import BatchHeader
-from relay.links.wire import Send
+from relay.batches.known_formats import Formats
+from relay.links.wire import Ask, Send, Welcome, encode_welcome
 
 
 class Append(NamedTuple):
@@ -41,3 +42,17 @@ class LogFacts(NamedTuple):
     run: bytes
     log_id: bytes
     logged: Callable[[], bytes]
+
+    def welcome(self, ask: Ask, formats: Formats, version: int, wall_ms: int) -> bytes:
+        """The answer to that ASK, in that version of the link."""
+        said = Welcome(
+            ask.nonce,
+            self.run,
+            wall_ms,
+            ask.wall_ms,
+            self.log_id,
+            self.logged(),
+            formats,
+            version,
+        )
+        return encode_welcome(said)

@@ -56,6 +56,10 @@ class LinkReceiverTask:
         """The meeting broker takes no publishes on this end's connection at present."""
         return self._connection.blocked
 
+    def mesh_changed(self) -> None:
+        """What `check` says may be otherwise now."""
+        self._do(self.machine.mesh_changed())
+
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         try:

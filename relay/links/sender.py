@@ -507,7 +507,11 @@ class LinkSender:
             name = session.window.name_of(over.number)
             if name is not None:
                 self._outgoing.not_read(session.run, name, _reason_of(over))
-        return self._give_up(now, _reason_of(over))
+        actions = self._give_up(now, _reason_of(over))
+        if over.cause is Cause.ORIGIN_UNKNOWN:
+            # Its HELLO says when it has another mesh file; till then a thin line is spared.
+            self._ask_at = now + self._settings.unsure_s
+        return actions
 
     def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
         seconds = self._echo.came(echo_ms, wall_ms, now)

@@ -41,5 +41,7 @@ class LinkSettings:
     """How fine the history of positions is that `lookback_s` is looked up in."""
     save_s: float = 1.0
     """Least time between two writes of the position. Older positions cost resends, never loss."""
+    unsure_s: float = 300.0
+    """Until a batch is sent again of which the receiver's mesh file cannot say whose it is."""
     bad_copies: int = 3
     """A batch that is intact here and damaged at the receiver in so many sessions is given up."""

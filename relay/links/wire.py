@@ -114,6 +114,8 @@ class Cause(IntEnum):
     """The receiver goes."""
     NO_COMMON_VERSION = 7
     """The two ends speak no version in common: no session begins."""
+    ORIGIN_UNKNOWN = 8
+    """Whether the batch with this number is its origin's, the receiver's mesh file cannot say."""
 
 
 _CAUSES = frozenset(Cause)

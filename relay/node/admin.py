@@ -99,6 +99,9 @@ def prometheus_text(report: dict[str, Any]) -> str:
     lines: list[str] = []
     for site, figures in report["sites"].items():
         lines += _numbers(figures, f'site="{site}"', "isthmus_site")
+        for link in figures.get("links_in", ()):
+            labels = f'from="{link["from"]}",to="{link["to"]}"'
+            lines += _numbers(link, labels, "isthmus_link_in")
     for link in report["links"]:
         labels = f'from="{link["from"]}",to="{link["to"]}"'
         lines += _numbers(link, labels, "isthmus_link")

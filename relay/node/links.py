@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,13 @@ from relay import ticks
 from relay.batches.batch import BatchHeader, BatchKind, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import KNOWN, Formats
+from relay.batches.signature import Authenticity
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import Absent, BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
 from relay.links.forwarding import Forwarding, forwarding_for
 from relay.links.lag import AppendTimes
-from relay.links.link_state import ToldState
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.links.rabbit_transport import LinkEndAddress
 from relay.links.receiver import LinkReceiver
@@ -40,6 +39,7 @@ from relay.node.brokers import Brokers
 from relay.node.gaps import SiteGaps
 from relay.node.holds import Holds
 from relay.node.link_gaps import LinkGaps
+from relay.node.link_reports import receiver_report, resting_report, sender_report
 from relay.node.link_watch import LinkWatch
 from relay.node.machine import Machine
 from relay.state.node_state import Commit, NodeState
@@ -79,6 +79,7 @@ class NodeLinks:
         members: RevisionMembers,
         on_absent: Callable[[Absent], None],
         gaps: SiteGaps,
+        authenticity: Authenticity,
         holds: Holds = NOTHING_HELD,
         formats: Formats = KNOWN,
         *,
@@ -99,6 +100,7 @@ class NodeLinks:
         self._gone_on: Counter[str] = Counter()
         """How often each link out of here went on behind a gap: its sender is made anew then."""
         self._absent = members.absent(mesh)
+        self._authenticity = authenticity
         self._brokers = brokers
         self._names = Names(mesh.name)
         self._settings = LinkSettings()
@@ -113,16 +115,24 @@ class NodeLinks:
         self._resting: list[Link] = []
         self.watch = LinkWatch()
         """How they are, and their clocks."""
-        self.change(mesh, book, holds)
+        self.change(mesh, book, authenticity, holds)
 
-    def change(self, mesh: Mesh, book: AddressBook, holds: Holds, *, receives: bool = True) -> None:
+    def change(
+        self,
+        mesh: Mesh,
+        book: AddressBook,
+        authenticity: Authenticity,
+        holds: Holds,
+        *,
+        receives: bool = True,
+    ) -> None:
         """Run the links of this mesh from now on, at these addresses, but for those that are held;
         none into this site unless it `receives`.
 
         A link that stays as it is does not notice; one that only carries something else now goes
         on over its connection; any other change of a link is its end and a new beginning.
         """
-        self._mesh, self._book = mesh, book
+        self._mesh, self._book, self._authenticity = mesh, book, authenticity
         self._absent = self._members.absent(mesh)
         into = mesh.links_to(self._site) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
@@ -132,6 +142,8 @@ class NodeLinks:
         out = [link for link in every if link.name not in holds.links]
         self._senders.want({link: self._sender_made_of(link) for link in out}, every)
         self._change_forwarding()
+        for _, task in self._receivers:
+            task.mesh_changed()
 
     def _tell_of_backlogs(self, names: Collection[str]) -> None:
         """Warn of links that are to end, but for those of these names, with something before them:
@@ -212,33 +224,21 @@ class NodeLinks:
 
     def reports(self) -> list[dict[str, Any]]:
         """The figures of the links that begin here."""
-        told = []
         now = self._clock.now()
-        for link, task in self._senders:
-            machine, lag = task.machine, task.lag
-            state, reason = self.watch.state_of(link, task, now)
-            told.append(
-                {
-                    "from": link.sender,
-                    "to": link.receiver,
-                    "state": state.value,
-                    "reason": reason,
-                    "lag_messages": lag.messages,
-                    "lag_bytes": lag.bytes,
-                    "lag_seconds": round(lag.seconds, 3),
-                    "receiver_formats": _told(machine.receiver_formats),
-                    **{
-                        field.name: _plain(getattr(machine.counters, field.name))
-                        for field in fields(machine.counters)
-                    },
-                    # 0 would say that they agree.
-                    "clock_ahead_ms": machine.measured and machine.measured.ahead_ms,
-                }
-            )
-        return [*told, *map(self._resting_report, self._resting)]
+        told = [
+            sender_report(link, task, *self.watch.state_of(link, task, now))
+            for link, task in self._senders
+        ]
+        return [*told, *(resting_report(link, *self._resting_lag(link)) for link in self._resting)]
+
+    def incoming(self) -> list[dict[str, Any]]:
+        """The figures of the links that end here."""
+        return [receiver_report(link, task) for link, task in self._receivers]
 
     def not_understood(self) -> dict[str, str]:
-        """By neighbour, why nothing is taken of what it sends: it is of a newer version."""
+        """By neighbour, why nothing is taken of what it sends: it is of a newer version, or of an
+        origin, or signed with a key, that only a newer mesh file has.
+        """
         return {
             link.sender: task.machine.not_understood
             for link, task in self._receivers
@@ -249,18 +249,6 @@ class NodeLinks:
         kept = StateLinkMemory(self._state, link.name, link.receiver, self._clock).load()
         messages, nbytes = self._writer.lag(kept.place if kept else None)
         return messages, nbytes
-
-    def _resting_report(self, link: Link) -> dict[str, Any]:
-        messages, nbytes = self._resting_lag(link)
-        return {
-            "from": link.sender,
-            "to": link.receiver,
-            "state": ToldState.PAUSED.value,
-            "reason": f"`isthmus resume FILE --link {link.name}` lets it go on",
-            "lag_messages": messages,
-            "lag_bytes": nbytes,
-            "lag_seconds": None,
-        }
 
     async def _note_times(self) -> None:
         """When the log had how much: what the links' lag in seconds is told from."""
@@ -336,6 +324,7 @@ class NodeLinks:
             neighbour=self._mesh.sites[link.sender].cluster_id,
             sender_user=vouched_user(self._mesh, link, link.sender),
             knows=self._members.knows,
+            check=lambda header, batch: self._authenticity.check(header, batch),
             settings=self._settings,
             formats=self._formats,
         )
@@ -386,12 +375,3 @@ class NodeLinks:
             name=f"isthmus link {link.name} at {self._site}",
             ssl_context=amqp.ssl_context,
         )
-
-
-def _told(formats: Formats | None) -> dict[str, list[int]] | None:
-    return None if formats is None else formats.told
-
-
-def _plain(value: Any) -> Any:
-    """Fit for JSON."""
-    return dict(value) if isinstance(value, dict) else value

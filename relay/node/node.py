@@ -14,9 +14,11 @@ from pathlib import Path
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
+from federation.signing_keys import PrivateKeyUnusable
 from relay.aside.bad_records import BadRecords
 from relay.batches.batch import BatchHeader
 from relay.batches.known_formats import KNOWN, Formats
+from relay.batches.signature import Signer
 from relay.delivery.context import DeliveryCounters
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.members import RevisionMembers
@@ -32,6 +34,7 @@ from relay.node.machine import Machine, this_machine
 from relay.node.mesh_change import why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker
 from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
+from relay.node.signing import signer_of
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import EndedBadly, StageTasks, Work
 from relay.node.stages import Stages
@@ -44,8 +47,8 @@ log = logging.getLogger(__name__)
 
 class SiteNode:
     """One site's node. `run` until `stop`; raises NodeStopped where only a person can help (and
-    AddressError, PasswordMissing before it has run once), and EndedBadly where it was to end and a
-    stage failed meanwhile.
+    AddressError, PasswordMissing, PrivateKeyUnusable before it has run once), and EndedBadly where
+    it was to end and a stage failed meanwhile.
     """
 
     parts_type: type[NodeParts] = NodeParts
@@ -103,6 +106,7 @@ class SiteNode:
         """What this version cannot read of the site's log; empty while it can."""
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
+        self._signer: Signer | None = None
         self._brokers = brokers or RabbitBrokers()
         self._machine = machine or this_machine()
         self._bad_records = BadRecords(self._names.quarantine)
@@ -146,7 +150,8 @@ class SiteNode:
                 return
             try:
                 is_elsewhere = not same_broker(former, book, self.site)
-            except (AddressError, PasswordMissing) as error:
+                self._signer = signer_of(book, self.site)
+            except (AddressError, PasswordMissing, PrivateKeyUnusable) as error:
                 self.file_problem = str(error)
         if self.file_problem:
             log.error("%s: the mesh file is not taken up: %s", self.site, self.file_problem)
@@ -210,6 +215,7 @@ class SiteNode:
         if not self.is_up.is_set():
             # What lacks now was never there: a person has to know. Later it is tried again.
             check_addresses(self.book, self.site)
+            self._signer = signer_of(self.book, self.site)
         loaded = state.load()
         events = LogEvents(
             self._bad_records.add, self._on_superseded, self._on_log_state, self._on_unknown_record
@@ -281,6 +287,7 @@ class SiteNode:
             self.watch.room.blocks,
             self.counters,
             self.formats,
+            self._signer,
             self._machine,
             self._brokers,
         )

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from dedup.barrier import Barrier
 from federation.brokers.addresses import AddressBook, relay_user
-from federation.mesh import Mesh
+from federation.mesh import SIGNED_BATCH_FORMAT, Mesh
 from federation.names import Names
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import Formats
+from relay.batches.signature import Authenticity, Signer, authenticity
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.delivery.context import (
     POSITION,
@@ -69,6 +70,7 @@ class NodeParts:
     counters: DeliveryCounters
     formats: Formats
     """Those that the node knows."""
+    signer: Signer | None = None
     machine: Machine = field(default_factory=this_machine)
     brokers: Brokers = field(default_factory=RabbitBrokers)
 
@@ -99,12 +101,14 @@ class NodeParts:
         for mesh in (self.mesh, *self.retired):
             for exchange in packed_exchanges(mesh, self.site) if self.site in mesh.sites else ():
                 packed.setdefault(exchange.name, exchange)
+        batch_format = min(self.mesh.batch_format, self.formats.newest_batch)
         return PackerSettings(
             cluster_id=self.cluster_id,
             revision=self.mesh.revision,
             relay_user=self.user,
             exchanges=tuple(packed.values()),
-            batch_format=min(self.mesh.batch_format, self.formats.newest_batch),
+            batch_format=batch_format,
+            signer=self.signer if batch_format >= SIGNED_BATCH_FORMAT else None,
             paused=self.holds.paused or self.log_is_full,
         )
 
@@ -120,6 +124,10 @@ class NodeParts:
             for exchange in mesh.exchanges.values():
                 exchanges.setdefault(exchange.name, exchange)
         return replace(self.mesh, exchanges=exchanges)
+
+    def authenticity(self) -> Authenticity:
+        """What is asked of batches that come over links."""
+        return authenticity(self.mesh, self.retired)
 
     @property
     def held(self) -> str:

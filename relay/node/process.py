@@ -20,6 +20,7 @@ from aiohttp import web
 from dedup.store import StoreError, StoreLocked
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
+from federation.signing_keys import PrivateKeyUnusable
 from relay.aside.mending import Mending
 from relay.ledger.file_writer import FileWriters
 from relay.node.admin import LOOPBACK, Admin
@@ -36,6 +37,11 @@ from relay.state.node_state import StateError
 
 log = logging.getLogger(__name__)
 
+_ENDS_A_SITE = (
+    *(NodeStopped, StateError, StoreError),
+    *(AddressError, PasswordMissing, PrivateKeyUnusable),
+)
+"""Where only a person can help; the other sites of the process go on."""
 STARTING_AT_ONCE = 4
 """Of a process's sites: a start is ten connections and a look through the log, and a broker that
 hundreds of sites ask for that at a time answers none of them.
@@ -182,7 +188,7 @@ class RelayProcess:
             await self._run_in_turn(node)
         except StoreLocked:
             raise  # the former process is about to end: the supervisor tries again
-        except (NodeStopped, StateError, StoreError, AddressError, PasswordMissing) as error:
+        except _ENDS_A_SITE as error:
             log.error("%s: stopped: %s", node.site, error)
             self.stopped[node.site] = str(error)
             _tell_why(node.folder, str(error))

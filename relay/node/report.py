@@ -51,6 +51,9 @@ def site_report(node: SiteNode) -> dict[str, Any]:
     if node.writer is not None:
         report["log"] = asdict(node.writer.counts) | {"fill": round(node.watch.room.fill, 3)}
     if stages is not None:
+        incoming = report["links_in"] = stages.links.incoming()
+        report["batches_refused"] = sum(one["refused"] for one in incoming)
+        report["batches_not_authentic"] = sum(one["not_authentic"] for one in incoming)
         report["not_understood"] = stages.links.not_understood()
         if stages.housekeeping.export_failure:
             report["ledger_failure"] = stages.housekeeping.export_failure

@@ -94,6 +94,7 @@ class Stages:
             members,
             partial(setattr, context, "absent"),
             gaps,
+            parts.authenticity(),
             parts.holds,
             formats=parts.formats,
             brokers=parts.brokers,
@@ -156,7 +157,13 @@ class Stages:
         context.hold(parts.held)
         self.housekeeping.window_ms = parts.window_ms
         # Of what is retired too: it may still not cross the sites of its never_via.
-        self.links.change(parts.delivered_mesh(), parts.book, parts.holds, receives=receives)
+        self.links.change(
+            parts.delivered_mesh(),
+            parts.book,
+            parts.authenticity(),
+            parts.holds,
+            receives=receives,
+        )
 
     async def deliver(self) -> None:
         """The deliverer, until it is to stop. Raises NodeStopped, with a row of the ledger, where

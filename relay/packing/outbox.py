@@ -117,7 +117,8 @@ class PackerOutbox:
         settings = self._settings
         series = Series(settings.cluster_id, self._incarnation, "", 0, settings.mark_destinations)
         name = BatchName(series, self.next_whole)
-        header, data = seal(self._header(BatchKind.MARK, name, now_ms, now_ms), ())
+        header = self._header(BatchKind.MARK, name, now_ms, now_ms)
+        header, data = seal(header, (), settings.signer)
         self.next_whole += 1
         await self._log.append_nowait(header, data)
         return header.incarnation_sequence
@@ -178,7 +179,7 @@ class PackerOutbox:
             # `seal` adds the entries; a message in pieces counts with its last one.
             self._total_messages if last else self._total_messages - 1,
         )
-        header, data = seal(header, entries)
+        header, data = seal(header, entries, self._settings.signer)
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
         if last and isinstance(parcel, Parcel):

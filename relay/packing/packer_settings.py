@@ -8,6 +8,7 @@ from federation.destinations import Addressing, addressing_of
 from federation.mesh import OLDEST_BATCH_FORMAT, AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
 from relay.batches.batch import EVERY_SITE, MAX_ENTRIES, Flow
+from relay.batches.signature import Signer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class PackerSettings:
     exchanges: tuple[PackedExchange, ...]
     batch_format: int = OLDEST_BATCH_FORMAT
     """What is written; all sites that a batch may come to read it."""
+    signer: Signer | None = None
+    """None: nothing is signed."""
     paused: bool = False
     """Take nothing from egress. What was taken and not acknowledged before is not forgotten."""
     linger_ms: float = 3.0

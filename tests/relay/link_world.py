@@ -70,6 +70,8 @@ class LinkWorld:
         self.sender_formats = self.receiver_formats = KNOWN
         self.members: dict[str, bytes] = {}
         """Revision -> its sites, as the sender knows them."""
+        self.check: Callable[[BatchHeader, memoryview], None] = lambda header, batch: None
+        """What the receiver asks of whose a batch is."""
         self.known: dict[str, bytes] = {}
         """... and as the receiver keeps them, over crashes."""
         self.carries: Callable[[bytes], bool] = lambda frame: True
@@ -129,6 +131,7 @@ class LinkWorld:
             neighbour=PARIS,
             sender_user="user-paris",
             knows=lambda revision, wall_ms: revision in self.known,
+            check=lambda header, batch: self.check(header, batch),
             settings=self.settings,
             formats=self.receiver_formats,
         )
@@ -283,6 +286,12 @@ class LinkWorld:
             )
         )
         self._do_receiver(receiver.connected(self.time.now))
+
+    def change_receivers_mesh(self, check: Callable[[BatchHeader, memoryview], None]) -> None:
+        """It takes up a mesh file that says this of whose batches are."""
+        assert self.receiver is not None
+        self.check = check
+        self._do_receiver(self.receiver.mesh_changed())
 
     def _receiver_heard(self, life: int, frames: Sequence[Carried]) -> None:
         for sender, frame in frames:

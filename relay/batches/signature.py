@@ -1,0 +1,165 @@
+"""Who made a batch: the origin's signature, in a field of the header, and the keys that check it.
+
+::
+
+    field 1       8  id of the key (`federation.signing_keys.key_id`)
+                 64  Ed25519 signature of the statement
+    statement        "isthmus batch 1", a zero byte
+                  1  length, the name of the mesh
+                  4  the magic and the format's number
+                     the header, from its kind up to the field
+                 32  SHA-256 of the block
+
+It is the header's last field, so that the statement has all that the origin says. The path is not
+in it, since every site appends to it; nor is the digest, which follows from the rest and has half
+the bits that a forger should have to find.
+
+What is proved by a signature is who packed the batch. Whether that site may send to the exchange
+is asked besides: a branch whose key was stolen is still only that branch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from federation.mesh import Mesh, SigningRule, Unsigned
+from federation.signing_keys import KEY_ID_BYTES, key_id, parse_public_key
+from relay.batches.batch import BatchHeader, BatchKind, HeaderField
+from relay.batches.format import BadBatch, signed_parts
+
+SIGNATURE_FIELD = 1
+SIGNATURE_BYTES = 64
+_CONTEXT = b"isthmus batch 1\0"
+
+
+class NotAuthentic(BadBatch):
+    """Its origin did not send this: altered on the way, or made by somebody else. No other copy of
+    these bytes is any better.
+    """
+
+
+class OriginUnknown(Exception):
+    """Whether the batch is its origin's, this mesh file cannot say: a newer one may. `reason`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _statement(mesh: str, said: bytes, block: bytes | memoryview) -> bytes:
+    name = mesh.encode()
+    return b"".join((_CONTEXT, bytes([len(name)]), name, said, hashlib.sha256(block).digest()))
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs the batches of one site. Two of the same key are equal."""
+
+    mesh: str
+    id: bytes
+    _key: Ed25519PrivateKey = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, mesh: str, key: Ed25519PrivateKey) -> Signer:
+        return cls(mesh, key_id(key.public_key()), key)
+
+    def sign(self, said: bytes, block: bytes) -> HeaderField:
+        """The field for a header that says that, from the magic on, and this block."""
+        return HeaderField(
+            SIGNATURE_FIELD, self.id + self._key.sign(_statement(self.mesh, said, block))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a site may be believed: with which keys, and as the origin of which exchanges."""
+
+    keys: Mapping[bytes, Ed25519PublicKey]
+    """By id."""
+    exchanges: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticity:
+    """Checks batches by what one mesh file, and those that were kept, say. `origins` are known by
+    their cluster IDs.
+    """
+
+    mesh: str
+    is_asked: bool
+    takes_unsigned: bool
+    origins: Mapping[str, Origin]
+    known_exchanges: frozenset[str]
+    """Of any other nobody here knows who may send to it."""
+
+    def check(self, header: BatchHeader, data: bytes | memoryview) -> None:
+        """Raises NotAuthentic, OriginUnknown."""
+        if not self.is_asked:
+            return
+        series = header.name.series
+        signature = _signature_of(header)
+        if signature is None:
+            if self.takes_unsigned:
+                return
+            raise NotAuthentic(f"{series.origin!r} has not signed it, and this mesh signs")
+        origin = self.origins.get(series.origin)
+        if origin is None:
+            raise OriginUnknown(f"{series.origin!r} is no site of this mesh file")
+        wanted = signature[:KEY_ID_BYTES]
+        key = origin.keys.get(wanted)
+        if key is None:
+            raise OriginUnknown(
+                f"{series.origin!r} signs with the key {wanted.hex()}, which this mesh file does "
+                "not have"
+            )
+        said, block = signed_parts(data, header)
+        try:
+            key.verify(signature[KEY_ID_BYTES:], _statement(self.mesh, said, block))
+        except InvalidSignature:
+            raise NotAuthentic(f"the signature is not that of {series.origin!r}") from None
+        if (
+            series.exchange in self.known_exchanges
+            and series.exchange not in origin.exchanges
+            and header.kind is not BatchKind.REPAIR
+        ):
+            raise OriginUnknown(
+                f"{series.origin!r} is not among those that may send to {series.exchange!r} by "
+                "this mesh file"
+            )
+
+
+def _signature_of(header: BatchHeader) -> bytes | None:
+    """Raises NotAuthentic for one that cannot be."""
+    found = [n for n, one in enumerate(header.fields) if one.number == SIGNATURE_FIELD]
+    if not found:
+        return None
+    value = header.fields[-1].value
+    if found != [len(header.fields) - 1] or len(value) != KEY_ID_BYTES + SIGNATURE_BYTES:
+        raise NotAuthentic("its signature has another place or size than a signature has")
+    return value
+
+
+def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
+    """What this mesh file asks of batches. `kept` are former ones, in whose time sites sent what
+    may still be on its way: what they allowed a site of this file to send to is still believed.
+    """
+    origins, known = {}, set(mesh.exchanges)
+    for name, site in mesh.sites.items():
+        allowed = {one.name for one in mesh.exchanges.values() if one.leaves(name)}
+        for former in kept:
+            if name in former.sites:
+                allowed |= {one.name for one in former.exchanges.values() if one.leaves(name)}
+        keys = map(parse_public_key, site.public_keys)
+        origins[site.cluster_id] = Origin({key_id(key): key for key in keys}, frozenset(allowed))
+    return Authenticity(
+        mesh.name,
+        mesh.signing is not SigningRule.NONE,
+        mesh.unsigned is Unsigned.ACCEPT,
+        origins,
+        frozenset(known),
+    )
