@@ -126,11 +126,12 @@ class LiveMesh:
         since = changes_since_applied(self.mesh, list(self.mesh.sites), self.state)
         await self.apply()
         revision = self.mesh.revision
+        sites = [site for site in self.mesh.sites if site in self.processes]
         await self.until_told(
-            lambda told: all(site.get("revision") == revision for site in told["sites"].values()),
+            lambda told: all(told["sites"][site].get("revision") == revision for site in sites),
             f"all nodes have revision {revision}",
         )
-        await self.running()
+        await self.running(sites)
         return "\n".join(since.lines())
 
     @property

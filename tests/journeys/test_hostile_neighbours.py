@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
-from relay.batches.batch import BatchHeader, Entry
-from relay.batches.format import MAX_PATH_SITES, seal
-from relay.bulk_amqp.content_header import NONE_PRESENT
+from relay.batches.batch import BatchHeader
+from relay.batches.format import MAX_PATH_SITES
 from relay.links.settings import MIB, LinkSettings
 from relay.links.wire import (
     NO_NONCE,
@@ -32,11 +29,10 @@ from relay.links.wire import (
     encode_pulse,
 )
 from tests.journeys.application import at, counters_say, letter
-from tests.journeys.hostile_neighbour import HostileSender, hostile_sender
+from tests.journeys.hostile_neighbour import HostileSender, hostile_sender, of_origin
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, running_mesh
 from tests.live_brokers import BrokerPool
-from tests.log_batches import batch
 
 SITES = ("paris", "tokyo", "sydney")
 pytestmark = SHARED
@@ -81,16 +77,6 @@ async def tokyo(mesh: LiveMesh, also: int = 0) -> AsyncIterator[HostileSender]:
         got = await inbox.has(101 + also, within_s=60)
         bodies = {m.body for m in got if len(m.body) < 100}
         assert {*(b"%d" % n for n in range(100)), b"from tokyo"} <= bodies
-
-
-def of_origin(origin: str, *path: str, body: bytes = b"body") -> tuple[BatchHeader, bytes]:
-    """A batch of one message, the first of a run."""
-    now_ms = time.time_ns() // 1_000_000
-    entry = Entry(random.randbytes(16), b"order.new", NONE_PRESENT, body, now_ms)
-    header, _ = batch(
-        1, origin=origin, incarnation=random.randbytes(8), published_ms=now_ms, messages=1
-    )
-    return seal(replace(header, path=path), [entry])
 
 
 def honest(body: bytes = b"body") -> tuple[BatchHeader, bytes]:
