@@ -27,6 +27,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -93,17 +94,18 @@ class Mesh:
         self.local_exchange = "orders.in" if mode == "split" else "orders"
         self._file, self._state = folder / "mesh.yaml", folder / "state"
         self._rabbitmq = ["--rabbitmq", rabbitmq] if rabbitmq else []
-        self._file.write_text(
-            json.dumps(
-                {
-                    "mesh": "bench",
-                    "outage_window": "72h",
-                    "topology": "complete",
-                    "exchanges": [{"name": "orders", "mode": mode}],
-                    "sites": {site: {} for site in sites},
-                }
-            )
-        )
+        self.document: dict[str, Any] = {
+            "mesh": "bench",
+            "outage_window": "72h",
+            "topology": "complete",
+            "exchanges": [{"name": "orders", "mode": mode}],
+            "sites": {site: {} for site in sites},
+        }
+        self.write()
+
+    def write(self) -> None:
+        """The file says `document`; nodes that run take it up."""
+        self._file.write_text(json.dumps(self.document))
 
     def run(self, command: str, *options: str) -> str:
         where = [str(self._file), "--state", str(self._state)]
@@ -124,10 +126,29 @@ class Mesh:
     def uri(self, site: str) -> str:
         return self.run("uri", site).strip()
 
+    def told(self) -> dict[str, Any]:
+        """What `status --json` says."""
+        found: dict[str, Any] = json.loads(self.run("status", "--json"))
+        return found
+
     def each(self, field: str) -> list[int]:
         """That field of `status --json`, of every site."""
-        told = json.loads(self.run("status", "--json"))
-        return [site[field] for site in told["sites"].values()]
+        return [site[field] for site in self.told()["sites"].values()]
+
+
+async def listening(mesh: Mesh, sites: list[str]) -> list[Application]:
+    """An application at each site, with a queue of all that is due there."""
+    applications = []
+    for site in sites:
+        connection = await connect(mesh.uri(site))
+        application = Application(connection)
+        channel = await connection.channel()
+        await channel.declare_queue("bench", durable=True)
+        await channel.bind_queue("bench", mesh.local_exchange, "#")
+        application.consumer = Consumer(await connection.channel(), "bench", application.take)
+        await application.consumer.start(prefetch=2000)
+        applications.append(application)
+    return applications
 
 
 async def one_round(
@@ -160,16 +181,7 @@ async def one_round(
 
 
 async def measure(mesh: Mesh, sites: list[str], rounds: int, count: int, size: int) -> None:
-    applications = []
-    for site in sites:
-        connection = await connect(mesh.uri(site))
-        application = Application(connection)
-        channel = await connection.channel()
-        await channel.declare_queue("bench", durable=True)
-        await channel.bind_queue("bench", mesh.local_exchange, "#")
-        application.consumer = Consumer(await connection.channel(), "bench", application.take)
-        await application.consumer.start(prefetch=2000)
-        applications.append(application)
+    applications = await listening(mesh, sites)
     nodes, brokers = mesh.each("node_pid"), mesh.each("broker_pid")
     origins = len(sites) - (mesh.local_exchange != "orders")
     await one_round(applications, nodes, brokers, count // 10, size, origins)  # warm
