@@ -68,12 +68,14 @@ class Names:
 
     @property
     def dead_letters(self) -> str:
-        """The queue of messages given up, with reason, count and path."""
+        """The queue of messages given up, with reason, count and path; and the exchange that leads
+        to it alone, so that whoever writes to it needs no right to the default exchange.
+        """
         return self._made("dead", "the name of the mesh")
 
     @property
     def quarantine(self) -> str:
-        """The queue of what cannot be decoded or is older than the window."""
+        """The queue of what cannot be decoded or is older than the window; and its exchange."""
         return self._made("quarantine", "the name of the mesh")
 
     @property

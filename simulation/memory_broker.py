@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from federation.brokers.credentials import Credentials
-from federation.brokers.provision import declarations
+from federation.brokers.provision import declarations, put_aside_queues
 from federation.mesh import Mesh
 from federation.names import Names
 from relay.delivery.local_exchange import Answer, LocalClosed, LockHeld, Outgoing
@@ -86,11 +86,13 @@ class SiteBroker:
         declared = declarations(mesh, site, credentials)
         for exchange in declared.exchanges:
             self.exchanges.declare(exchange.name)
+        aside = put_aside_queues(self._names)
+        for queue in aside:
+            self.exchanges.declare(queue, queue)
         for binding in declared.bindings:
-            self.egress.declare(binding.queue)
-            self.exchanges.egress_of[binding.exchange] = binding.queue
-        for queue in (self._names.dead_letters, self._names.quarantine):
-            self.exchanges.declare_queue(queue)
+            if binding.queue not in aside:
+                self.egress.declare(binding.queue)
+                self.exchanges.egress_of[binding.exchange] = binding.queue
         for one in mesh.exchanges.values():
             if one.delivers_to in self.exchanges.exchanges:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))

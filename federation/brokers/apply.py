@@ -26,7 +26,12 @@ from federation.brokers.apply_rights import (
     unchecked,
 )
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.provision import BindingDeclaration, Declarations, declarations
+from federation.brokers.provision import (
+    BindingDeclaration,
+    Declarations,
+    declarations,
+    put_aside_queues,
+)
 from federation.counted import counted
 from federation.names import Names
 
@@ -180,7 +185,7 @@ class _Applying:
         why: ManagementError | str = "the mesh file has no `management:` for this site"
         if api is not None:
             try:
-                return await listed_egress(api, self._names.egress_prefix)
+                return await listed(api, self._names)
             except ManagementError as error:
                 why = error
         if self._former is None:
@@ -195,19 +200,23 @@ class _Applying:
         return None
 
 
-async def listed_egress(api: ManagementApi, prefix: str) -> Applied:
-    """The queues whose names begin so, and their bindings, the default exchange's left out.
-    Raises ManagementError.
+async def listed(api: ManagementApi, names: Names) -> Applied:
+    """The mesh's egress queues and their bindings, the default exchange's left out; and of the
+    queues of what is put aside the bindings that are ours. Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
     queues = await api.get("queues", api.vhost, columns="name") or []
+    aside, prefix = put_aside_queues(names), names.egress_prefix
+    bindings = (
+        BindingDeclaration(one["source"], one["destination"], one["routing_key"])
+        for one in found
+        if one["source"] and one["destination_type"] == "queue"
+    )
     return Applied(
         frozenset(
-            BindingDeclaration(one["source"], one["destination"], one["routing_key"])
-            for one in found
-            if one["source"]
-            and one["destination_type"] == "queue"
-            and one["destination"].startswith(prefix)
+            one
+            for one in bindings
+            if one.queue.startswith(prefix) or (one.queue in aside and one.exchange == one.queue)
         ),
         frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from federation.brokers.addresses import AddressBook
-from federation.brokers.apply import listed_egress
+from federation.brokers.apply import listed
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.provision import (
     Declarations,
@@ -36,7 +36,7 @@ async def preview_site(book: AddressBook, site: str) -> list[str]:
         return [
             *await _users(api, declared.users),
             *await _exchanges_and_queues(api, declared),
-            *await _bindings(api, declared, Names(book.mesh.name).egress_prefix),
+            *await _bindings(api, declared, Names(book.mesh.name)),
             *[line for policy in declared.policies for line in await _policy(api, policy)],
         ]
 
@@ -67,8 +67,8 @@ def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
             yield f"! queue {queue.name}: {key} is {found}, not {wanted}"
 
 
-async def _bindings(api: ManagementApi, declared: Declarations, prefix: str) -> list[str]:
-    there = (await listed_egress(api, prefix)).bindings
+async def _bindings(api: ManagementApi, declared: Declarations, names: Names) -> list[str]:
+    there = (await listed(api, names)).bindings
     wanted = frozenset(declared.bindings)
     missing = [f"+ binding {one}" for one in declared.bindings if one not in there]
     return missing + sorted(f"- binding {one}" for one in there - wanted)

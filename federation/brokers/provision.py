@@ -106,17 +106,23 @@ def declarations(mesh: Mesh, site: str, credentials: Credentials) -> Declaration
     leaving = [exchange for exchange in mesh.exchanges.values() if exchange.leaves(site)]
     return Declarations(
         site=site,
-        exchanges=(*_exchanges(mesh, site), *_link_exchanges(mesh, site, names)),
+        exchanges=(
+            *_exchanges(mesh, site),
+            *(ExchangeDeclaration(name, "fanout") for name in put_aside_queues(names)),
+            *_link_exchanges(mesh, site, names),
+        ),
         queues=(
             *(_quorum(names.egress(exchange.name)) for exchange in leaving),
-            _quorum(names.dead_letters),
-            _quorum(names.quarantine),
+            *map(_quorum, put_aside_queues(names)),
             _log(names),
         ),
-        bindings=tuple(
-            BindingDeclaration(exchange.name, names.egress(exchange.name), key)
-            for exchange in leaving
-            for key in exchange.keys or ("",)
+        bindings=(
+            *(
+                BindingDeclaration(exchange.name, names.egress(exchange.name), key)
+                for exchange in leaving
+                for key in exchange.keys or ("",)
+            ),
+            *(BindingDeclaration(name, name, "") for name in put_aside_queues(names)),
         ),
         users=tuple(site_users(mesh, site, credentials)) if here.broker is None else (),
         policies=(_log_policy(mesh, here, names),),
@@ -145,6 +151,11 @@ def site_users(mesh: Mesh, site: str, credentials: Credentials) -> list[UserDecl
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
     """The links whose two ends connect to the broker of `site`."""
     return [link for link in mesh.links if link.meeting == site]
+
+
+def put_aside_queues(names: Names) -> tuple[str, str]:
+    """The queues of what a site does not deliver. Each has a fanout exchange of its own name."""
+    return names.dead_letters, names.quarantine
 
 
 def password_hash(password: str, salt: bytes) -> str:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 
 from relay.aside.quarantine import quarantined_bytes
 from relay.delivery.context import DeliveryContext
-from relay.delivery.local_exchange import Answer, LocalClosed, Outgoing
+from relay.delivery.local_exchange import (
+    Answer,
+    ExchangeMissing,
+    ExchangeRefused,
+    LocalClosed,
+    Outgoing,
+)
+
+log = logging.getLogger(__name__)
 
 TRY_AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 30.0
@@ -21,7 +30,9 @@ class BadRecords:
     """
 
     def __init__(self, queue: str) -> None:
+        """`queue` is the quarantine, which has an exchange of its own name."""
         self._queue = queue
+        self._said = ""
         self._waiting: deque[Outgoing] = deque()
         self._more = asyncio.Event()
 
@@ -46,11 +57,23 @@ class BadRecords:
             if local is None:
                 return
             try:
-                answers = await local.publish("", [self._waiting[0]], timeout_s=CONFIRMED_WITHIN_S)
+                answers = await local.publish(
+                    self._queue, [self._waiting[0]], timeout_s=CONFIRMED_WITHIN_S
+                )
             except LocalClosed:
                 answers = [Answer.UNKNOWN]  # said by the deliverer, whose connection it is
+            except (ExchangeMissing, ExchangeRefused) as error:
+                self._say(str(error))
+                answers = [Answer.UNKNOWN]
             if answers[0] is Answer.CONFIRMED:
+                self._said = ""
                 self._waiting.popleft()
                 context.counters.quarantined += 1
             else:
                 await asyncio.sleep(TRY_AGAIN_S)
+
+    def _say(self, reason: str) -> None:
+        """Once, until one is put aside again."""
+        if reason != self._said:
+            log.error("a record that is no batch waits for the quarantine: %s", reason)
+        self._said = reason

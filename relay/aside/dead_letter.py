@@ -1,7 +1,7 @@
 """Dead letters: messages that the site's broker refused too often, kept with the reason.
 
-They go to a durable queue at the site through the default exchange, in the same confirmed way as
-any delivery; the flow goes on only once the queue has them.
+They go to a durable queue at the site, through the exchange of its name, in the same confirmed way
+as any delivery; the flow goes on only once the queue has them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,13 @@ from federation.mesh import RetryRule
 from relay.batches.batch import Flow
 from relay.delivery.chunk import Chunk
 from relay.delivery.context import DeliveryContext
-from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.delivery.local_exchange import (
+    Answer,
+    ExchangeMissing,
+    ExchangeRefused,
+    LocalClosed,
+    Outgoing,
+)
 from relay.delivery.set_aside import dead_letter_of, quarantined_of, smaller
 from relay.ledger.rows import Outcome
 from relay.retry import retry_delay_s
@@ -105,7 +111,7 @@ class FlowPublisher:
                 answers = await local.publish(
                     exchange, messages, timeout_s=self._context.settings.confirm_timeout_s
                 )
-            except ExchangeMissing as error:
+            except (ExchangeMissing, ExchangeRefused) as error:
                 self._stand(str(error))
                 if not await self._context.sleep(self._context.settings.parked_poll_s):
                     return None
@@ -132,7 +138,8 @@ class FlowPublisher:
     ) -> bool:
         """Until the queue at the site has it; False when the node stops before that."""
         while True:
-            answers = await self._send("", [message])
+            queue = message.routing_key.decode()
+            answers = await self._send(queue, [message])  # to the exchange of its name
             if answers is None:
                 return False
             if answers[0] is Answer.CONFIRMED:
@@ -142,7 +149,6 @@ class FlowPublisher:
                 message = smaller(chunk, number, message, self._context.settings)
                 outcome = Outcome.QUARANTINED
                 continue
-            queue = message.routing_key.decode()
             self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")
             if not await self._context.sleep(self._context.settings.parked_poll_s):
                 return False

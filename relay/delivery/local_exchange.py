@@ -41,6 +41,7 @@ class LocalExchangeError(Exception):
 
     LocalExchangeError
     +- ExchangeMissing   the exchange is not declared; nothing of the call was published
+    +- ExchangeRefused   the node's user may not write to it; nor was anything published
     +- LockHeld          another node delivers at this site
     +- LocalClosed       the connection is gone and nothing of the call was sent
     """
@@ -51,6 +52,19 @@ class ExchangeMissing(LocalExchangeError):
 
     def __init__(self, exchange: str) -> None:
         super().__init__(f"exchange {exchange!r} is not declared: `isthmus apply` declares it")
+        self.exchange = exchange
+
+
+class ExchangeRefused(LocalExchangeError):
+    """The deliverer's user may not write to it: run `isthmus apply`, which gives it the right.
+    Nothing was published.
+    """
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(
+            f"the deliverer's user may not write to exchange {exchange!r}: `isthmus apply` gives "
+            "it the right"
+        )
         self.exchange = exchange
 
 
@@ -84,9 +98,9 @@ class LocalExchange(Protocol):
     ) -> list[Answer]:
         """Publish in this order, mandatory, and wait for every answer; an answer a message.
 
-        `exchange` "" with a queue's name as routing key reaches that queue. What is not answered
-        within `timeout_s` (which does not run while blocked) or before the connection goes is
-        UNKNOWN. Raises ExchangeMissing and LocalClosed when nothing was published.
+        What is not answered within `timeout_s` (which does not run while blocked) or before the
+        connection goes is UNKNOWN. Raises ExchangeMissing, ExchangeRefused and LocalClosed when
+        nothing was published.
         """
         ...
 

@@ -6,20 +6,27 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, Outgoing
+from relay.delivery.local_exchange import (
+    Answer,
+    ExchangeMissing,
+    ExchangeRefused,
+    LocalClosed,
+    Outgoing,
+)
 
 
 @dataclass(slots=True)
 class MemoryBroker:
     """What outlives connections: exchanges with their queues, and what those hold.
 
-    `queues` maps an exchange to the queues bound to it (all keys); the default exchange reaches
-    every queue by name. `capacity` makes a queue refuse (`reject-publish`) beyond that many.
+    `exchanges` maps an exchange to the queues bound to it (all keys). `capacity` makes a queue
+    refuse (`reject-publish`) beyond that many. To `closed` exchanges the user may not write.
     """
 
     exchanges: dict[str, list[str]] = field(default_factory=dict)
     messages: dict[str, list[tuple[str, Outgoing]]] = field(default_factory=dict)
     capacity: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
     most_property_bytes: int = 131072 - 8 - 12
     """What fits into one frame."""
     most_body_bytes: int = 128 * 2**20
@@ -29,18 +36,11 @@ class MemoryBroker:
         for queue in queues:
             self.messages.setdefault(queue, [])
 
-    def declare_queue(self, queue: str) -> None:
-        self.messages.setdefault(queue, [])
-
     def take(self, exchange: str, message: Outgoing) -> Answer:
         too_big = len(message.properties) > self.most_property_bytes
         if too_big or len(message.body) > self.most_body_bytes:
             return Answer.UNSENDABLE
-        if exchange:
-            queues = self.exchanges[exchange]
-        else:
-            name = message.routing_key.decode()
-            queues = [name] if name in self.messages else []
+        queues = self.exchanges[exchange]
         refused = False
         for queue in queues:
             held = self.messages[queue]
@@ -79,8 +79,10 @@ class MemoryExchange:
     ) -> list[Answer]:
         if self._closed.done():
             raise LocalClosed(self._closed.result())
-        if exchange and exchange not in self._broker.exchanges:
+        if exchange not in self._broker.exchanges:
             raise ExchangeMissing(exchange)
+        if exchange in self._broker.closed:
+            raise ExchangeRefused(exchange)
         answers = []
         for message in messages:
             answers.append(self._broker.take(exchange, message))

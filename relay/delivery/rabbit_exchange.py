@@ -12,6 +12,7 @@ import logging
 import re
 import ssl
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from relay import crash_points
 from relay.bulk_amqp import (
@@ -26,15 +27,32 @@ from relay.bulk_amqp import (
     Publisher,
     connect,
 )
-from relay.delivery.local_exchange import Answer, ExchangeMissing, LocalClosed, LockHeld, Outgoing
+from relay.delivery.local_exchange import (
+    Answer,
+    ExchangeMissing,
+    ExchangeRefused,
+    LocalClosed,
+    LockHeld,
+    Outgoing,
+)
 
 log = logging.getLogger(__name__)
 
+_ACCESS_REFUSED = 403
 _NOT_FOUND = 404
 _RESOURCE_LOCKED = 405
 _PRECONDITION_FAILED = 406
 _TOO_LARGE = re.compile(r"message size \d+ .*larger than .*?(\d+)")
 _BLOCKED_POLL_S = 0.25
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One exchange's channel."""
+
+    channel: Channel
+    publisher: Publisher
+    publications: int = 0
 
 
 class RabbitExchange:
@@ -43,8 +61,7 @@ class RabbitExchange:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._publishers: dict[str, Publisher] = {}
-        self._channels: dict[str, Channel] = {}
+        self._opened: dict[str, _Opened] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._watch = asyncio.create_task(self._wait_closed(), name="local exchange: watch")
 
@@ -60,9 +77,11 @@ class RabbitExchange:
         self, exchange: str, messages: Sequence[Outgoing], *, timeout_s: float
     ) -> list[Answer]:
         try:
-            publisher = await self._publisher(exchange)
+            opened = await self._open(exchange)
+            publisher = opened.publisher
             batch: list[Message] = [(exchange, *message) for message in messages]
             publication = publisher.publish_many(batch, mandatory=True)
+            opened.publications += 1
         except MessageUnsendable as error:
             rest = [*messages[: error.index], *messages[error.index + 1 :]]
             answers = await self.publish(exchange, rest, timeout_s=timeout_s) if rest else []
@@ -81,7 +100,7 @@ class RabbitExchange:
             # An answer that comes now has nobody to take it: with the channel goes the doubt
             # about which publish a later answer would be for.
             channel = publisher.channel
-            if self._channels.get(exchange) is channel:  # else another flow gave it up already
+            if self._opened.get(exchange) is opened:  # else another flow gave it up already
                 self._forget(exchange)
             closing = asyncio.ensure_future(channel.close())
             outcome = await waiting
@@ -91,6 +110,8 @@ class RabbitExchange:
                 log.warning("a channel did not close: %s", closing.exception())
         else:
             outcome = waiting.result()
+            if _no_right(opened, len(outcome.unknown) == len(messages)):
+                raise ExchangeRefused(exchange)
         answers = [Answer.CONFIRMED] * len(messages)
         most_bytes = most_body_bytes(publisher.channel.close_reason)
         for sequence in outcome.returned:
@@ -108,23 +129,21 @@ class RabbitExchange:
         await self._connection.close()
         await self._watch
 
-    async def _publisher(self, exchange: str) -> Publisher:
-        """The exchange's publisher; the first one sees first that the exchange is there."""
+    async def _open(self, exchange: str) -> _Opened:
+        """The exchange's channel; the first one sees first that the exchange is there."""
         async with self._opening.setdefault(exchange, asyncio.Lock()):
-            known = self._publishers.get(exchange)
-            if known is not None and self._channels[exchange].close_reason is None:
+            known = self._opened.get(exchange)
+            if known is not None and known.channel.close_reason is None:
                 return known
             channel = await self._connection.channel()
-            if exchange:
-                await channel.declare_exchange(exchange, passive=True)
+            await channel.declare_exchange(exchange, passive=True)
             publisher = Publisher(channel)
             await publisher.start()
-            self._publishers[exchange], self._channels[exchange] = publisher, channel
-            return publisher
+            self._opened[exchange] = opened = _Opened(channel, publisher)
+            return opened
 
     def _forget(self, exchange: str) -> None:
-        self._publishers.pop(exchange, None)
-        self._channels.pop(exchange, None)
+        self._opened.pop(exchange, None)
 
     async def _wait(self, waiting: asyncio.Future[Outcome], timeout_s: float) -> bool:
         """Whether time ran out; it stands still while the broker blocks us."""
@@ -142,6 +161,21 @@ class RabbitExchange:
         reason = await self._connection.wait_closed()
         if not self._closed.done():
             self._closed.set_result(str(reason))
+
+
+def _no_right(opened: _Opened, nothing_answered: bool) -> bool:
+    """Whether the broker took nothing of this publication, since the user may not write there.
+
+    Only of the first on its channel, while it is the only one: a later one may have been taken
+    before the right was withdrawn. That one is in doubt, and its repetition is the next's first.
+    """
+    reason = opened.channel.close_reason
+    return (
+        isinstance(reason, ChannelClosed)
+        and reason.code == _ACCESS_REFUSED
+        and nothing_answered
+        and opened.publications == 1
+    )
 
 
 def most_body_bytes(reason: Exception | None) -> int | None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from isthmus.local_brokers import BrokerUser
 from relay.bulk_amqp import connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.bulk_amqp.field_table import entry, long_string
 from relay.delivery.local_exchange import (
     Answer,
     ExchangeMissing,
+    ExchangeRefused,
     LocalClosed,
     LocalExchange,
     LockHeld,
@@ -37,7 +39,7 @@ MESSAGE = Outgoing(b"key", NONE_PRESENT, b"body")
 @dataclass
 class Site:
     """A broker with exchange `orders`, queue `orders.queue` on it, `full` on exchange `both`
-    beside `healthy`, and exchange `nowhere` without a queue.
+    beside `healthy`, exchange `nowhere` without a queue, and `foreign`, which is another's.
     """
 
     open: Callable[[], Awaitable[LocalExchange]]
@@ -49,7 +51,7 @@ class Site:
 async def rabbit_site(vhost: Vhost) -> AsyncIterator[Site]:
     connection = await connect(vhost.amqp_uri, name="test")
     channel = await connection.channel()
-    for exchange in ("orders", "both", "nowhere"):
+    for exchange in ("orders", "both", "nowhere", "foreign"):
         await channel.declare_exchange(exchange, "topic")
     await channel.declare_queue("orders.queue")
     await channel.declare_queue("healthy")
@@ -60,11 +62,15 @@ async def rabbit_site(vhost: Vhost) -> AsyncIterator[Site]:
     await channel.bind_queue("healthy", "both", "#")
     await channel.bind_queue("full", "both", "#")
 
+    user = await vhost.add_user(
+        BrokerUser(f"{vhost.user}.deliverer", "secret", write="^(?!foreign$)")
+    )
+
     async def count(queue: str) -> int:
         return (await channel.declare_queue(queue, passive=True)).message_count
 
     async def open_rabbit() -> LocalExchange:
-        return await open_exchange(vhost.amqp_uri, lock="lock", name="test deliverer")
+        return await open_exchange(vhost.uri_as(user), lock="lock", name="test deliverer")
 
     async def break_off(exchange: LocalExchange) -> None:
         await exchange.close()
@@ -79,6 +85,8 @@ async def memory_site() -> Site:
     broker.declare("orders", "orders.queue")
     broker.declare("both", "healthy", "full")
     broker.declare("nowhere")
+    broker.declare("foreign")
+    broker.closed.add("foreign")
     broker.capacity["full"] = 0
     holder: list[MemoryExchange] = []
 
@@ -129,11 +137,16 @@ async def test_a_full_queue_refuses_though_the_healthy_one_has_it(site: Site) ->
     await exchange.close()
 
 
-async def test_the_default_exchange_reaches_a_queue_by_name(site: Site) -> None:
+async def test_where_the_user_may_not_write_nothing_is_sent_and_all_else_goes_on(
+    site: Site,
+) -> None:
     exchange = await site.open()
-    letters = [MESSAGE._replace(routing_key=name) for name in (b"healthy", b"unknown")]
-    answers = await exchange.publish("", letters, timeout_s=10)
-    assert answers == [Answer.CONFIRMED, Answer.UNROUTED]
+    assert await exchange.publish("orders", [MESSAGE], timeout_s=10) == [Answer.CONFIRMED]
+    for _ in range(2):
+        with pytest.raises(ExchangeRefused, match="'foreign': `isthmus apply`"):
+            await exchange.publish("foreign", [MESSAGE] * 2, timeout_s=10)
+    assert await exchange.publish("orders", [MESSAGE], timeout_s=10) == [Answer.CONFIRMED]
+    assert await site.count("orders.queue") == 2
     await exchange.close()
 
 

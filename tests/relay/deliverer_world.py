@@ -93,7 +93,7 @@ class World:
         for exchange in self.mesh.exchanges.values():
             self.broker.declare(exchange.delivers_to, f"{exchange.name}.queue")
         for queue in ("dead", "quarantine"):
-            self.broker.declare_queue(queue)
+            self.broker.declare(queue, queue)
 
     def batch(
         self,

@@ -8,6 +8,7 @@ import pytest
 
 from federation.brokers.credentials import make_credentials
 from federation.brokers.provision import (
+    BindingDeclaration,
     Declarations,
     UserDeclaration,
     declarations,
@@ -26,6 +27,10 @@ def declared(mesh: Mesh, site: str) -> Declarations:
 
 def exchanges(mesh: Mesh, site: str) -> dict[str, str]:
     return {one.name: one.type for one in declared(mesh, site).exchanges}
+
+
+def egress_bindings(mesh: Mesh, site: str) -> list[BindingDeclaration]:
+    return [one for one in declared(mesh, site).bindings if one.exchange != one.queue]
 
 
 def may(pattern: str, name: str) -> bool:
@@ -53,19 +58,19 @@ def test_a_split_exchange_has_one_side_where_it_leaves_and_one_where_it_arrives(
 
 def test_egress_is_bound_with_each_key_where_the_exchange_leaves_and_only_there() -> None:
     mesh = with_exchange("{name: o, keys: [a, 'b.#'], from: [paris]}")
-    bindings = declared(mesh, "paris").bindings
+    bindings = egress_bindings(mesh, "paris")
     assert [(b.exchange, b.queue, b.key) for b in bindings] == [
         ("o", "isthmus.acme.egress.o", "a"),
         ("o", "isthmus.acme.egress.o", "b.#"),
     ]
-    assert declared(mesh, "tokyo").bindings == ()
+    assert egress_bindings(mesh, "tokyo") == []
     assert NAMES.egress("o") not in [queue.name for queue in declared(mesh, "tokyo").queues]
 
 
 @pytest.mark.parametrize("kind", ["fanout", "headers"])
 def test_all_of_an_exchange_without_keys_is_bound_once(kind: str) -> None:
     mesh = with_exchange(f"{{name: o, type: {kind}}}")
-    assert [binding.key for binding in declared(mesh, "paris").bindings] == [""]
+    assert [binding.key for binding in egress_bindings(mesh, "paris")] == [""]
 
 
 def test_every_site_has_a_log_dead_letters_and_quarantine() -> None:
@@ -75,6 +80,14 @@ def test_every_site_has_a_log_dead_letters_and_quarantine() -> None:
         assert "x-max-age" not in queues[NAMES.log]
         for name in (NAMES.dead_letters, NAMES.quarantine, NAMES.egress("orders")):
             assert queues[name] == {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}
+
+
+def test_what_is_put_aside_has_exchanges_of_its_own_that_lead_nowhere_else() -> None:
+    mesh = mesh_of(TRIANGLE)
+    for name in (NAMES.dead_letters, NAMES.quarantine):
+        assert exchanges(mesh, "paris")[name] == "fanout"
+        bound = [one for one in declared(mesh, "paris").bindings if one.exchange == name]
+        assert bound == [BindingDeclaration(name, name, "")]
 
 
 def test_the_logs_policy_keeps_the_window_and_a_margin_and_matches_nothing_else() -> None:

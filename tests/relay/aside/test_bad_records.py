@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
+import pytest
+
 from relay.aside.bad_records import BadRecords
 from relay.aside.put_aside import OFFSET_HEADER, QUARANTINE_REASON_HEADER
 from relay.bulk_amqp import content_header
@@ -96,3 +98,19 @@ async def test_what_the_broker_refuses_waits_also_for_the_next_run_of_the_stages
     async with world.running() as life, putting_aside(records, life):
         await life.until(lambda: life.counters.quarantined == 2)
     assert [body for body, _, _ in quarantined(world)] == [b"noise", b"more noise"]
+
+
+@in_virtual_time
+async def test_before_apply_has_declared_the_quarantine_a_bad_record_waits_and_it_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, records = World(), BadRecords("quarantine")
+    del world.broker.exchanges["quarantine"]
+    records.add(7, b"noise", "no batch")
+    async with world.running() as life, putting_aside(records, life):
+        await life.until(lambda: bool(world.exchanges))
+        await let_pass(3)
+        assert caplog.text.count("exchange 'quarantine' is not declared: `isthmus apply`") == 1
+        world.broker.exchanges["quarantine"] = ["quarantine"]
+        await life.until(lambda: life.counters.quarantined == 1)
+    assert [body for body, _, _ in quarantined(world)] == [b"noise"]

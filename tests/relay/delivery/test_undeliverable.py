@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from relay.batches.format import decode_entries
 from relay.bulk_amqp import content_header
 from relay.delivery.properties import text_field
@@ -32,6 +34,29 @@ async def test_what_is_older_than_the_window_is_quarantined_and_not_seen() -> No
         assert life.counters.quarantined == 1
     assert [m.body for _, m in world.broker.messages["quarantine"]] == [b"body 1"]
     assert world.delivered() == ["body 1"]
+
+
+@pytest.mark.parametrize("lacks", ["its exchange", "the right to write"])
+async def test_before_apply_has_run_what_is_put_aside_waits_in_its_flow_and_nothing_is_lost(
+    lacks: str,
+) -> None:
+    world = World()
+    if lacks == "its exchange":
+        del world.broker.exchanges["quarantine"]
+    else:
+        world.broker.closed.add("quarantine")
+    async with world.running() as life:
+        old = entry(1, published_ms=NOW_MS - WINDOW_MS - 1)
+        name = await life.log(world.batch([old]), world.batch([entry(2)]))
+        await life.until(
+            lambda: "`isthmus apply`" in life.deliverer.standing.get("paris/orders", "")
+        )
+        assert life.counters.quarantined == 0
+        world.broker.closed.clear()
+        world.broker.exchanges["quarantine"] = ["quarantine"]
+        await life.settled(name)
+    assert [m.body for _, m in world.broker.messages["quarantine"]] == [b"body 1"]
+    assert world.delivered() == ["body 2"]
 
 
 async def test_a_clock_that_is_ahead_makes_older_and_one_that_is_behind_not_younger() -> None:

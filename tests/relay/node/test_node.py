@@ -69,7 +69,7 @@ class Site:
         self.local = MemoryBroker()
         self.local.declare(mesh.exchanges["orders"].delivers_to, QUEUE)
         for queue in (NAMES.dead_letters, NAMES.quarantine):
-            self.local.declare_queue(queue)
+            self.local.declare(queue, queue)
         self.neighbour = World()
         """Whose batches are found in the log, as a link would have put them there."""
         monkeypatch.setattr(parts, "SETTLE_S", 0.0)
