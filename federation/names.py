@@ -108,11 +108,31 @@ class Names:
     # Users and policies
 
     def relay_user(self, site: str) -> str:
-        """The user of a site's node at the site's own private broker."""
+        """The user of a site's deliverer at the site's own private broker: what marks its messages
+        there.
+        """
         return self._made(f"relay.{site}", "the name of the site")
 
+    def packer_user(self, site: str) -> str:
+        """The user of a site's packer, which consumes egress."""
+        return self._made(f"packer.{site}", "the name of the site")
+
+    def log_user(self, site: str) -> str:
+        """The user that writes and reads a site's log, by the stream protocol."""
+        return self._made(f"log.{site}", "the name of the site")
+
+    def keeper_user(self, site: str) -> str:
+        """The user that counts what waits in a site's queues and takes back what was put aside."""
+        return self._made(f"keeper.{site}", "the name of the site")
+
+    def monitor_user(self, site: str) -> str:
+        """The user that asks a site's management API how things are."""
+        return self._made(f"monitor.{site}", "the name of the site")
+
     def link_user(self, site: str) -> str:
-        """The user of a site's node at another site's broker: what the broker vouches for."""
+        """The user of a site's ends of links, at its own broker and at others': what the broker
+        vouches for.
+        """
         return self._made(f"link.{site}", "the name of the site")
 
     @property

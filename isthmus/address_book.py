@@ -17,12 +17,19 @@ from federation.brokers.addresses import (
 from federation.brokers.credentials import CredentialsError, load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
+from isthmus.known_meshes import KnownMeshes
 from isthmus.options import EXIT_FAULT
 
 
 def address_book(mesh: Mesh, state: Path) -> AddressBook:
     """What `AddressBook` needs, from where it is kept."""
-    return AddressBook(mesh, load_or_make(state, mesh), read_private_brokers(state), os.environ)
+    return AddressBook(
+        mesh,
+        load_or_make(state, mesh),
+        read_private_brokers(state),
+        os.environ,
+        KnownMeshes(state).delivered_at,
+    )
 
 
 def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from federation.brokers.provision import password_hash
+from federation.brokers.users import password_hash
 from isthmus.rabbitmq_install import RabbitMQInstallation
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")

@@ -27,6 +27,14 @@ class KnownMeshes:
                 return mesh
         return None
 
+    def delivered_at(self, site: str) -> frozenset[str]:
+        """Exchanges that any revision which the node of this site has run delivered to there."""
+        found: set[str] = set()
+        for file in _revisions(self._state / "sites" / site):
+            if (mesh := self._mesh(file)) is not None and site in mesh.sites:
+                found |= {one.delivers_to for one in mesh.exchanges.values() if one.reaches(site)}
+        return frozenset(found)
+
     def latest(self) -> Mesh | None:
         """What was applied or taken up last of all; None if nothing ever was."""
         files = [*(self._state / "applied").glob("*.revision.*.json")]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from federation.brokers.addresses import PrivateBroker, write_private_brokers
 from federation.brokers.credentials import Credentials
-from federation.brokers.provision import site_users
+from federation.brokers.users import site_users
 from federation.mesh import Mesh
 from isthmus.broker_config import BrokerSpec, BrokerUser
+from isthmus.known_meshes import KnownMeshes
 from isthmus.ports import free_ports
 
 _PORTS_OF_A_BROKER = 5
@@ -24,6 +25,7 @@ def plan_brokers(
 ) -> dict[str, BrokerSpec]:
     """What to run, by site; writes STATE/brokers.json, where the rest finds their addresses."""
     sites = [name for name, site in mesh.sites.items() if site.broker is None]
+    known = KnownMeshes(state)
     ports = _ports(state / "ports.json", sites)
     specs = {
         site: BrokerSpec(
@@ -36,7 +38,7 @@ def plan_brokers(
             epmd_port=ports[site][4],
             users=tuple(
                 BrokerUser(u.name, u.password, u.tags, u.configure, u.write, u.read)
-                for u in site_users(mesh, site, credentials)
+                for u in site_users(mesh, site, credentials, known.delivered_at(site))
             ),
             schedulers=schedulers,
         )

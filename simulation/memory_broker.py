@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from federation.brokers.credentials import Credentials
-from federation.brokers.provision import declarations, put_aside_queues
+from federation.brokers.provision import declarations
+from federation.brokers.users import put_aside_queues
 from federation.mesh import Mesh
 from federation.names import Names
 from relay.delivery.local_exchange import Answer, LocalClosed, LockHeld, Outgoing

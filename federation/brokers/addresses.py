@@ -2,15 +2,16 @@
 
 Private brokers listen on loopback ports that `isthmus up` chooses and writes down in
 STATE/brokers.json; brokers of one's own are where the mesh file says. At a private broker each
-neighbour has a user of its own, so that the broker can vouch for it. At a broker of one's own all
-ends use the one user of its `broker:` address.
+purpose of the site's node has a user of its own (`users.py`), and the ends of links have one for
+each site, so that the broker can vouch for it. At a broker of one's own all use the one user of its
+`broker:` address.
 """
 
 from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -143,6 +144,10 @@ class ManagementAddress:
         return _context(self.files) if self.url.startswith("https:") else None
 
 
+def _none_known(_: str) -> Collection[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class AddressBook:
     """The addresses of a mesh. `environ` is where `env:` passwords are looked up.
@@ -155,10 +160,26 @@ class AddressBook:
     credentials: Credentials
     private: Mapping[str, PrivateBroker]
     environ: Mapping[str, str] = field(repr=False)
+    formerly_delivered: Callable[[str], Collection[str]] = field(
+        default=_none_known, repr=False, compare=False
+    )
+    """By site: exchanges that earlier revisions delivered to there, see `users.site_users`."""
 
-    def node(self, site: str) -> AmqpAddress:
-        """A site's own broker, for the site's own node."""
-        return self._private_or_own(site, relay_user(self.mesh, site), "relay")
+    def deliverer(self, site: str) -> AmqpAddress:
+        """A site's own broker, for its deliverer."""
+        return self._private_or_own(site, self._names.relay_user(site), "relay")
+
+    def packer(self, site: str) -> AmqpAddress:
+        """A site's own broker, for its packer."""
+        return self._private_or_own(site, self._names.packer_user(site), "packer")
+
+    def keeper(self, site: str) -> AmqpAddress:
+        """A site's own broker, to count what waits there and to take back what was put aside."""
+        return self._private_or_own(site, self._names.keeper_user(site), "keeper")
+
+    def administrator(self, site: str) -> AmqpAddress:
+        """A site's own broker, for `apply`."""
+        return self._private_or_own(site, self._names.admin_user(site), "admin")
 
     def listener(self, site: str) -> tuple[str, int]:
         """Host and port of a site's broker: sites for which they are the same share a broker, and
@@ -180,7 +201,7 @@ class AddressBook:
 
     def stream(self, site: str) -> StreamAddress:
         """A site's own log, for the site's own node."""
-        amqp = self.node(site)
+        amqp = self._private_or_own(site, self._names.log_user(site), "log")
         broker = self.mesh.sites[site].broker
         if broker is None:
             private = self._private(site)
@@ -194,40 +215,42 @@ class AddressBook:
         """A site's own broker, for its applications. At a broker of one's own, applications
         should have users of their own: this is then the relay's, the only one that is known.
         """
-        user = Names(self.mesh.name).application_user(site)
-        return self._private_or_own(site, user, "app")
+        return self._private_or_own(site, self._names.application_user(site), "app")
 
     def link_end(self, link: Link, site: str) -> AmqpAddress:
         """The link's meeting broker, for the end at `site`, which is its sender or receiver."""
         if site not in (link.sender, link.receiver):
             raise ValueError(f"{site!r} is no end of the link {link.name}")
-        if site == link.meeting:
-            return self.node(site)
         user = vouched_user(self.mesh, link, site)
         address = self._private_or_own(link.meeting, user, "link", whose=site)
-        if link.via is None:
+        if link.via is None or site == link.meeting:
             return address
         host, port = parse_host_port(link.via)
         return replace(address, host=host, port=port)
 
     def management(self, site: str) -> ManagementAddress | None:
         """The management API of a site's broker, for `apply`; None if nobody said where it is."""
+        return self._management(site, self.administrator(site))
+
+    def monitoring(self, site: str) -> ManagementAddress | None:
+        """The same, to look only."""
+        monitor = self._private_or_own(site, self._names.monitor_user(site), "monitor")
+        return self._management(site, monitor)
+
+    @property
+    def _names(self) -> Names:
+        return Names(self.mesh.name)
+
+    def _management(self, site: str, who: AmqpAddress) -> ManagementAddress | None:
         broker = self.mesh.sites[site].broker
         if broker is None:
             private = self._private(site)
-            return ManagementAddress(
-                f"http://{bracketed(private.host)}:{private.management_port}",
-                private.vhost,
-                Names(self.mesh.name).admin_user(site),
-                self.credentials.of(site).admin,
-            )
-        if broker.management is None:
+            url = f"http://{bracketed(private.host)}:{private.management_port}"
+        elif broker.management is None:
             return None
-        listener = parse_management(broker.management)
-        amqp = self.node(site)
-        return ManagementAddress(
-            listener.as_uri("http", "https"), amqp.vhost, amqp.user, amqp.password, amqp.files
-        )
+        else:
+            url = parse_management(broker.management).as_uri("http", "https")
+        return ManagementAddress(url, who.vhost, who.user, who.password, who.files)
 
     def _private_or_own(
         self, site: str, user: str, kind: str, whose: str | None = None
@@ -258,16 +281,21 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def relay_user(mesh: Mesh, site: str) -> str:
-    """The user of a site's node at the site's own broker: what marks the deliverer's messages."""
+    """The user of a site's deliverer at the site's own broker: what marks its messages."""
     broker = mesh.sites[site].broker
     return Names(mesh.name).relay_user(site) if broker is None else parse_amqp(broker.amqp).user
 
 
+def packer_user(mesh: Mesh, site: str) -> str:
+    """The user that consumes a site's egress."""
+    broker = mesh.sites[site].broker
+    return Names(mesh.name).packer_user(site) if broker is None else parse_amqp(broker.amqp).user
+
+
 def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
     """The user that the link's meeting broker vouches for when `site`, one of its ends, sends."""
-    if site == link.meeting or mesh.sites[link.meeting].broker is not None:
-        return relay_user(mesh, link.meeting)
-    return Names(mesh.name).link_user(site)
+    broker = mesh.sites[link.meeting].broker
+    return Names(mesh.name).link_user(site) if broker is None else parse_amqp(broker.amqp).user
 
 
 def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:

@@ -30,8 +30,8 @@ from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
     declarations,
-    put_aside_queues,
 )
+from federation.brokers.users import put_aside_queues
 from federation.counted import counted
 from federation.names import Names
 
@@ -42,10 +42,10 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
     All that goes wrong at the broker is in the report. Before anything is done it may raise
     BrokerNotKnown, PasswordMissing or AppliedRecordBroken.
     """
-    declared = declarations(book.mesh, site, book.credentials)
+    declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     management, applying = book.management(site), _Applying(book, declared, state)
     if management is None:
-        vhost = book.node(site).vhost
+        vhost = book.administrator(site).vhost
         why = "the mesh file has no `management:` for this site"
         for policy in declared.policies:
             applying.say(unchecked("policy", policy.name, why, by_hand(policy, vhost)))
@@ -69,7 +69,7 @@ class _Applying:
     def __init__(self, book: AddressBook, declared: Declarations, state: Path) -> None:
         self._mesh = book.mesh
         self._declared = declared
-        self._address = book.node(declared.site)
+        self._address = book.administrator(declared.site)
         self._state = state
         self._names = Names(book.mesh.name)
         self._former = read_applied(state, book.mesh.name, declared.site)

@@ -12,9 +12,9 @@ from federation.brokers.provision import (
     Declarations,
     PolicyDeclaration,
     QueueDeclaration,
-    UserDeclaration,
     declarations,
 )
+from federation.brokers.users import UserDeclaration
 from federation.names import Names
 
 
@@ -31,7 +31,7 @@ async def preview_site(book: AddressBook, site: str) -> list[str]:
     management = book.management(site)
     if management is None:
         raise NotAsked("the mesh file has no `management:` for this site")
-    declared = declarations(book.mesh, site, book.credentials)
+    declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     async with ManagementApi(management) as api:
         return [
             *await _users(api, declared.users),

@@ -11,7 +11,8 @@ from typing import Any
 
 from federation.brokers.apply_report import Item, Outcome
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.provision import PolicyDeclaration, UserDeclaration, password_hash
+from federation.brokers.provision import PolicyDeclaration
+from federation.brokers.users import UserDeclaration, password_hash
 from federation.names import Names
 
 

@@ -22,6 +22,8 @@ SECRETS_FILE = "secrets.json"
 _LOCK_FILE = "secrets.lock"
 _FORMAT = 1
 KINDS = ("relay", "link", "app", "admin")
+LATER_KINDS = ("packer", "log", "keeper", "monitor")
+"""... which files of earlier versions lack: they are made and added."""
 
 
 class CredentialsError(Exception):
@@ -37,12 +39,18 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SitePasswords:
-    """The passwords of one site's users. `link` is that of its node at other sites' brokers."""
+    """The passwords of one site's users. `relay` is its deliverer's; `link` that of its ends of
+    links, at all private brokers where they meet. Empty: not made yet.
+    """
 
     relay: str = field(repr=False)
     link: str = field(repr=False)
     app: str = field(repr=False)
     admin: str = field(repr=False)
+    packer: str = field(repr=False, default="")
+    log: str = field(repr=False, default="")
+    keeper: str = field(repr=False, default="")
+    monitor: str = field(repr=False, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +69,15 @@ def make_credentials(
     known: Mapping[str, SitePasswords] | None = None,
     random_text: Callable[[int], str] = secrets.token_urlsafe,
 ) -> Credentials:
-    """The known ones and new ones for sites that have none. Sites that left the mesh keep theirs:
-    they may come back. `random_text` makes text of that many random bytes.
+    """The known ones, and new ones for sites and users that have none. Sites that left the mesh
+    keep theirs: they may come back. `random_text` makes text of that many random bytes.
     """
     known = known or {}
     made = dict(known)
+    kinds = (*KINDS, *LATER_KINDS)
     for site in mesh.sites:
-        if site not in made:
-            made[site] = SitePasswords(**{kind: random_text(24) for kind in KINDS})
+        has = {kind: getattr(made[site], kind) for kind in kinds} if site in made else {}
+        made[site] = SitePasswords(**{kind: has.get(kind) or random_text(24) for kind in kinds})
     return Credentials(made)
 
 
@@ -98,7 +107,10 @@ def _read(file: Path) -> dict[str, SitePasswords]:
         if content["format"] != _FORMAT:
             raise CredentialsError(file, f"format {content['format']!r}, which this version lacks")
         return {
-            name: SitePasswords(**{kind: _text(passwords[kind]) for kind in KINDS})
+            name: SitePasswords(
+                **{kind: _text(passwords[kind]) for kind in KINDS},
+                **{kind: _text(passwords[kind]) for kind in LATER_KINDS if passwords.get(kind)},
+            )
             for name, passwords in content["sites"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -115,7 +127,9 @@ def _write(file: Path, credentials: Credentials) -> None:
     content = {
         "format": _FORMAT,
         "sites": {
-            name: {kind: getattr(passwords, kind) for kind in KINDS}
+            name: {
+                kind: text for kind in (*KINDS, *LATER_KINDS) if (text := getattr(passwords, kind))
+            }
             for name, passwords in sorted(credentials.sites.items())
         },
     }

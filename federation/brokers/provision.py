@@ -1,20 +1,22 @@
 """What must exist at one site's broker, as values. Making it so is for apply.
 
-Rights. The site's node has the run of its own virtual host. A neighbour that connects here has a
-user of its own, which may write or read just the two exchanges of its links that meet here, and
-make queues under a prefix of its own. Applications have the run of all that is not Isthmus's.
+Users and their rights are in `users.py`.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from federation.brokers.credentials import Credentials
-from federation.mesh import Exchange, ExchangeMode, Link, Mesh, Site
+from federation.brokers.users import (
+    UserDeclaration,
+    links_meeting_at,
+    put_aside_queues,
+    site_users,
+)
+from federation.mesh import Exchange, ExchangeMode, Mesh, Site
 from federation.names import Names, matching
 
 NEVER_DROP = 2_147_483_647
@@ -24,9 +26,6 @@ NEVER_DROP = 2_147_483_647
 LOG_SEGMENT_BYTES = 64 * 2**20
 """Retention works by whole segments, so small ones keep the disk near what the window needs; not
 smaller, as each segment is files and an index entry."""
-
-NOT_OURS = r"^(?!isthmus\.)"
-"""Pattern of what applications may use: all names but those that begin with `isthmus.`."""
 
 POLICY_PRIORITY = 50
 """Above the 0 that operators' catch-all policies usually have: of several policies that match,
@@ -62,18 +61,6 @@ class BindingDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
-class UserDeclaration:
-    """A user and its rights (patterns) in the site's virtual host."""
-
-    name: str
-    password: str = field(repr=False)
-    configure: str
-    write: str
-    read: str
-    tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
     """A policy: what may change later without a queue being made anew."""
 
@@ -96,10 +83,13 @@ class Declarations:
     policies: tuple[PolicyDeclaration, ...]
 
 
-def declarations(mesh: Mesh, site: str, credentials: Credentials) -> Declarations:
+def declarations(
+    mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
+) -> Declarations:
     """What must exist at the broker of `site`. Raises KeyError for a site that is not there.
 
     Users only for private brokers: at a broker of one's own, users are its administrator's.
+    `formerly_delivered`: see `site_users`.
     """
     names = Names(mesh.name)
     here = mesh.sites[site]
@@ -124,43 +114,13 @@ def declarations(mesh: Mesh, site: str, credentials: Credentials) -> Declaration
             ),
             *(BindingDeclaration(name, name, "") for name in put_aside_queues(names)),
         ),
-        users=tuple(site_users(mesh, site, credentials)) if here.broker is None else (),
+        users=(
+            tuple(site_users(mesh, site, credentials, formerly_delivered))
+            if here.broker is None
+            else ()
+        ),
         policies=(_log_policy(mesh, here, names),),
     )
-
-
-def site_users(mesh: Mesh, site: str, credentials: Credentials) -> list[UserDeclaration]:
-    """The users of a private broker. Its node's first, then one a neighbour that comes here."""
-    names = Names(mesh.name)
-    own = credentials.of(site)
-    users = [
-        UserDeclaration(names.relay_user(site), own.relay, ".*", ".*", ".*"),
-        UserDeclaration(names.application_user(site), own.app, NOT_OURS, NOT_OURS, NOT_OURS),
-        UserDeclaration(names.admin_user(site), own.admin, ".*", ".*", ".*", ("administrator",)),
-    ]
-    links = links_meeting_at(mesh, site)
-    neighbours = dict.fromkeys(end for link in links for end in (link.sender, link.receiver))
-    users.extend(
-        _link_user(names, neighbour, links, credentials.of(neighbour).link)
-        for neighbour in neighbours
-        if neighbour != site
-    )
-    return users
-
-
-def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
-    """The links whose two ends connect to the broker of `site`."""
-    return [link for link in mesh.links if link.meeting == site]
-
-
-def put_aside_queues(names: Names) -> tuple[str, str]:
-    """The queues of what a site does not deliver. Each has a fanout exchange of its own name."""
-    return names.dead_letters, names.quarantine
-
-
-def password_hash(password: str, salt: bytes) -> str:
-    """RabbitMQ's own form: base64 of the salt (4 bytes) and SHA-256 of salt and password."""
-    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _exchanges(mesh: Mesh, site: str) -> list[ExchangeDeclaration]:
@@ -203,21 +163,3 @@ def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
         # Also with `on_full: block`: the disk is the limit, whatever neighbours bring.
         definition["max-length-bytes"] = site.log.max_bytes
     return PolicyDeclaration(names.log_policy, matching([names.log]), definition)
-
-
-def _link_user(names: Names, neighbour: str, links: list[Link], password: str) -> UserDeclaration:
-    # Binding a queue takes write on the queue and read on the exchange; consuming, read on the
-    # queue; publishing, write on the exchange. Nothing lets it write to the default exchange,
-    # through which any queue could be reached.
-    sends = [link for link in links if link.sender == neighbour]
-    receives = [link for link in links if link.receiver == neighbour]
-    writes = [*map(names.link_data, sends), *map(names.link_acks, receives)]
-    reads = [*map(names.link_acks, sends), *map(names.link_data, receives)]
-    own = [names.link_queue_prefix(neighbour)]
-    return UserDeclaration(
-        names.link_user(neighbour),
-        password,
-        configure=matching(prefixes=own),
-        write=matching(writes, own),
-        read=matching(reads, own),
-    )

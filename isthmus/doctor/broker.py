@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from federation.brokers.addresses import relay_user
+from federation.brokers.addresses import packer_user
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.counted import counted
 from federation.mesh import Mesh
@@ -231,7 +231,7 @@ async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 
 async def _consumers(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
     """Whoever else consumes egress takes messages away from the mesh."""
-    names, own = Names(mesh.name), relay_user(mesh, found.site)
+    names, own = Names(mesh.name), packer_user(mesh, found.site)
     consumers: list[dict[str, Any]] = await api.get("consumers", api.vhost) or []
     for consumer in consumers:
         queue = consumer["queue"]["name"]

@@ -1,5 +1,5 @@
-"""Can the site's node connect: to its own broker by AMQP and by the stream protocol, and, for each
-of its links, to the broker where the link's ends meet?
+"""Can the site's node connect: to its own broker by AMQP, as each of its users, and by the stream
+protocol, and, for each of its links, to the broker where the link's ends meet?
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ WITHIN_S = 10.0
 
 async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
     """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
-    own = book.node(site)
-    connection = await _connected(own, _Broker.of(book, site), "broker", found)
-    if connection is None:
-        return False
-    await connection.close()
-    await _stream(book, site, found)
     mesh = book.mesh
     links = (*mesh.links_from(site), *mesh.links_to(site))
+    here = [link for link in links if link.meeting == site]
+    users = [book.deliverer(site), book.packer(site), book.keeper(site)]
+    # They all log in as one.
+    users += [book.link_end(link, site) for link in here[:1]]
+    broker = _Broker.of(book, site)
+    for number, address in enumerate(dict.fromkeys(users)):
+        connection = await _connected(address, broker, "broker", found, is_first=not number)
+        if connection is not None:
+            await connection.close()
+        elif not number:
+            return False
+    await _stream(book, site, found)
     await asyncio.gather(
         *(_link_end(book, link, site, found) for link in links if link.meeting != site)
     )
@@ -45,22 +51,32 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
 class _Broker:
     """What is to be done about one."""
 
-    control: str
-    """What commands for it begin with."""
     start: str
+    users: str
+    """... where a user is refused; `{user}` and `{vhost}` stand for what they are."""
 
     @classmethod
     def of(cls, book: AddressBook, site: str) -> _Broker:
-        start = "start the broker, or correct host and port; look at firewalls in between"
+        control = book.control(site)
         if book.mesh.sites[site].broker is None:
-            start = f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why"
-        return cls(book.control(site), start)
+            return cls(
+                f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why",
+                f"run `isthmus apply --site {site}`, which makes its users and their rights",
+            )
+        return cls(
+            "start the broker, or correct host and port; look at firewalls in between",
+            "set the right user and password, or let the broker's administrator make the virtual "
+            f"host and give the user rights in it: {control} set_permissions -p {{vhost}} {{user}} "
+            "'.*' '.*' '.*'",
+        )
 
 
 async def _connected(
-    address: AmqpAddress, broker: _Broker, subject: str, found: Findings
+    address: AmqpAddress, broker: _Broker, subject: str, found: Findings, *, is_first: bool = True
 ) -> Connection | None:
-    """A connection, to be closed; None, and said why, if there is none to be had."""
+    """A connection, to be closed; None, and said why, if there is none to be had. Of several to one
+    broker only the first is told of if all is well.
+    """
     where = f"{address.host}:{address.port}"
     try:
         connection = await connect(
@@ -73,9 +89,7 @@ async def _connected(
         found.fault(
             subject,
             f"{where} refuses user {address.user!r} in virtual host {address.vhost!r}: {error}",
-            "set the right user and password, or let the broker's administrator make the virtual "
-            f"host and give the user rights in it: {broker.control} set_permissions "
-            f"-p {address.vhost} {address.user} '.*' '.*' '.*'",
+            broker.users.format(vhost=address.vhost, user=address.user),
         )
         return None
     except ConnectionFailed as error:
@@ -85,6 +99,8 @@ async def _connected(
             broker.start + ("; look at its certificate too" if address.tls else ""),
         )
         return None
+    if not is_first:
+        return connection
     found.ok(subject, f"{address.public_uri} answers")
     if connection.blocked:
         found.warn(

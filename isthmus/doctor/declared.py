@@ -16,7 +16,7 @@ async def examine_declared(
     api: ManagementApi, book: AddressBook, site: str, found: Findings
 ) -> None:
     """Exchanges, queues, bindings, users' rights."""
-    declared = declarations(book.mesh, site, book.credentials)
+    declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     try:
         exchanges = {one["name"]: one for one in await api.get("exchanges", api.vhost) or []}
         queues = {one["name"]: one for one in await api.get("queues", api.vhost) or []}
@@ -24,7 +24,7 @@ async def examine_declared(
             (one["source"], one["destination"], one["routing_key"])
             for one in await api.get("bindings", api.vhost) or []
         }
-        rights = {one["user"]: one for one in await _rights(api, wanted=bool(declared.users))}
+        rights = await _rights(book, site) if declared.users else {}
     except ManagementError as error:
         found.unknown("declared", f"what is declared cannot be listed: {error}")
         return
@@ -67,8 +67,14 @@ async def examine_declared(
         found.ok("declared", f"all {len(declared.queues) + len(declared.exchanges)} are there")
 
 
-async def _rights(api: ManagementApi, *, wanted: bool) -> list[dict[str, Any]]:
-    return (await api.get("vhosts", api.vhost, "permissions") or []) if wanted else []
+async def _rights(book: AddressBook, site: str) -> dict[str, dict[str, Any]]:
+    """By user. Asked as the administrator: RabbitMQ tells them to nobody else."""
+    management = book.management(site)
+    if management is None:
+        return {}
+    async with ManagementApi(management) as api:
+        found = await api.get("vhosts", api.vhost, "permissions") or []
+        return {one["user"]: one for one in found}
 
 
 def _differ(wanted: dict[str, Any], there: dict[str, Any]) -> bool:

@@ -84,7 +84,7 @@ async def _broker_side(
 ) -> None:
     try:
         reached = await examine_connections(book, site, found)
-        management = book.management(site)
+        management = book.monitoring(site)
     except (AddressError, PasswordMissing) as error:
         found.fault("broker", str(error), "then run this again: nothing else could be asked")
         return

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from federation.brokers.addresses import AddressBook, AddressError
+from federation.brokers.addresses import AddressBook, AddressError, Listener
 from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
-from relay.bulk_amqp import Connection, ConnectionFailed, connect
+from relay.bulk_amqp import AuthenticationFailed, Connection, ConnectionFailed, connect
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 from relay.links.transport import LinkConnector
 from relay.log.rabbit_log import open_rabbit_log
-from relay.log.site_log import LogClosed, SiteLog
-from relay.packing.egress import Egress, EgressClosed
+from relay.log.site_log import LogClosed, LogRefused, SiteLog
+from relay.packing.egress import Egress, EgressClosed, EgressRefused
 from relay.packing.rabbit_egress import connect_egress
 
 
@@ -43,8 +43,8 @@ class Brokers(Protocol):
         ...
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
-        """To the site's own broker, for what the node itself wants of it. Raises BulkAmqpError,
-        OSError.
+        """To the site's own broker, to count what waits in its queues or to take back what was put
+        aside. Raises BulkAmqpError, OSError.
         """
         ...
 
@@ -60,42 +60,62 @@ class RabbitBrokers:
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
         names = Names(book.mesh.name)
         with _no_address_is(LogClosed):
-            return await open_rabbit_log(
-                book.stream(site),
-                names.log,
-                mark_name=names.deliverer_mark,
-                name=f"isthmus {site} log",
-            )
+            address = book.stream(site)
+            with _refused(address, LogRefused):
+                return await open_rabbit_log(
+                    address,
+                    names.log,
+                    mark_name=names.deliverer_mark,
+                    name=f"isthmus {site} log",
+                )
 
     async def open_egress(self, book: AddressBook, site: str) -> Egress:
         with _no_address_is(EgressClosed):
-            address = book.node(site)
-            return await connect_egress(
-                address.uri,
-                Names(book.mesh.name).packer_lock,
-                name=f"isthmus {site} packer",
-                ssl_context=address.ssl_context,
-            )
+            address = book.packer(site)
+            with _refused(address, EgressRefused):
+                return await connect_egress(
+                    address.uri,
+                    Names(book.mesh.name).packer_lock,
+                    name=f"isthmus {site} packer",
+                    ssl_context=address.ssl_context,
+                )
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
         with _no_address_is(LocalClosed):
-            address = book.node(site)
-            return await open_exchange(
-                address.uri,
-                lock=Names(book.mesh.name).deliverer_lock,
-                name=f"isthmus {site} deliverer",
-                ssl_context=address.ssl_context,
-            )
+            address = book.deliverer(site)
+            with _refused(address, LocalClosed):
+                return await open_exchange(
+                    address.uri,
+                    lock=Names(book.mesh.name).deliverer_lock,
+                    name=f"isthmus {site} deliverer",
+                    ssl_context=address.ssl_context,
+                )
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
         with _no_address_is(ConnectionFailed):
-            address = book.node(site)
+            address = book.keeper(site)
             return await connect(
                 address.uri, name=f"isthmus {site} {purpose}", ssl_context=address.ssl_context
             )
 
     def link(self, address: LinkEndAddress) -> LinkConnector:
         return RabbitLinkConnector(address)
+
+
+@contextmanager
+def _refused(address: Listener, refusal: type[Exception]) -> Iterator[None]:
+    """A broker that does not let a user in does not say whom. There is a user a purpose, and a node
+    may have been upgraded before `apply` has made them.
+    """
+    try:
+        yield
+    except refusal as error:
+        if not isinstance(error, LogRefused) and not isinstance(
+            error.__cause__, AuthenticationFailed
+        ):
+            raise
+        said = f"{error} (as user {address.user!r}: `isthmus apply` makes users and their rights)"
+        raise type(error)(said) from error
 
 
 @contextmanager

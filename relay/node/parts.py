@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dedup.barrier import Barrier
-from federation.brokers.addresses import AddressBook, relay_user
+from federation.brokers.addresses import AddressBook, Listener, relay_user
 from federation.mesh import SIGNED_BATCH_FORMAT, Mesh
 from federation.names import Names
 from relay.batches.incarnation import VoidTable
@@ -44,15 +44,20 @@ SETTLE_S = 1.0
 
 def same_broker(former: AddressBook, new: AddressBook, site: str) -> bool:
     """Whether the site's own broker is reached as before. Raises AddressError, PasswordMissing."""
-    return (former.node(site), former.stream(site)) == (new.node(site), new.stream(site))
+    return _addresses(former, site) == _addresses(new, site)
 
 
 def check_addresses(book: AddressBook, site: str) -> None:
     """That all is there which it takes to connect to the site's own broker. Raises AddressError,
     PasswordMissing.
     """
-    for address in (book.node(site), book.stream(site)):
+    for address in _addresses(book, site):
         _ = address.ssl_context
+
+
+def _addresses(book: AddressBook, site: str) -> tuple[Listener, ...]:
+    """Of all its stages."""
+    return book.deliverer(site), book.packer(site), book.keeper(site), book.stream(site)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class NodeParts:
 
     @property
     def user(self) -> str:
-        """The node's own at the site's broker; it needs no password to know it."""
+        """Its deliverer's at the site's broker; it needs no password to know it."""
         return relay_user(self.mesh, self.site)
 
     @property

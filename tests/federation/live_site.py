@@ -15,7 +15,7 @@ from federation.brokers.addresses import (
 from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import Outcome, SiteReport
 from federation.brokers.credentials import load_or_make
-from federation.brokers.provision import site_users
+from federation.brokers.users import site_users
 from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.local_brokers import BrokerUser
@@ -56,9 +56,8 @@ class Site:
     async def make_admin(self) -> None:
         """What `isthmus up` does at boot."""
         users = {u.name: u for u in site_users(self.mesh, self.name, self.book.credentials)}
-        for name in (self.names.admin_user(self.name), self.names.relay_user(self.name)):
-            user = users[name]
-            await self.vhost.add_user(BrokerUser(name, user.password, tags=user.tags))
+        admin = users[self.names.admin_user(self.name)]
+        await self.vhost.add_user(BrokerUser(admin.name, admin.password, tags=admin.tags))
 
     async def apply(self) -> SiteReport:
         return await apply_site(self.book, self.name, self.state)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import load_or_make, make_credentials
-from federation.brokers.provision import declarations, site_users
+from federation.brokers.provision import declarations
+from federation.brokers.users import site_users
 from federation.names import Names
 from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites, by_broker

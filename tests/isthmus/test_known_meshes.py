@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from federation.brokers.applied import write_applied_mesh
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
+from isthmus.address_book import address_book
 from isthmus.cli import app
 from isthmus.known_meshes import KnownMeshes
 from relay.ledger.revisions import KeptRevisions
@@ -59,6 +60,20 @@ def test_the_latest_of_what_was_applied_and_what_ran_is_known(file: Path) -> Non
     assert known.ran_last("lima") is None
     ran(file, "tokyo", second, 40)
     assert KnownMeshes(state).latest() == second
+
+
+def test_what_any_revision_delivered_at_a_site_is_known(file: Path) -> None:
+    state, first = file.parent / "state", load_mesh(file)
+    file.write_text(FILE.replace("{name: orders}", "{name: prices, mode: split, to: [tokyo]}"))
+    second = load_mesh(file)
+    for site in ("paris", "tokyo"):
+        ran(file, site, first, 10)
+        ran(file, site, second, 20)
+    known = KnownMeshes(state)
+    assert known.delivered_at("paris") == {"orders"}
+    assert known.delivered_at("tokyo") == {"orders", "prices.in"}
+    assert known.delivered_at("lima") == set()
+    assert address_book(second, state).formerly_delivered("paris") == {"orders"}
 
 
 def test_what_cannot_be_read_leaves_the_one_before(file: Path) -> None:

@@ -237,11 +237,14 @@ class Application:
 
 @contextlib.asynccontextmanager
 async def at(
-    mesh: LiveMesh, *sites: str, as_node: bool = False
+    mesh: LiveMesh, *sites: str, as_operator: bool = False
 ) -> AsyncIterator[list[Application]]:
-    """An application at each of these sites; as the site's node it may read our queues too."""
+    """An application at each of these sites; as its broker's administrator it may read our queues
+    too.
+    """
     made = [
-        Application(mesh.book.node(site).uri if as_node else mesh.uri(site), site) for site in sites
+        Application(mesh.book.administrator(site).uri if as_operator else mesh.uri(site), site)
+        for site in sites
     ]
     try:
         yield made

@@ -18,13 +18,13 @@ import yaml
 from federation.brokers.addresses import (
     AddressBook,
     PrivateBroker,
-    read_private_brokers,
     write_private_brokers,
 )
 from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from federation.names import Names
+from isthmus.address_book import address_book
 from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
 from isthmus.since_applied import changes_since_applied
@@ -140,10 +140,7 @@ class LiveMesh:
 
     @property
     def book(self) -> AddressBook:
-        mesh = self.mesh
-        return AddressBook(
-            mesh, load_or_make(self.state, mesh), read_private_brokers(self.state), os.environ
-        )
+        return address_book(self.mesh, self.state)
 
     def uri(self, site: str) -> str:
         return self.book.application(site).uri

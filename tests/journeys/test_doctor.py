@@ -89,7 +89,7 @@ async def test_every_planted_fault_is_found_and_its_mend_told(mesh: LiveMesh) ->
     short = {"pattern": "log$", "definition": {"max-age": "60s"}, "priority": 99}
     await paris.api("PUT", "/policies/{vhost}/short", {**short, "apply-to": "queues"})
     await paris.api("DELETE", f"/bindings/{{vhost}}/e/news/q/{names.egress('news')}/~")
-    async with at(mesh, "paris", as_node=True) as (operator,):
+    async with at(mesh, "paris", as_operator=True) as (operator,):
         await operator.post("", letter(b"?", key=names.dead_letters.encode()))
     # At tokyo: what is not there.
     assert mesh.stop("tokyo") == 0

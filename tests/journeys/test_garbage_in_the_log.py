@@ -21,7 +21,7 @@ async def test_what_cannot_be_read_is_quarantined_and_everything_else_goes_on(
     whole_head_bad_rest = sealed[:-4] + bytes(4)
     garbage = [b"x", b"no batch at all", bytes(5000), sealed[: len(sealed) // 2]]
     log = f"isthmus.{mesh.mesh.name}.log"
-    async with at(mesh, "tokyo", as_node=True) as (intruder,):
+    async with at(mesh, "tokyo", as_operator=True) as (intruder,):
         for record in (*garbage, whole_head_bad_rest):
             await intruder.post("", Letter(record, key=log.encode()))
         await mesh.publish_everywhere(100)

@@ -68,7 +68,13 @@ MEETINGS: dict[str, dict[str, Any]] = {
 async def connections(mesh: LiveMesh, site: str) -> list[str]:
     """What any broker of the mesh lists of connections of that site's node."""
     names = Names(mesh.mesh.name)
-    users = (names.relay_user(site), names.link_user(site))
+    users = [
+        of_purpose(site)
+        for of_purpose in (
+            *(names.relay_user, names.packer_user, names.log_user, names.keeper_user),
+            names.link_user,
+        )
+    ]
     listed = [
         connection
         for vhost in mesh.vhosts.values()

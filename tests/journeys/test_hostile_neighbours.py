@@ -98,7 +98,7 @@ LIES = {
 
 async def test_a_batch_that_is_not_the_neighbours_to_send_is_put_aside(mesh: LiveMesh) -> None:
     queue = f"isthmus.{mesh.mesh.name}.quarantine"
-    async with at(mesh, "paris", as_node=True) as (operator,), tokyo(mesh) as sender:
+    async with at(mesh, "paris", as_operator=True) as (operator,), tokyo(mesh) as sender:
         kept = await operator.consume(queue)
         for number, (told, why) in enumerate(LIES.values(), 1):
             # As one that was damaged on the way before: no second try for what is no batch at all.

@@ -131,7 +131,7 @@ async def test_dead_letters_are_sent_again_once_with_their_history_or_given_up_i
 async def test_what_is_no_message_of_the_mesh_can_only_be_looked_at_exported_and_dropped(
     pair: LiveMesh,
 ) -> None:
-    async with at(pair, "tokyo", as_node=True) as (operator,):
+    async with at(pair, "tokyo", as_operator=True) as (operator,):
         queue = f"isthmus.{pair.mesh.name}.quarantine"
         await operator.post("", letter(b"somebody's", key=queue.encode(), x_mesh_batch=b"?"))
         (one,) = (await command(pair, "quarantine", "list"))["sites"]["tokyo"]["messages"]

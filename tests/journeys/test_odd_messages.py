@@ -293,7 +293,10 @@ async def test_messages_whose_headers_fill_a_frame_stop_nobody(ring: LiveMesh) -
         big = long_string(b"x" * (FRAME - 8 - 12 - empty - spare))
         return letter(f"{spare} left".encode(), headers=entry(b"big", big))
 
-    async with at(ring, *PAIR) as (paris, tokyo), at(ring, "tokyo", as_node=True) as (operator,):
+    async with (
+        at(ring, *PAIR) as (paris, tokyo),
+        at(ring, "tokyo", as_operator=True) as (operator,),
+    ):
         box = await tokyo.listen("headers")
         full = [filling(0), filling(10)]
         # What the mesh adds has no room in the first two, and has in the third.

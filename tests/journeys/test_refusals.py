@@ -60,7 +60,10 @@ async def test_beside_a_full_queue_a_healthy_one_gets_flagged_repeats_and_the_re
     pair: LiveMesh,
 ) -> None:
     dead_letters = f"isthmus.{pair.mesh.name}.dead"
-    async with at(pair, *PAIR) as (paris, tokyo), at(pair, "tokyo", as_node=True) as (operator,):
+    async with (
+        at(pair, *PAIR) as (paris, tokyo),
+        at(pair, "tokyo", as_operator=True) as (operator,),
+    ):
         await tokyo.declare("full", "hasty", "", **FULL)
         healthy = await tokyo.listen("hasty", "", queue="healthy")
         sent = letters("fills it", *REFUSED)

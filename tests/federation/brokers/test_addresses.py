@@ -12,6 +12,7 @@ from federation.brokers.addresses import (
     BrokerNotKnown,
     BrokersFileBroken,
     PrivateBroker,
+    packer_user,
     read_private_brokers,
     relay_user,
     vouched_user,
@@ -41,21 +42,35 @@ def link(mesh: Mesh, sender: str, receiver: str) -> Link:
     return next(x for x in mesh.links if (x.sender, x.receiver) == (sender, receiver))
 
 
-def test_a_node_has_a_user_of_its_own_at_its_private_broker() -> None:
+def test_each_purpose_of_a_node_has_a_user_and_a_password_at_its_private_broker() -> None:
     addresses = book(mesh_of(TRIANGLE))
-    node = addresses.node("paris")
+    deliverer = addresses.deliverer("paris")
     password = addresses.credentials.of("paris").relay
-    assert node.uri == f"amqp://isthmus.acme.relay.paris:{password}@127.0.0.1:5001/%2F"
-    assert node.public_uri == "amqp://127.0.0.1:5001/%2F"
-    assert password not in repr(node)
+    assert deliverer.uri == f"amqp://isthmus.acme.relay.paris:{password}@127.0.0.1:5001/%2F"
+    assert deliverer.public_uri == "amqp://127.0.0.1:5001/%2F"
+    assert password not in repr(deliverer)
     stream = addresses.stream("paris")
-    assert (stream.host, stream.port, stream.user) == ("127.0.0.1", 5002, node.user)
+    assert (stream.host, stream.port, stream.user) == ("127.0.0.1", 5002, "isthmus.acme.log.paris")
     assert not stream.tls
+    monitor, admin = addresses.monitoring("paris"), addresses.management("paris")
+    assert monitor is not None
+    assert admin is not None
+    logins = [
+        (one.user, one.password)
+        for one in (
+            *(deliverer, addresses.packer("paris"), addresses.keeper("paris"), stream),
+            *(addresses.administrator("paris"), monitor, addresses.application("paris")),
+        )
+    ]
+    assert logins[4] == (admin.user, admin.password)
+    assert len({user for user, _ in logins}) == len({word for _, word in logins}) == 7
+    assert relay_user(addresses.mesh, "paris") == deliverer.user
+    assert packer_user(addresses.mesh, "paris") == addresses.packer("paris").user
 
 
 def test_sites_may_share_a_private_broker_by_virtual_hosts() -> None:
     addresses = book(mesh_of(TRIANGLE))
-    assert addresses.node("sydney").public_uri == "amqp://127.0.0.1:5001/sydney%2F2"
+    assert addresses.deliverer("sydney").public_uri == "amqp://127.0.0.1:5001/sydney%2F2"
     assert addresses.stream("sydney").vhost == "sydney/2"
     management = addresses.management("sydney")
     assert management is not None
@@ -70,14 +85,15 @@ def test_an_application_has_a_user_that_is_not_the_relays() -> None:
     assert application.password == addresses.credentials.of("paris").app
 
 
-def test_a_neighbour_comes_with_a_user_of_its_own_that_the_broker_vouches_for() -> None:
+def test_each_end_of_a_link_comes_with_a_user_of_its_own_that_the_broker_vouches_for() -> None:
     mesh = mesh_of(TRIANGLE)
     addresses = book(mesh)
     there = link(mesh, "paris", "tokyo")
     guest, host = addresses.link_end(there, "paris"), addresses.link_end(there, "tokyo")
     assert (guest.port, guest.user) == (6001, "isthmus.acme.link.paris")
     assert guest.password == addresses.credentials.of("paris").link
-    assert host == addresses.node("tokyo")
+    assert (host.port, host.user) == (6001, "isthmus.acme.link.tokyo")
+    assert host.password == addresses.credentials.of("tokyo").link
     assert vouched_user(mesh, there, "paris") == guest.user
     assert vouched_user(mesh, there, "tokyo") == host.user
     with pytest.raises(ValueError, match="'sydney' is no end of the link paris-tokyo"):
@@ -108,13 +124,17 @@ def test_at_a_broker_of_ones_own_all_ends_use_the_one_user_of_its_address() -> N
     addresses = book(mesh, PW="s3c/ret")
     there = link(mesh, "paris", "tokyo")
     for address in (
-        addresses.node("tokyo"),
+        addresses.deliverer("tokyo"),
+        addresses.packer("tokyo"),
+        addresses.keeper("tokyo"),
+        addresses.administrator("tokyo"),
         addresses.application("tokyo"),
         addresses.link_end(there, "paris"),
         addresses.link_end(there, "tokyo"),
     ):
         assert address.uri == "amqps://r%2F1:s3c%2Fret@rabbit.example:5671/v"
-    assert relay_user(mesh, "tokyo") == "r/1"
+    assert relay_user(mesh, "tokyo") == packer_user(mesh, "tokyo") == "r/1"
+    assert addresses.monitoring("tokyo") == addresses.management("tokyo")
     assert vouched_user(mesh, there, "paris") == "r/1"
     stream = addresses.stream("tokyo")
     assert (stream.port, stream.tls, stream.user) == (5551, True, "r/1")
@@ -132,16 +152,16 @@ def test_without_management_in_the_file_there_is_none() -> None:
 
 def test_a_password_that_is_missing_is_told_when_it_is_needed_and_not_before() -> None:
     addresses = book(mesh_of(TRIANGLE.replace("tokyo: {}", OWN)))
-    assert addresses.node("paris")
+    assert addresses.deliverer("paris")
     with pytest.raises(PasswordMissing, match="environment variable PW"):
-        addresses.node("tokyo")
+        addresses.deliverer("tokyo")
 
 
 def test_a_private_broker_that_nobody_started_is_told_with_the_mend() -> None:
     mesh = mesh_of(TRIANGLE)
     addresses = AddressBook(mesh, make_credentials(mesh), {}, {})
     with pytest.raises(BrokerNotKnown, match="run `isthmus up` first"):
-        addresses.node("paris")
+        addresses.deliverer("paris")
 
 
 def test_where_private_brokers_listen_is_written_down_and_read_back(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_at_a_broker_of_ones_own_users_are_left_to_its_administrator(paris
     report = await site.apply()
     assert report.ok, report.faults
     assert outcomes(report, "user") == {}
-    assert site.book.node("paris").user == paris.vhost.user
+    assert site.book.deliverer("paris").user == paris.vhost.user
 
 
 async def test_a_wrong_password_is_told_and_nothing_is_raised(paris: Site) -> None:

@@ -32,6 +32,7 @@ async def test_what_a_changed_file_would_change_is_told(paris: Site) -> None:
     paris.becomes(FILE.replace(ORDERS, "").replace("outage_window: 1h", "outage_window: 2h"))
     said = await preview_site(paris.book, "paris")
     assert said == [
+        f"~ rights {paris.names.relay_user('paris')}",
         f"- binding orders --cancel--> {egress}",
         f"- binding orders --order.#--> {egress}",
         f"~ policy {paris.names.log_policy}: definition {{'max-age': '4500s'}} -> "

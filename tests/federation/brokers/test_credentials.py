@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from federation.brokers.credentials import (
+    KINDS,
+    LATER_KINDS,
     SECRETS_FILE,
     CredentialsError,
     load_or_make,
@@ -24,7 +27,7 @@ def test_they_are_made_once_and_then_read_back(tmp_path: Path) -> None:
     again = load_or_make(tmp_path / "state", MESH)
     assert dict(first.sites) == dict(again.sites)
     assert set(first.sites) == {"paris", "tokyo", "sydney"}
-    made = [getattr(p, kind) for p in first.sites.values() for kind in ("relay", "link", "app")]
+    made = [getattr(p, kind) for p in first.sites.values() for kind in (*KINDS, *LATER_KINDS)]
     assert len(set(made)) == len(made)
     assert all(len(password) >= 32 for password in made)
 
@@ -42,6 +45,25 @@ def test_a_new_site_gets_new_ones_and_the_others_keep_theirs(tmp_path: Path) -> 
     assert grown.of("oslo") != grown.of("rome")
     assert grown.of("tokyo") == first.of("tokyo")
     assert load_or_make(tmp_path, MESH).of("oslo") == grown.of("oslo")
+
+
+def test_a_file_of_an_earlier_version_keeps_its_passwords_and_gets_those_that_it_lacks(
+    tmp_path: Path,
+) -> None:
+    first = load_or_make(tmp_path, MESH)
+    file = tmp_path / SECRETS_FILE
+    content = json.loads(file.read_text())
+    for passwords in content["sites"].values():
+        for kind in LATER_KINDS:
+            del passwords[kind]
+    file.write_text(json.dumps(content))
+    upgraded = load_or_make(tmp_path, MESH)
+    for site in MESH.sites:
+        for kind in KINDS:
+            assert getattr(upgraded.of(site), kind) == getattr(first.of(site), kind)
+        for kind in LATER_KINDS:
+            assert len(getattr(upgraded.of(site), kind)) >= 32
+    assert load_or_make(tmp_path, MESH) == upgraded
 
 
 def test_randomness_comes_in_as_an_argument() -> None:

@@ -10,10 +10,9 @@ from federation.brokers.credentials import make_credentials
 from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
-    UserDeclaration,
     declarations,
-    site_users,
 )
+from federation.brokers.users import UserDeclaration, site_users
 from federation.mesh import Mesh
 from federation.names import Names
 from tests.federation.meshes import TRIANGLE, mesh_of
@@ -112,12 +111,11 @@ def link_users(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:
     return {name: user for name, user in users.items() if ".link." in name}
 
 
-def test_each_neighbour_that_comes_to_a_broker_has_a_user_there_and_nobody_else() -> None:
+def test_each_site_with_an_end_of_a_link_at_a_broker_has_a_user_there_and_nobody_else() -> None:
     one_way = mesh_of(TRIANGLE.replace("both: true", "both: false"))
-    assert set(link_users(one_way, "tokyo")) == {NAMES.link_user("paris")}
+    assert set(link_users(one_way, "tokyo")) == {NAMES.link_user(x) for x in ("paris", "tokyo")}
     assert set(link_users(mesh_of(TRIANGLE), "tokyo")) == {
-        NAMES.link_user("paris"),
-        NAMES.link_user("sydney"),
+        NAMES.link_user(site) for site in ("paris", "tokyo", "sydney")
     }
 
 
@@ -169,11 +167,24 @@ def test_at_a_third_sites_broker_both_ends_are_guests() -> None:
     assert not may(users[NAMES.link_user("tokyo")].write, NAMES.link_data(link))
 
 
-def test_the_node_has_the_run_of_its_virtual_host_and_applications_of_what_is_not_ours() -> None:
+def test_the_deliverer_may_write_to_what_is_delivered_here_now_or_was_before() -> None:
+    mesh = with_exchange("{name: o, mode: split, from: [paris], to: [tokyo]}")
+
+    def deliverer(site: str, *before: str) -> UserDeclaration:
+        users = site_users(mesh, site, make_credentials(mesh), before)
+        return next(user for user in users if user.name == NAMES.relay_user(site))
+
+    for name in ("o.in", NAMES.dead_letters, NAMES.quarantine):
+        assert may(deliverer("tokyo").write, name)
+    for name in ("o", "former", "amq.default", "other", NAMES.log, NAMES.egress("o")):
+        assert not may(deliverer("tokyo").write, name)
+    assert may(deliverer("tokyo", "former").write, "former")
+    assert not may(deliverer("paris").write, "o")
+
+
+def test_applications_have_the_run_of_what_is_not_ours() -> None:
     mesh = mesh_of(TRIANGLE)
     users = {user.name: user for user in declared(mesh, "paris").users}
-    relay = users[NAMES.relay_user("paris")]
-    assert (relay.configure, relay.write, relay.read, relay.tags) == (".*", ".*", ".*", ())
     app = users[NAMES.application_user("paris")]
     for pattern in (app.configure, app.write, app.read):
         for name in ("orders", "amq.gen-xyz", "amq.default", "celery", "myisthmus.q", ""):

@@ -10,6 +10,10 @@ import pytest
 from aio_pika.abc import AbstractChannel as Channel
 from aio_pika.exceptions import AMQPException
 
+from relay.delivery.local_exchange import LocalClosed
+from relay.log.site_log import LogRefused
+from relay.node.brokers import RabbitBrokers
+from relay.packing.egress import EgressRefused
 from tests.federation.live_site import Site, publish
 
 
@@ -96,3 +100,26 @@ async def test_an_application_cannot_touch_what_is_isthmus_s(paris: Site) -> Non
         await queue.bind("orders", "#")
         with pytest.raises(AMQPException, match="ACCESS_REFUSED"):
             await channel.declare_queue(names.egress("other"))
+
+
+async def test_a_node_whose_users_are_not_there_yet_says_whom_the_broker_refused_and_what_to_run(
+    paris: Site,
+) -> None:
+    await paris.make_admin()
+    brokers, book = RabbitBrokers(), paris.book
+    tried: list[tuple[Callable[[], Awaitable[object]], type[Exception], str]] = [
+        (
+            lambda: brokers.open_egress(book, "paris"),
+            EgressRefused,
+            paris.names.packer_user("paris"),
+        ),
+        (
+            lambda: brokers.open_exchange(book, "paris"),
+            LocalClosed,
+            paris.names.relay_user("paris"),
+        ),
+        (lambda: brokers.open_log(book, "paris"), LogRefused, paris.names.log_user("paris")),
+    ]
+    for connect, error, user in tried:
+        with pytest.raises(error, match=f"as user '{re.escape(user)}': `isthmus apply` makes"):
+            await connect()

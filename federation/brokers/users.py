@@ -1,0 +1,134 @@
+"""The users of a site's private broker, one a purpose, each with the smallest rights that work.
+
+A stolen password opens what its purpose needs and nothing else: none but the application's and the
+administrator's may write to the default exchange, through which any queue can be reached, and none
+may bind an exchange to a queue but a link's end, its own. docs/security.md shows them as a table.
+
+RabbitMQ's rights are three patterns: *configure* lets declare and delete, *write* publish, append
+to a stream and (of a queue) bind it, *read* consume, purge and (of an exchange) bind to it. To ask
+how many messages a queue has takes none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from federation.brokers.credentials import Credentials, SitePasswords
+from federation.mesh import Link, Mesh
+from federation.names import Names, matching
+
+NOT_OURS = r"^(?!isthmus\.)"
+"""Pattern of what applications may use: all names but those that begin with `isthmus.`."""
+
+NOTHING = matching()
+
+
+@dataclass(frozen=True, slots=True)
+class UserDeclaration:
+    """A user and its rights (patterns) in the site's virtual host."""
+
+    name: str
+    password: str = field(repr=False)
+    configure: str
+    write: str
+    read: str
+    tags: tuple[str, ...] = ()
+
+
+def site_users(
+    mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
+) -> list[UserDeclaration]:
+    """The users of a private broker: those of its own node, its applications and administrators,
+    and one for each site of which an end of a link comes here.
+
+    `formerly_delivered`: exchanges that earlier revisions delivered to here. What was under way
+    when the file lost them is still delivered.
+    """
+    names, own = Names(mesh.name), credentials.of(site)
+    links = links_meeting_at(mesh, site)
+    ends = dict.fromkeys(end for link in links for end in (link.sender, link.receiver))
+    return [
+        *_node_users(mesh, site, own, formerly_delivered),
+        UserDeclaration(names.application_user(site), own.app, NOT_OURS, NOT_OURS, NOT_OURS),
+        UserDeclaration(names.admin_user(site), own.admin, ".*", ".*", ".*", ("administrator",)),
+        *(_link_user(names, end, links, credentials.of(end).link) for end in ends),
+    ]
+
+
+def _node_users(
+    mesh: Mesh, site: str, own: SitePasswords, formerly_delivered: Collection[str]
+) -> list[UserDeclaration]:
+    names = Names(mesh.name)
+    aside = put_aside_queues(names)
+    delivered = {one.delivers_to for one in mesh.exchanges.values() if one.reaches(site)}
+    return [
+        UserDeclaration(
+            names.relay_user(site),
+            own.relay,
+            configure=matching([names.deliverer_lock]),
+            write=matching([*sorted(delivered.union(formerly_delivered)), *aside]),
+            read=NOTHING,
+        ),
+        UserDeclaration(
+            names.packer_user(site),
+            own.packer,
+            configure=matching([names.packer_lock]),
+            write=NOTHING,
+            # Also those of exchanges that the file has no more: they are packed until empty.
+            read=matching(prefixes=[names.egress_prefix]),
+        ),
+        UserDeclaration(
+            names.log_user(site),
+            own.log,
+            configure=NOTHING,
+            write=matching([names.log]),
+            read=matching([names.log]),
+        ),
+        UserDeclaration(
+            names.keeper_user(site),
+            own.keeper,
+            configure=NOTHING,
+            write=NOTHING,
+            read=matching(aside),
+        ),
+        # Rights to nothing let it see the virtual host.
+        UserDeclaration(
+            names.monitor_user(site), own.monitor, NOTHING, NOTHING, NOTHING, ("monitoring",)
+        ),
+    ]
+
+
+def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
+    """The links whose two ends connect to the broker of `site`."""
+    return [link for link in mesh.links if link.meeting == site]
+
+
+def put_aside_queues(names: Names) -> tuple[str, str]:
+    """The queues of what a site does not deliver. Each has a fanout exchange of its own name."""
+    return names.dead_letters, names.quarantine
+
+
+def password_hash(password: str, salt: bytes) -> str:
+    """RabbitMQ's own form: base64 of the salt (4 bytes) and SHA-256 of salt and password."""
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _link_user(names: Names, end: str, links: list[Link], password: str) -> UserDeclaration:
+    # Binding a queue takes write on the queue and read on the exchange; consuming, read on the
+    # queue; publishing, write on the exchange. Nothing lets it write to the default exchange,
+    # through which any queue could be reached.
+    sends = [link for link in links if link.sender == end]
+    receives = [link for link in links if link.receiver == end]
+    writes = [*map(names.link_data, sends), *map(names.link_acks, receives)]
+    reads = [*map(names.link_acks, sends), *map(names.link_data, receives)]
+    own = [names.link_queue_prefix(end)]
+    return UserDeclaration(
+        names.link_user(end),
+        password,
+        configure=matching(prefixes=own),
+        write=matching(writes, own),
+        read=matching(reads, own),
+    )
