@@ -55,6 +55,7 @@ class BrokerSpec:
     vhosts: tuple[str, ...] = ("/",)
     users: tuple[BrokerUser, ...] = ()
     schedulers: int = 1
+    plugins: tuple[str, ...] = PLUGINS
 
     def __post_init__(self) -> None:
         if self.schedulers < 1:
@@ -166,9 +167,9 @@ def definitions(spec: BrokerSpec, salt: Callable[[int], bytes]) -> str:
     )
 
 
-def enabled_plugins() -> str:
+def enabled_plugins(plugins: tuple[str, ...] = PLUGINS) -> str:
     """The enabled_plugins file: an Erlang list."""
-    return f"[{','.join(PLUGINS)}].\n"
+    return f"[{','.join(plugins)}].\n"
 
 
 def environment(

@@ -206,7 +206,7 @@ class LocalBroker:
         for name, text in {
             "rabbitmq.conf": broker_config.rabbitmq_conf(spec, seen_as),
             "definitions.json": broker_config.definitions(spec, secrets.token_bytes),
-            "enabled_plugins": broker_config.enabled_plugins(),
+            "enabled_plugins": broker_config.enabled_plugins(spec.plugins),
             "inetrc": broker_config.ERLANG_RESOLVER,
             # Given but empty, so that those of /etc/rabbitmq take no part.
             "rabbitmq-env.conf": "",
@@ -228,7 +228,7 @@ class LocalBroker:
         elif links.exists():
             shutil.rmtree(links)
         all_plugins = self.installation.home / "plugins"
-        needed = needed_plugins(self.installation.home_outside / "plugins", broker_config.PLUGINS)
+        needed = needed_plugins(self.installation.home_outside / "plugins", self.spec.plugins)
         if not needed:
             links.symlink_to(all_plugins)
             return
