@@ -25,7 +25,8 @@ from federation.brokers.broker_uri import (
 )
 from federation.brokers.credentials import Credentials
 from federation.brokers.passwords import resolve_password
-from federation.brokers.tls import TlsFilesBroken, client_context
+from federation.brokers.renewed import TlsFilesBroken
+from federation.brokers.tls import client_context
 from federation.mesh import SYSTEM_TRUST, BrokerAddress, Link, Mesh, TlsFiles
 from federation.names import Names
 

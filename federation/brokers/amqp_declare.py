@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import aio_pika
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 from aiormq.exceptions import (
@@ -22,6 +21,7 @@ from aiormq.exceptions import (
 )
 
 from federation.brokers.addresses import AmqpAddress
+from federation.brokers.amqp_client import amqp_client
 from federation.brokers.apply_report import Item, Outcome
 from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 
@@ -45,18 +45,10 @@ _MEND_LOG = (
 
 @asynccontextmanager
 async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
-    """A connection for declaring. Raises AMQPException, OSError, TimeoutError, TlsUnusable."""
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        connection = await aio_pika.connect(
-            host=address.host,
-            port=address.port,
-            login=address.user,
-            password=address.password,
-            virtualhost=address.vhost,
-            ssl=address.tls,
-            ssl_context=address.ssl_context,
-            client_properties={"connection_name": "isthmus apply"},
-        )
+    """A connection for declaring. Raises AMQPException, OSError (TlsRefused is one), TimeoutError,
+    TlsUnusable.
+    """
+    connection = await amqp_client(address, "isthmus apply", CONNECT_TIMEOUT_S)
     async with connection:
         yield Declarer(connection)
 

@@ -20,6 +20,7 @@ from aiohttp_retry import ExponentialRetry, RetryClient
 from yarl import URL
 
 from federation.brokers.addresses import ManagementAddress
+from federation.brokers.tls_refusals import tls_refusal
 
 _BROKEN_FOR_A_MOMENT = ExponentialRetry(attempts=5, start_timeout=0.1)
 """A server error of a GET or PUT, which may be repeated: RabbitMQ answers 500 while the processes
@@ -54,10 +55,11 @@ class ManagementApi:
         self.address = address
         self.vhost = address.vhost
         login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
+        self._context = address.ssl_context
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Basic {login}"},
             timeout=aiohttp.ClientTimeout(total=timeout_s),
-            connector=aiohttp.TCPConnector(ssl=address.ssl_context or True),
+            connector=aiohttp.TCPConnector(ssl=self._context or True),
         )
         self._patient = RetryClient(self._session, retry_options=_BROKEN_FOR_A_MOMENT)
 
@@ -86,7 +88,7 @@ class ManagementApi:
             async with self._session.get(f"{self.address.url}/api/whoami") as answer:
                 return parsedate_to_datetime(answer.headers.get("Date", ""))
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ManagementAway(self.address.url, str(error) or "no answer in time") from error
+            raise self._away(error) from error
         except ValueError as error:
             raise ManagementAway(self.address.url, "it does not say what time it is") from error
 
@@ -107,12 +109,16 @@ class ManagementApi:
             async with self._patient.request(method, url, json=body) as answer:
                 text = await answer.text()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ManagementAway(base, str(error) or "no answer in time") from error
+            raise self._away(error) from error
         if answer.status == 404 and method == "GET":
             return None
         if answer.status >= 400:
             raise ManagementRefused(base, f"{answer.status} {_reason(text)}".strip())
         return json.loads(text) if text else None
+
+    def _away(self, error: Exception) -> ManagementAway:
+        why = tls_refusal(error, self._context) or str(error) or "no answer in time"
+        return ManagementAway(self.address.url, why)
 
 
 def _reason(text: str) -> str:

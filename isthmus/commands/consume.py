@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-import aio_pika
 import typer
 from aio_pika.abc import AbstractIncomingMessage
 from aio_pika.exceptions import AMQPError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
+from federation.brokers.amqp_client import amqp_client
 from isthmus.address_book import address_book_or_exit
 from isthmus.departures import delivered_to, why_nothing_comes
 from isthmus.options import (
@@ -26,6 +26,8 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+
+CONNECT_WITHIN_S = 10.0
 
 
 def consume(
@@ -76,7 +78,7 @@ def consume(
 async def _consume(
     address: AmqpAddress, exchange: str, keys: Sequence[str], count: int, as_json: bool
 ) -> None:
-    connection = await aio_pika.connect(address.uri, ssl_context=address.ssl_context, timeout=10)
+    connection = await amqp_client(address, "isthmus consume", CONNECT_WITHIN_S)
     async with connection:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=100)

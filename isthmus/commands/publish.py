@@ -12,6 +12,7 @@ import typer
 from aio_pika.exceptions import AMQPError, DeliveryError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
+from federation.brokers.amqp_client import amqp_client
 from isthmus.address_book import address_book_or_exit
 from isthmus.departures import why_it_stays
 from isthmus.options import (
@@ -23,6 +24,8 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+
+CONNECT_WITHIN_S = 10.0
 
 
 def publish(
@@ -68,7 +71,7 @@ def publish(
 
 
 async def _publish(address: AmqpAddress, exchange: str, key: str, body: bytes, count: int) -> None:
-    connection = await aio_pika.connect(address.uri, ssl_context=address.ssl_context, timeout=10)
+    connection = await amqp_client(address, "isthmus publish", CONNECT_WITHIN_S)
     async with connection:
         channel = await connection.channel(publisher_confirms=True)
         target = await channel.get_exchange(exchange, ensure=True)

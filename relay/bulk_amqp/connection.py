@@ -26,6 +26,7 @@ from pamqp import base as pamqp_base
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
+from federation.brokers.tls_refusals import tls_refusal
 from relay import ticks
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.channel import Channel
@@ -112,7 +113,8 @@ async def connect(
     except TimeoutError:
         raise ConnectionFailed(f"{address} did not answer within {timeout:g} s") from None
     except OSError as error:
-        raise ConnectionFailed(f"{address} cannot be reached: {error}") from error
+        why = tls_refusal(error, context) or error
+        raise ConnectionFailed(f"{address} cannot be reached: {why}") from error
     finally:
         connection.abort_unless_open()
     return connection
@@ -308,7 +310,11 @@ class Connection(asyncio.Protocol):
             self._fail_by_callback(error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        text = str(error) if error else "the peer ended the connection"
+        # A peer refuses our certificate after the handshake, which has succeeded for us.
+        made = self._transport
+        context = made.get_extra_info("sslcontext") if made is not None else None
+        why = tls_refusal(error, context, in_login=self._state is _State.STARTING)
+        text = why or str(error or "the peer ended the connection")
         self._finish(ConnectionLost(0, text))
 
     def pause_writing(self) -> None:

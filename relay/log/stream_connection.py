@@ -31,6 +31,7 @@ from rstream.constants import Key, OffsetType
 from rstream.encoding import decode_frame, encode_frame
 
 from federation.brokers.addresses import StreamAddress
+from federation.brokers.tls_refusals import tls_refusal
 from relay.log import stream_frames
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 from relay.log.stream_frames import Chunk
@@ -43,6 +44,8 @@ _READ_BYTES = 256 * 1024
 _FRAME_MAX = 1024 * 1024
 """The broker's own default. 4.3 closes the connection on a larger frame."""
 PUBLISHER = 0
+_LAST_WORD_S = 1.0
+"""For what was read from a socket that is gone to be told."""
 
 
 class ConnectionClosedError(Exception):
@@ -154,8 +157,17 @@ class StreamConnection(Client):
 
     async def send_frame(self, frame: schema.Frame, version: int = 1) -> None:
         if not self._is_writable():
-            raise ConnectionClosedError("the socket is gone")
+            raise ConnectionClosedError(await self._why_gone())
         await super().send_frame(frame, version)
+
+    async def _why_gone(self) -> str:
+        """Who reads the socket knows, perhaps only in a moment: a broker that refuses our
+        certificate says so when the handshake is over for us.
+        """
+        listener = self._tasks.get("listener")
+        if listener is not None:
+            await asyncio.wait({listener}, timeout=_LAST_WORD_S)
+        return self._end_reason or "the socket is gone"
 
     def _is_writable(self) -> bool:
         """uvloop's transport raises RuntimeError once it is gone, before we are told that it is."""
@@ -193,9 +205,11 @@ class StreamConnection(Client):
     async def _listener(self) -> None:
         try:
             await self._read_frames()
-            reason = "the broker closed the connection"
+            why = tls_refusal(None, self._ssl_context, in_login=not self.reads)
+            reason = why or "the broker closed the connection"
         except (OSError, _ServerClosed) as error:
-            reason = f"connection lost: {error}"
+            why = tls_refusal(error, self._ssl_context, in_login=not self.reads)
+            reason = why or f"connection lost: {error}"
         except Exception as error:
             logger.exception("stream connection to %s:%s out of step", self.host, self.port)
             reason = f"out of step with the broker: {error!r}"
@@ -271,9 +285,8 @@ async def open_connection(
     except exceptions.LeaderNotAvailable as error:
         raise LogClosed(str(error)) from error
     except (OSError, ConnectionClosedError) as error:  # TimeoutError is an OSError
-        raise LogClosed(
-            f"no connection to {address.host}:{address.port}: {str(error) or 'no answer in time'}"
-        ) from error
+        why = tls_refusal(error, address.ssl_context) or str(error) or "no answer in time"
+        raise LogClosed(f"no connection to {address.host}:{address.port}: {why}") from error
     return connection
 
 

@@ -1,77 +1,109 @@
-"""A site whose broker speaks TLS only: log, egress, delivery, links and `apply` go through it."""
+"""Sites whose broker speaks TLS: log, egress, delivery, links and `apply` go through it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from isthmus.local_brokers import BrokerUser, RabbitMQInstallation, free_ports
-from tests.certificates import make_certificates
-from tests.conftest import LocalBrokerFactory
+from isthmus.local_brokers import RabbitMQInstallation
+from tests.certificates import DAY, Authority, replaced
 from tests.journeys.conftest import MeshFactory
+from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.traffic import TrafficSink, TrafficSource
+from tests.tls_broker import RELAY, TlsBroker, tls_broker
+from tests.tls_site import tls_keys
 
-_ASKS_FOR_CERTIFICATES = """\
-ssl_options.cacertfile = {0}/client-roots.pem
-ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = true
-management.ssl.cacertfile = {0}/client-roots.pem
-management.ssl.verify = verify_peer
-management.ssl.fail_if_no_peer_cert = true
-"""
-RELAY = BrokerUser("relay", "p:ss/w@rd", tags=("administrator",))
+SITES = ("paris", "tokyo")
 
 
-@pytest.mark.parametrize(
-    "trust",
-    ["files of the mesh file", pytest.param("SSL_CERT_FILE", marks=pytest.mark.long)],
-)
-async def test_a_broker_that_speaks_tls(
-    live_mesh: MeshFactory,
-    rabbitmq: RabbitMQInstallation,
-    local_broker_factory: LocalBrokerFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    trust: str,
-) -> None:
-    broker = await local_broker_factory("tls", users=(RELAY,), start=False)
-    folder = broker.spec.folder
-    (folder / "conf.d").mkdir(parents=True)
-    own, authority = make_certificates(rabbitmq, folder)
-    amqps, stream, https = free_ports(3)
-    inside = rabbitmq.path_inside(folder) / own.name
-    (folder / "conf.d" / "10-tls.conf").write_text(
-        f"listeners.ssl.1 = 127.0.0.1:{amqps}\n"
-        f"ssl_options.certfile = {inside}\nssl_options.keyfile = {inside}\n"
-        f"stream.listeners.ssl.1 = 127.0.0.1:{stream}\n"
-        f"stream.advertised_tls_host = 127.0.0.1\nstream.advertised_tls_port = {stream}\n"
-        f"management.ssl.ip = 127.0.0.1\nmanagement.ssl.port = {https}\n"
-        f"management.ssl.certfile = {inside}\nmanagement.ssl.keyfile = {inside}\n"
-        + (_ASKS_FOR_CERTIFICATES.format(inside.parent) if trust != "SSL_CERT_FILE" else "")
-    )
-    await broker.start()
-    tls: dict[str, object] = {}
-    if trust == "SSL_CERT_FILE":
-        # What a company with an authority of its own sets for the node and for `apply`.
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
-    else:
-        files = {"ca": authority, "certificate": folder / "client.pem"}
-        tls["tls"] = {k: str(v) for k, v in files.items()} | {"key": str(folder / "client-key.pem")}
-    monkeypatch.setenv("TOKYO_PASSWORD", RELAY.password)
-    mesh = await live_mesh(
-        "paris",
-        topology="complete",
-        sites={
-            "paris": {},
-            "tokyo": {
-                "broker": f"amqps://relay@127.0.0.1:{amqps}/",
-                "stream": f"rabbitmq-stream+tls://127.0.0.1:{stream}",
-                "management": f"https://127.0.0.1:{https}",
-                "password": "env:TOKYO_PASSWORD",
-                **tls,
-            },
-        },
-    )
-    await mesh.listen()
-    mesh.start()
+@pytest.fixture(scope="module")
+def broker(
+    rabbitmq: RabbitMQInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsBroker]:
+    with tls_broker(rabbitmq, tmp_path_factory.mktemp("broker")) as made:
+        yield made
+
+
+@pytest.fixture
+async def mesh(
+    broker: TlsBroker, live_mesh: MeshFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> LiveMesh:
+    """Of two sites; its nodes run, and its applications connect in clear."""
+    monkeypatch.setenv("P", RELAY.password)
+    replaced(tmp_path / "ca.pem", broker.authority.certificate)
+    broker.clients.issues().write(tmp_path, "relay")
+    keys: dict[str, Any] = {"password": "env:P", "tls": tls_keys(tmp_path)}
+    sites = {name: await broker.site(name, **keys) for name in SITES}
+    mesh = await live_mesh(topology="complete", sites=sites)
+    for name, site in sites.items():
+        uri = broker.in_clear(site)
+        mesh.sources[name] = TrafficSource(uri, name, "orders")
+        mesh.sinks[name] = TrafficSink(uri, name, "orders")
+        await mesh.sinks[name].start()
+    mesh.start_each()
     await mesh.running()
-    await mesh.publish_everywhere(300)
+    return mesh
+
+
+async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
+    broker: TlsBroker, mesh: LiveMesh, tmp_path: Path
+) -> None:
+    """The broker's certificate, its authority, who vouches for ours, and ours: all of them."""
+    await mesh.publish_everywhere(100)
     await mesh.arrived()
     mesh.check(most_flags=0)
+
+    successor, clients = Authority("its successor"), Authority("the clients' successor")
+    replaced(tmp_path / "ca.pem", broker.authority.certificate + successor.certificate)
+    await broker.trusts(broker.clients, clients)
+    broker.shows(successor.issues())
+    clients.issues().write(tmp_path, "relay")
+    replaced(tmp_path / "ca.pem", successor.certificate)
+    await broker.trusts(clients)
+    try:
+        await mesh.publish_everywhere(100)
+        await mesh.arrived()
+        await broker.part_from_all()
+        await mesh.publish_everywhere(100)
+        await mesh.arrived()
+        await mesh.running()
+        told = await mesh.status()
+        assert all(site["log"]["connections"] > 1 for site in told["sites"].values())
+        assert all(link["sessions"] > 1 for link in told["links"])
+        mesh.check()
+    finally:
+        broker.shows(broker.authority.issues())
+        await broker.trusts(broker.clients)
+
+
+@pytest.mark.parametrize("who", ["the broker's", "ours"])
+async def test_a_certificate_that_is_refused_stops_the_mesh_until_it_is_renewed(
+    broker: TlsBroker, mesh: LiveMesh, tmp_path: Path, who: str
+) -> None:
+    old = {"begins": -2 * DAY, "ends": -DAY}
+    if who == "ours":
+        broker.clients.issues(**old).write(tmp_path, "relay")
+    else:
+        broker.shows(broker.authority.issues(**old))
+    try:
+        await broker.part_from_all()
+        said = ("relay.pem has expired", "it ended the connection before")
+        expected = said if who == "ours" else ("its certificate has expired: renew it there",)
+
+        def are_told(told: dict[str, Any]) -> bool:
+            reasons = [str(told["sites"][name]["reason"]) for name in SITES]
+            return all(any(one in reason for one in expected) for reason in reasons)
+
+        await mesh.until_told(are_told, "both sites say why", within_s=20)
+        await mesh.publish_everywhere(100)
+    finally:
+        if who == "ours":
+            broker.clients.issues().write(tmp_path, "relay")
+        else:
+            broker.shows(broker.authority.issues())
+    await mesh.running()
+    await mesh.arrived()
+    mesh.check()

@@ -1,0 +1,163 @@
+"""Why a connection over TLS came to nothing, in words that say what to do. Pure."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from federation.brokers.tls import ClientContext
+from federation.mesh import SYSTEM_TRUST, TlsFiles
+
+_Told = Callable[[TlsFiles, str], str]
+
+
+class TlsRefused(ConnectionError):
+    """No connection, since one side does not accept the other's certificate; the text says which,
+    and what to do.
+    """
+
+
+def tls_refusal(
+    error: BaseException | None, context: ssl.SSLContext | None, *, in_login: bool = True
+) -> str:
+    """What to say of an error of a connection that was made with `context`; empty where it did not
+    fail because of TLS.
+
+    A refusal by the other side comes when the handshake seems over: from the first read, or as a
+    mere end of the connection where that read came too late. So an end `in_login` may be one.
+    """
+    if context is None:
+        return ""
+    files = context.files if isinstance(context, ClientContext) else SYSTEM_TRUST
+    every = list(_chain(error))
+    found = next((one for one in every if isinstance(one, ssl.SSLError)), None)
+    if found is None:
+        ended = next((one for one in every if isinstance(one, _ENDS)), None)
+        return _broken_off(files, str(ended)) if in_login and (ended or error is None) else ""
+    said = found.strerror or str(found)
+    if isinstance(found, ssl.SSLCertVerificationError):
+        told = _OF_THEIRS.get(found.verify_code, _another_fault)
+        return told(files, found.verify_message.rstrip("."))
+    return _ALERTS.get(found.reason or "", _another_alert)(files, said)
+
+
+def _broken_off(files: TlsFiles, said: str) -> str:
+    whether = f"does not accept {_ours(files)}" if files.certificate else "wants a certificate"
+    return (
+        f"it ended the connection before it said anything ({said or 'end of file'}): perhaps it "
+        f"{whether}; see its log"
+    )
+
+
+def _expired(files: TlsFiles, said: str) -> str:
+    return "its certificate has expired: renew it there (or this machine's clock is wrong)"
+
+
+def _not_yet(files: TlsFiles, said: str) -> str:
+    return "its certificate is not valid yet: see the clocks, here and where it was issued"
+
+
+def _for_another_host(files: TlsFiles, said: str) -> str:
+    return (
+        f"its certificate is for another host ({said}): write an address that stands in the "
+        "certificate, or have it issued for this one"
+    )
+
+
+def _unknown_authority(files: TlsFiles, said: str) -> str:
+    whom = files.ca or "the system's authorities"
+    return (
+        f"nobody in {whom} vouches for its certificate ({said}): put the certificate of its "
+        "authority into the file that `tls: ca` names"
+    )
+
+
+def _another_fault(files: TlsFiles, said: str) -> str:
+    return f"its certificate is not accepted: {said}"
+
+
+def _wants_one(files: TlsFiles, said: str) -> str:
+    if files.certificate:
+        return f"it is not content with the certificate {files.certificate} ({said}): see its log"
+    return "it wants a certificate of us: name one with `tls: certificate` and `key`"
+
+
+def _ours_unknown(files: TlsFiles, said: str) -> str:
+    return (
+        f"it does not trust who issued {_ours(files)}: have another one issued, or put the "
+        "certificate of its authority into the file that the other side trusts"
+    )
+
+
+def _ours_expired(files: TlsFiles, said: str) -> str:
+    return f"{_ours(files)} has expired: renew the file (or the other side's clock is wrong)"
+
+
+def _ours_refused(files: TlsFiles, said: str) -> str:
+    return f"it does not accept {_ours(files)} ({said}): see its log"
+
+
+def _no_tls(files: TlsFiles, said: str) -> str:
+    return f"what listens there speaks no TLS ({said}): is it the port of the TLS listener?"
+
+
+def _too_old(files: TlsFiles, said: str) -> str:
+    return f"no version of TLS that both sides speak ({said}): it has to speak TLS 1.2 or newer"
+
+
+def _another_alert(files: TlsFiles, said: str) -> str:
+    return f"no TLS connection: {said}"
+
+
+def _ours(files: TlsFiles) -> str:
+    return f"our certificate {files.certificate}" if files.certificate else "our certificate"
+
+
+_OF_THEIRS: dict[int, _Told] = {
+    9: _not_yet,
+    10: _expired,
+    18: _unknown_authority,
+    19: _unknown_authority,
+    20: _unknown_authority,
+    21: _unknown_authority,
+    62: _for_another_host,
+    64: _for_another_host,
+}
+"""By OpenSSL's number (X509_V_ERR_*)."""
+
+_ALERTS: dict[str, _Told] = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _wants_one,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": _wants_one,  # TLS 1.2 has no alert of its own for it
+    "SSL/TLS_ALERT_HANDSHAKE_FAILURE": _wants_one,
+    "TLSV1_ALERT_UNKNOWN_CA": _ours_unknown,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _ours_expired,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _ours_refused,
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": _ours_refused,
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": _ours_refused,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _ours_refused,
+    "TLSV1_ALERT_ACCESS_DENIED": _ours_refused,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _too_old,
+    "UNSUPPORTED_PROTOCOL": _too_old,
+    "WRONG_VERSION_NUMBER": _no_tls,
+    "RECORD_LAYER_FAILURE": _no_tls,
+}
+"""By OpenSSL's name of what the other side said, or of what came instead."""
+
+
+_ENDS = (ConnectionResetError, BrokenPipeError, EOFError)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """What was raised, and what it was raised from: clients wrap it."""
+    seen: set[int] = set()
+    ahead: list[Any] = [error]
+    while ahead:
+        one = ahead.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        within = [getattr(one, name, None) for name in ("os_error", "certificate_error")]
+        if within == [None, None]:  # else it is aiohttp's, an SSLError by name only
+            yield one
+        ahead += [*within, one.__cause__, one.__context__]

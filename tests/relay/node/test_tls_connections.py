@@ -1,0 +1,155 @@
+"""Every kind of connection to a broker that speaks TLS: what refuses it, what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from isthmus.local_brokers import RabbitMQInstallation
+from tests.certificates import DAY, Authority
+from tests.tls_broker import RELAY, TlsBroker, tls_broker
+from tests.tls_site import KINDS, TlsSite, tls_site
+
+STRANGER = Authority("stranger")
+Act = Callable[[TlsBroker, TlsSite], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def broker(
+    rabbitmq: RabbitMQInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsBroker]:
+    with tls_broker(rabbitmq, tmp_path_factory.mktemp("broker")) as made:
+        yield made
+
+
+@pytest.fixture
+async def site(broker: TlsBroker, tmp_path: Path) -> TlsSite:
+    made = await tls_site(broker, tmp_path)
+    assert await made.says() == dict.fromkeys(KINDS, "")
+    return made
+
+
+async def of_another_host(broker: TlsBroker, site: TlsSite) -> None:
+    broker.shows(broker.authority.issues("127.0.0.9"))
+
+
+async def expired(broker: TlsBroker, site: TlsSite) -> None:
+    broker.shows(broker.authority.issues(begins=-2 * DAY, ends=-DAY))
+
+
+async def not_yet_valid(broker: TlsBroker, site: TlsSite) -> None:
+    broker.shows(broker.authority.issues(begins=DAY, ends=2 * DAY))
+
+
+async def of_an_unknown_authority(broker: TlsBroker, site: TlsSite) -> None:
+    broker.shows(STRANGER.issues())
+
+
+async def not_trusted_any_more(broker: TlsBroker, site: TlsSite) -> None:
+    site.trusts(STRANGER)
+
+
+async def nobody_trusted_any_more(broker: TlsBroker, site: TlsSite) -> None:
+    site.trusts()
+
+
+async def ours_of_an_unknown_authority(broker: TlsBroker, site: TlsSite) -> None:
+    site.shows(STRANGER.issues(name=RELAY.name))
+
+
+async def ours_expired(broker: TlsBroker, site: TlsSite) -> None:
+    site.shows(broker.clients.issues(name=RELAY.name, begins=-2 * DAY, ends=-DAY))
+
+
+async def ours_revoked(broker: TlsBroker, site: TlsSite) -> None:
+    await broker.trusts(STRANGER)
+
+
+OF_OURS = (ours_of_an_unknown_authority, ours_expired, ours_revoked)
+
+
+def was_broken_off(said: str) -> bool:
+    """What a client sees of the broker's refusal if the end of the connection overtakes it."""
+    return "ended the connection before it said anything" in said and "see its log" in said
+
+
+async def mend(broker: TlsBroker, site: TlsSite) -> None:
+    broker.shows(broker.authority.issues())
+    site.trusts(broker.authority)
+    site.shows(broker.clients.issues(name=RELAY.name))
+
+
+async def mend_trust(broker: TlsBroker, site: TlsSite) -> None:
+    await broker.trusts(broker.clients)
+
+
+@pytest.mark.parametrize(
+    ("act", "undo", "told"),
+    [
+        (of_another_host, mend, ["another host", "127.0.0.1", "write an address"]),
+        (expired, mend, ["has expired", "renew it there"]),
+        (not_yet_valid, mend, ["not valid yet", "clocks"]),
+        (of_an_unknown_authority, mend, ["nobody in", "ca.pem", "`tls: ca`"]),
+        (not_trusted_any_more, mend, ["nobody in", "ca.pem", "`tls: ca`"]),
+        (nobody_trusted_any_more, mend, ["ca.pem", "no certificates of authorities"]),
+        (ours_of_an_unknown_authority, mend, ["does not trust who issued", "relay.pem"]),
+        (ours_expired, mend, ["relay.pem has expired", "renew the file"]),
+        (ours_revoked, mend_trust, ["does not trust who issued", "relay.pem"]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+async def test_a_refused_certificate_is_told_and_a_mended_one_taken_up(
+    broker: TlsBroker, site: TlsSite, act: Act, undo: Act, told: list[str]
+) -> None:
+    await act(broker, site)
+    try:
+        for kind, said in (await site.says()).items():
+            if not (act in OF_OURS and was_broken_off(said)):
+                assert [word for word in told if word not in said] == [], f"{kind}: {said}"
+    finally:
+        await undo(broker, site)
+    assert await site.says() == dict.fromkeys(KINDS, "")
+
+
+def without(site: TlsSite, *keys: str) -> TlsSite:
+    """With a mesh file that does not have these keys of `tls`."""
+    mesh = site.book.mesh
+    sites = {}
+    for name, one in mesh.sites.items():
+        assert one.broker is not None
+        files = replace(one.broker.tls, **dict.fromkeys(keys, ""))
+        sites[name] = replace(one, broker=replace(one.broker, tls=files))
+    return replace(site, book=replace(site.book, mesh=replace(mesh, sites=sites)))
+
+
+async def test_without_a_file_of_authorities_the_systems_own_are_trusted(
+    site: TlsSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(site.folder / "ca.pem"))
+    system = without(site, "ca")
+    assert await system.says() == dict.fromkeys(KINDS, "")
+    site.trusts(STRANGER)
+    for kind, said in (await system.says()).items():
+        assert "nobody in the system's authorities vouches" in said, f"{kind}: {said}"
+
+
+async def test_a_broker_that_wants_a_certificate_and_gets_none(site: TlsSite) -> None:
+    bare = without(site, "certificate", "key")
+    for kind, said in (await bare.says()).items():
+        assert "wants a certificate" in said, f"{kind}: {said}"
+        assert "`tls: certificate`" in said or was_broken_off(said), f"{kind}: {said}"
+
+
+async def test_a_renewal_that_is_half_there_does_not_prevent_connections(
+    broker: TlsBroker, site: TlsSite
+) -> None:
+    renewed = broker.clients.issues(name=RELAY.name)
+    (site.folder / "relay.pem").write_bytes(renewed.certificate)
+    (site.folder / "ca.pem").unlink()
+    assert await site.says() == dict.fromkeys(KINDS, "")
+    (site.folder / "relay-key.pem").write_bytes(renewed.key)
+    site.trusts(STRANGER, broker.authority)
+    assert await site.says() == dict.fromkeys(KINDS, "")
