@@ -165,6 +165,14 @@ class Exchange:
         return f"{self.name}.in" if self.mode is ExchangeMode.SPLIT else self.name
 
 
+class BrokerAuth(StrEnum):
+    """What makes the user of a broker's address that user."""
+
+    PASSWORD = "password"
+    EXTERNAL = "external"
+    """The certificate that we show (SASL EXTERNAL): the broker takes the user's name from it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """Absolute paths of PEM files; empty: the system's authorities, no certificate of our own."""
@@ -195,10 +203,14 @@ class BrokerAddress:
     stream: str
     """`rabbitmq-stream[+tls]://host:port`."""
     password: str
-    """`env:NAME`, `file:PATH`, or the password itself (warned of)."""
+    """`env:NAME`, `file:PATH`, or the password itself (warned of). Empty where none is needed."""
     management: str | None = None
     """`http[s]://host:port`, for what AMQP cannot declare (users, policies); None: not told."""
     tls: TlsFiles = SYSTEM_TRUST
+    auth: BrokerAuth = BrokerAuth.PASSWORD
+    """By which AMQP logs in; streams, too, where there is no password. The management API knows
+    passwords only.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-from federation.mesh import Mesh
+from federation.mesh import BrokerAuth, Mesh
 from federation.mesh_file import read_mesh
 from isthmus.known_meshes import KnownMeshes
 from isthmus.options import EXIT_USAGE, reached_from, say_problems
@@ -62,6 +62,7 @@ def _last(sites: Sequence[str], folders: Sequence[Path]) -> Mesh | None:
         return None
     # A password that stood in the file itself was not kept.
     brokers = [site.broker for site in first.sites.values() if site.broker is not None]
-    if not all(broker.password for broker in brokers) or not set(sites) <= set(first.sites):
+    can_log_in = all(one.password or one.auth is BrokerAuth.EXTERNAL for one in brokers)
+    if not can_log_in or not set(sites) <= set(first.sites):
         return None
     return first

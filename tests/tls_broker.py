@@ -17,7 +17,7 @@ from isthmus.local_brokers import (
     free_ports,
 )
 from tests.certificates import HERE, Authority, Pair, replaced
-from tests.live_brokers import START_WITHIN_S, discard, local_broker, own_vhost, rabbitmqctl
+from tests.live_brokers import START_WITHIN_S, api, discard, local_broker, own_vhost, rabbitmqctl
 
 RELAY = BrokerUser("relay", "p:ss/w@rd", tags=("administrator",))
 EXTERNAL = "rabbitmq_auth_mechanism_ssl"
@@ -95,6 +95,11 @@ class TlsBroker:
     def in_clear(self, site: dict[str, Any]) -> str:
         """The address of such a site for an application that knows no TLS."""
         return self.broker.spec.amqp_uri(RELAY, site["broker"].rpartition("/")[2])
+
+    async def version(self) -> tuple[int, ...]:
+        """Of RabbitMQ."""
+        told = await api(self.broker, "GET", "/overview")
+        return tuple(int(part) for part in told["rabbitmq_version"].split(".")[:2])
 
     async def part_from_all(self) -> None:
         """End all connections by AMQP and streams; the broker goes on."""

@@ -27,7 +27,7 @@ from federation.brokers.credentials import Credentials
 from federation.brokers.passwords import resolve_password
 from federation.brokers.renewed import TlsFilesBroken
 from federation.brokers.tls import client_context
-from federation.mesh import SYSTEM_TRUST, BrokerAddress, Link, Mesh, TlsFiles
+from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, TlsFiles
 from federation.names import Names
 
 BROKERS_FILE = "brokers.json"
@@ -97,6 +97,8 @@ class Listener:
     password: str = field(repr=False)
     tls: bool = False
     files: TlsFiles = SYSTEM_TRUST
+    is_external: bool = False
+    """The login is the certificate of `files`, and there is no password."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -111,6 +113,8 @@ class AmqpAddress(Listener):
     @property
     def uri(self) -> str:
         """With the password: not for logs."""
+        if self.is_external:
+            return self._uri(f"{quote(self.user, safe='')}@") + "?auth_mechanism=external"
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
     @property
@@ -210,7 +214,13 @@ class AddressBook:
         else:
             listener = parse_stream(broker.stream)
             host, port, tls = listener.host, listener.port, listener.tls
-        return StreamAddress(host, port, amqp.vhost, amqp.user, amqp.password, tls, amqp.files)
+        if broker is not None and broker.password:
+            # Also beside a login by certificate, which older brokers' streams do not know.
+            password, is_external = resolve_password(broker.password, self.environ), False
+        else:
+            password, is_external = amqp.password, amqp.is_external
+        where = host, port, amqp.vhost
+        return StreamAddress(*where, amqp.user, password, tls, amqp.files, is_external)
 
     def application(self, site: str) -> AmqpAddress:
         """A site's own broker, for its applications. At a broker of one's own, applications
@@ -251,6 +261,9 @@ class AddressBook:
             return None
         else:
             url = parse_management(broker.management).as_uri("http", "https")
+            if who.is_external:
+                # The management API takes no certificate for a login.
+                who = replace(who, password=resolve_password(broker.password, self.environ))
         return ManagementAddress(url, who.vhost, who.user, who.password, who.files)
 
     def _private_or_own(
@@ -265,8 +278,10 @@ class AddressBook:
 
     def _own(self, broker: BrokerAddress) -> AmqpAddress:
         uri = parse_amqp(broker.amqp)
-        password = resolve_password(broker.password, self.environ)
-        return AmqpAddress(uri.host, uri.port, uri.vhost, uri.user, password, uri.tls, broker.tls)
+        is_external = broker.auth is BrokerAuth.EXTERNAL
+        password = "" if is_external else resolve_password(broker.password, self.environ)
+        where = uri.host, uri.port, uri.vhost
+        return AmqpAddress(*where, uri.user, password, uri.tls, broker.tls, is_external)
 
     def _private(self, site: str) -> PrivateBroker:
         if site not in self.private:

@@ -27,6 +27,7 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
                 virtualhost=address.vhost,
                 ssl=address.tls,
                 ssl_context=context,
+                auth="external" if address.is_external else "plain",
                 client_properties={"connection_name": name},
             )
     except AMQPConnectionError as error:

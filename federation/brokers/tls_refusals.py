@@ -42,6 +42,16 @@ def tls_refusal(
     return _ALERTS.get(found.reason or "", _another_alert)(files, said)
 
 
+def not_offered(mechanism: str, offered: str) -> str:
+    """What to say where a broker's mechanisms for logging in lack the one that is needed."""
+    mend = (
+        ": enable its plugin rabbitmq_auth_mechanism_ssl, add EXTERNAL to its auth_mechanisms, and "
+        "let it ask for certificates (ssl_options.verify = verify_peer)"
+    )
+    lacks = f"the broker does not offer {mechanism} but {offered!r}"
+    return lacks + (mend if mechanism == "EXTERNAL" else "")
+
+
 def _broken_off(files: TlsFiles, said: str) -> str:
     whether = f"does not accept {_ours(files)}" if files.certificate else "wants a certificate"
     return (

@@ -39,6 +39,8 @@ OTHER_WORDS = {
     "keyfile": "key",
     "private_key": "key",
     "ssl": "tls",
+    "auth_mechanism": "auth",
+    "sasl": "auth",
     "subscribe": "wants",
     "filter": "wants",
     "labels": "tags",

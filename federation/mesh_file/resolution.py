@@ -16,6 +16,7 @@ from federation.mesh import (
     AckRule,
     Begins,
     BrokerAddress,
+    BrokerAuth,
     Exchange,
     ExchangeMode,
     IdentityKind,
@@ -96,6 +97,7 @@ def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
             certificate=_absolute(tls.certificate, folder),
             key=_absolute(tls.private_key, folder),
         ),
+        auth=BrokerAuth(keys.auth),
     )
 
 

@@ -89,7 +89,14 @@ class SiteKeys(Section):
     password: str | None = key(
         None,
         "env:NAME or file:PATH, whose first line it is; relative to the file that names it",
-        without="there must be no `broker`",
+        without="there must be no `broker`, or `auth: external`",
+    )
+    auth: Literal["password", "external"] = key(
+        "password",
+        "what nodes log in with by AMQP: a password, or the certificate of `tls` (SASL EXTERNAL); "
+        "by the stream protocol with `password` where there is one, else with the certificate too",
+        trades="external: no password to keep; the broker needs rabbitmq_auth_mechanism_ssl, and "
+        "the certificate has to name the user of `broker`",
     )
     management: ManagementText | None = key(
         None,

@@ -22,6 +22,7 @@ def site_violations(keys: MeshKeys) -> Iterator[Violation]:
     for name, site in keys.sites.items():
         yield from _broker(name, site)
         yield from _tls(name, site)
+        yield from _external(name, site)
         if site.broker is not None:
             uri = parse_amqp(site.broker)
             same = vhosts.setdefault((uri.host, uri.port, uri.vhost), name)
@@ -60,8 +61,8 @@ def _cluster_ids(keys: MeshKeys) -> Iterator[Violation]:
 def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
     at: Location = ("sites", name)
     if site.broker is None:
-        for key in ("stream", "password", "management"):
-            if getattr(site, key) is not None:
+        for key in ("stream", "password", "management", "auth"):
+            if key in site.model_fields_set and getattr(site, key) is not None:
                 yield Violation(
                     (*at, key),
                     f"`{key}` without a `broker` it belongs to",
@@ -87,12 +88,12 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
             severity=Severity.WARNING,
         )
     if site.password is None:
-        if not in_uri:
+        if not in_uri and site.auth == "password":
             yield Violation(
                 (*at, "broker"),
                 f"no password for the broker of `{name}`",
                 "add password: env:NAME or file:PATH",
-                depends_on=("password",),
+                depends_on=("password", "auth"),
             )
     elif in_uri:
         yield Violation((*at, "password"), "a second password", "take the one in `broker` out")
@@ -142,6 +143,43 @@ def _tls(name: str, site: SiteKeys) -> Iterator[Violation]:
                 f"add {other}: PATH of the PEM file",
                 True,
             )
+
+
+def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
+    """What a login by certificate needs."""
+    if site.broker is None or site.auth != "external":
+        return
+    at: Location = ("sites", name)
+    uri = parse_amqp(site.broker)
+    if not uri.tls:
+        yield Violation(
+            (*at, "auth"),
+            "`auth: external` for an address that begins with amqp://, which is in clear",
+            "write amqps:// in `broker`: the login is the certificate of the TLS connection",
+        )
+    elif site.stream is not None and not parse_stream(site.stream).tls:
+        yield Violation(
+            (*at, "auth"),
+            "`auth: external` with a `stream` that is in clear",
+            "write rabbitmq-stream+tls:// in `stream`, for the log logs in by certificate too",
+        )
+    if site.tls is None or site.tls.certificate is None:
+        yield Violation(
+            (*at, "auth"),
+            "`auth: external` without a certificate to log in with",
+            "add tls: with certificate: and key:, PATHs of PEM files",
+            depends_on=("tls",),
+        )
+    has_password = site.password is not None or uri.password is not None
+    if site.management is not None and not has_password:
+        yield Violation(
+            (*at, "management"),
+            "`management` without a password: RabbitMQ's management API takes no certificate "
+            "for one",
+            "add password: env:NAME or file:PATH, or take `management` out: then `isthmus apply` "
+            "prints what to run",
+            depends_on=("password",),
+        )
 
 
 def _hosts(site: SiteKeys) -> Iterator[tuple[str, str]]:

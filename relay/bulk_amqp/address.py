@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from relay.bulk_amqp.errors import AddressInvalid
 
+_EXTERNAL = "auth_mechanism=external"
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
@@ -20,6 +21,8 @@ class Address:
     user: str
     password: str = field(repr=False)
     vhost: str
+    is_external: bool = False
+    """The login is the certificate that the TLS connection shows (SASL EXTERNAL)."""
 
     def __str__(self) -> str:
         scheme = "amqps" if self.tls else "amqp"
@@ -31,7 +34,8 @@ class Address:
 
         User, password and vhost may be percent-encoded (``%2F`` is the vhost ``/``). Left out:
         guest/guest, port 5672 (amqps 5671), vhost ``/`` (also for a lone trailing slash, as
-        Python clients read it). A query (``?heartbeat=..``) is refused: pass arguments instead.
+        Python clients read it). ``?auth_mechanism=external`` logs in by certificate; any other
+        query (``?heartbeat=..``) is refused: pass arguments instead.
 
         Raises AddressInvalid.
         """
@@ -42,8 +46,10 @@ class Address:
             raise AddressInvalid("not an AMQP URI: host or port cannot be read") from None
         if parts.scheme not in _DEFAULT_PORTS:
             raise AddressInvalid("an AMQP URI begins with amqp:// or amqps://")
-        if parts.query or parts.fragment:
-            raise AddressInvalid("an AMQP URI here takes no query and no fragment")
+        if parts.query not in ("", _EXTERNAL) or parts.fragment:
+            raise AddressInvalid(f"an AMQP URI here takes no query but {_EXTERNAL}, no fragment")
+        if parts.query and parts.scheme != "amqps":
+            raise AddressInvalid(f"{_EXTERNAL} is for amqps://: the login is a certificate")
         path = parts.path[1:]
         if "/" in path:
             raise AddressInvalid("a slash inside a virtual host's name is written %2F")
@@ -54,4 +60,5 @@ class Address:
             user="guest" if parts.username is None else unquote(parts.username),
             password="guest" if parts.password is None else unquote(parts.password),
             vhost=unquote(path) or "/",
+            is_external=bool(parts.query),
         )

@@ -26,7 +26,7 @@ from pamqp import base as pamqp_base
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
-from federation.brokers.tls_refusals import tls_refusal
+from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay import ticks
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.channel import Channel
@@ -89,7 +89,7 @@ async def connect(
     write_high_water: int = 1 << 20,
     on_blocked: Callable[[str | None], None] | None = None,
 ) -> Connection:
-    """Open a connection and log in (PLAIN).
+    """Open a connection and log in (PLAIN, or EXTERNAL where the address says so).
 
     ``name`` is shown in the broker's list of connections. ``ssl_context`` is used for ``amqps``
     only; without one the system's certificates are trusted and the host name is checked.
@@ -369,8 +369,12 @@ class Connection(asyncio.Protocol):
 
     def _answer_start(self, frame: commands.Connection.Start) -> None:
         self.server_properties = dict(frame.server_properties or {})
-        if "PLAIN" not in frame.mechanisms.split():
-            raise UnexpectedFrame(503, f"the broker does not offer PLAIN but {frame.mechanisms!r}")
+        address = self.address
+        mechanism, response = "PLAIN", f"\0{address.user}\0{address.password}"
+        if address.is_external:
+            mechanism, response = "EXTERNAL", ""
+        if mechanism not in frame.mechanisms.split():
+            raise UnexpectedFrame(503, not_offered(mechanism, frame.mechanisms))
         self._state = _State.TUNING
         self.send_method(
             0,
@@ -380,8 +384,8 @@ class Connection(asyncio.Protocol):
                     "connection_name": self._name,
                     "capabilities": dict.fromkeys(_CAPABILITIES, True),
                 },
-                mechanism="PLAIN",
-                response=f"\0{self.address.user}\0{self.address.password}",
+                mechanism=mechanism,
+                response=response,
                 locale="en_US",
             ),
         )

@@ -27,16 +27,17 @@ from typing import Protocol, TypeVar
 
 from rstream import exceptions, schema
 from rstream.client import Client
-from rstream.constants import Key, OffsetType
+from rstream.constants import Key, OffsetType, SlasMechanism
 from rstream.encoding import decode_frame, encode_frame
 
 from federation.brokers.addresses import StreamAddress
-from federation.brokers.tls_refusals import tls_refusal
+from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay.log import stream_frames
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 from relay.log.stream_frames import Chunk
 
 T = TypeVar("T")
+F = TypeVar("F", bound=schema.Frame)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ _READ_BYTES = 256 * 1024
 _FRAME_MAX = 1024 * 1024
 """The broker's own default. 4.3 closes the connection on a larger frame."""
 PUBLISHER = 0
+_OLD_EXTERNAL = (
+    "streams of RabbitMQ before 3.12, but for late 3.10 and 3.11, take no login by certificate: "
+    "give the site a `password`, with which the log then logs in, or upgrade the broker"
+)
 _LAST_WORD_S = 1.0
 """For what was read from a socket that is gone to be told."""
 
@@ -100,6 +105,11 @@ class StreamConnection(Client):
             # Not called by our listener; that there is one keeps rstream from logging
             # tracebacks of what we handle.
             connection_closed_handler=lambda _: None,
+            sasl_configuration_mechanism=(
+                SlasMechanism.MechanismExternal
+                if address.is_external
+                else SlasMechanism.MechanismPlain
+            ),
         )
         self.reads = 0
         self._owner: StreamListener | None = None
@@ -177,6 +187,17 @@ class StreamConnection(Client):
             and conn._writer is not None
             and not conn._writer.transport.is_closing()
         )
+
+    async def sync_request(
+        self, frame: schema.Frame, resp_schema: type[F], raise_exception: bool = True
+    ) -> F:
+        answer = await super().sync_request(frame, resp_schema, raise_exception)
+        if isinstance(answer, schema.SaslHandshakeResponse):
+            # rstream asserts it, which would end the node.
+            wanted = self._sasl_configuration_mechanism.value
+            if wanted not in answer.mechanisms:
+                raise LogRefused(not_offered(wanted, " ".join(answer.mechanisms)))
+        return answer
 
     async def goodbye(self) -> None:
         await self.sync_request(
@@ -313,7 +334,12 @@ async def _connect(
     connection = StreamConnection(address, heartbeat_s, name)
     unless_open.callback(connection.abort, "could not open the log")
     await connection.start()
-    await connection.authenticate(address.vhost, address.user, address.password)
+    try:
+        await connection.authenticate(address.vhost, address.user, address.password)
+    except ConnectionClosedError as error:
+        if address.is_external and connection.reads:
+            raise LogClosed(f"{error}: {_OLD_EXTERNAL}") from error
+        raise
     if not connection.heartbeat_s:
         raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
     return connection

@@ -71,3 +71,12 @@ def test_a_node_that_never_ran_or_whose_password_was_in_the_file_does_not_begin(
         with pytest.raises(typer.Exit) as raised:
             mesh_or_last(file, sites, folders)
         assert raised.value.exit_code == 2
+
+
+def test_a_login_by_certificate_lacks_no_password(file: Path) -> None:
+    broker = '"amqps://u@h/v", auth: external, tls: {certificate: c.pem, key: k.pem}'
+    file.write_text(FILE.replace('"amqp://u@h/v", password: "env:SECRET"', broker))
+    mesh = load_mesh(file)
+    folder = ran(file, "b", mesh)
+    file.write_text("")
+    assert mesh_or_last(file, ["b"], [folder]) == mesh

@@ -29,14 +29,19 @@ def broker(
 
 @pytest.fixture
 async def mesh(
-    broker: TlsBroker, live_mesh: MeshFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: TlsBroker,
+    live_mesh: MeshFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> LiveMesh:
-    """Of two sites; its nodes run, and its applications connect in clear."""
+    """Of two sites; its nodes run, applications connect in clear. The parameter is `auth`."""
     monkeypatch.setenv("P", RELAY.password)
     replaced(tmp_path / "ca.pem", broker.authority.certificate)
     broker.clients.issues().write(tmp_path, "relay")
-    keys: dict[str, Any] = {"password": "env:P", "tls": tls_keys(tmp_path)}
-    sites = {name: await broker.site(name, **keys) for name in SITES}
+    sites = {name: await broker.site(name, tls=tls_keys(tmp_path)) for name in SITES}
+    for site in sites.values():
+        site |= {"auth": getattr(request, "param", "password"), "password": "env:P"}
     mesh = await live_mesh(topology="complete", sites=sites)
     for name, site in sites.items():
         uri = broker.in_clear(site)
@@ -48,6 +53,7 @@ async def mesh(
     return mesh
 
 
+@pytest.mark.parametrize("mesh", ["password", "external"], indirect=True)
 async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
     broker: TlsBroker, mesh: LiveMesh, tmp_path: Path
 ) -> None:

@@ -74,6 +74,15 @@ async def test_a_certificate_for_another_host_is_refused(
             await connect(uri.replace("127.0.0.1", "127.1"), ssl_context=client, timeout=5)
 
 
+async def test_a_broker_without_logins_by_certificate_says_what_it_lacks(
+    certificates: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    server, client = certificates
+    async with fake_broker(lambda peer: peer.log_in(), server) as uri:
+        with pytest.raises(ConnectionFailed, match=r"not offer EXTERNAL.*auth_mechanism_ssl"):
+            await connect(f"{uri}?auth_mechanism=external", ssl_context=client, timeout=5)
+
+
 async def test_a_peer_that_breaks_off_tls_is_a_lost_connection(
     certificates: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:

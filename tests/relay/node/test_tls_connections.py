@@ -114,14 +114,17 @@ async def test_a_refused_certificate_is_told_and_a_mended_one_taken_up(
     assert await site.says() == dict.fromkeys(KINDS, "")
 
 
-def without(site: TlsSite, *keys: str) -> TlsSite:
-    """With a mesh file that does not have these keys of `tls`."""
+def without(site: TlsSite, *keys: str, password: bool = False) -> TlsSite:
+    """With a mesh file that does not have these keys of `tls`, or no `password`."""
     mesh = site.book.mesh
     sites = {}
     for name, one in mesh.sites.items():
         assert one.broker is not None
         files = replace(one.broker.tls, **dict.fromkeys(keys, ""))
-        sites[name] = replace(one, broker=replace(one.broker, tls=files))
+        changed = replace(one.broker, tls=files)
+        if password:
+            changed = replace(changed, password="")
+        sites[name] = replace(one, broker=changed)
     return replace(site, book=replace(site.book, mesh=replace(mesh, sites=sites)))
 
 
@@ -134,6 +137,40 @@ async def test_without_a_file_of_authorities_the_systems_own_are_trusted(
     site.trusts(STRANGER)
     for kind, said in (await system.says()).items():
         assert "nobody in the system's authorities vouches" in said, f"{kind}: {said}"
+
+
+async def test_a_certificate_is_the_login_where_the_mesh_file_says_so(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    site = await tls_site(broker, tmp_path, auth="external")
+    assert await site.says() == dict.fromkeys(KINDS, "")
+    forgotten = replace(site, book=replace(site.book, environ={"P": "not the password"}))
+    said = await forgotten.says()
+    assert "401" in said.pop("management")
+    assert "AuthenticationFailure" in said.pop("log")
+    assert said == dict.fromkeys(said, "")
+
+
+async def test_without_a_password_the_log_goes_by_the_certificate_where_the_broker_can(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    site = without(await tls_site(broker, tmp_path, auth="external"), password=True)
+    said = await site.says()
+    if await broker.version() < (3, 12):
+        assert "take no login by certificate: give the site a `password`" in said.pop("log")
+    assert "no password" in said.pop("management")
+    assert said == dict.fromkeys(said, "")
+
+
+async def test_a_certificate_of_a_user_without_rights_is_refused(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    site = await tls_site(broker, tmp_path, auth="external")
+    site.shows(broker.clients.issues(name="nobody"))
+    said = await site.says()
+    assert (said.pop("management"), said.pop("log")) == ("", "")  # which go by the password
+    for kind, reason in said.items():
+        assert "refused" in reason.lower() or "AuthenticationFailure" in reason, f"{kind}: {reason}"
 
 
 async def test_a_broker_that_wants_a_certificate_and_gets_none(site: TlsSite) -> None:
