@@ -108,7 +108,7 @@ class TlsSite:
             await api.get("whoami")
 
     async def _declaring(self) -> None:
-        async with declaring(self.book.node("paris")):
+        async with declaring(self.book.administrator("paris")):
             pass
 
 

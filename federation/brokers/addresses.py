@@ -241,24 +241,29 @@ class AddressBook:
 
     def management(self, site: str) -> ManagementAddress | None:
         """The management API of a site's broker, for `apply`; None if nobody said where it is."""
-        return self._management(site, self.administrator(site))
+        return self._management(site, self.administrator)
 
     def monitoring(self, site: str) -> ManagementAddress | None:
         """The same, to look only."""
-        monitor = self._private_or_own(site, self._names.monitor_user(site), "monitor")
-        return self._management(site, monitor)
+        return self._management(site, self._monitor)
+
+    def _monitor(self, site: str) -> AmqpAddress:
+        return self._private_or_own(site, self._names.monitor_user(site), "monitor")
 
     @property
     def _names(self) -> Names:
         return Names(self.mesh.name)
 
-    def _management(self, site: str, who: AmqpAddress) -> ManagementAddress | None:
+    def _management(
+        self, site: str, address: Callable[[str], AmqpAddress]
+    ) -> ManagementAddress | None:
         broker = self.mesh.sites[site].broker
-        if broker is None:
+        if broker is not None and broker.management is None:
+            return None
+        who = address(site)
+        if broker is None or broker.management is None:
             private = self._private(site)
             url = f"http://{bracketed(private.host)}:{private.management_port}"
-        elif broker.management is None:
-            return None
         else:
             url = parse_management(broker.management).as_uri("http", "https")
             if who.is_external:

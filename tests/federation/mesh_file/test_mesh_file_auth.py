@@ -31,7 +31,7 @@ def test_a_login_by_certificate_needs_no_password() -> None:
     assert broker is not None
     assert broker.auth is BrokerAuth.EXTERNAL
     book = AddressBook(mesh, Credentials({}), {}, {})
-    address = book.node("tokyo")
+    address = book.deliverer("tokyo")
     assert (address.user, address.password, address.is_external) == ("relay", "", True)
     assert address.uri == "amqps://relay@b.example:5671/v?auth_mechanism=external"
     assert book.stream("tokyo").is_external
@@ -85,4 +85,4 @@ def test_a_password_beside_it_is_what_the_log_goes_by() -> None:
     mesh = mesh_of(file_with(f'{EXTERNAL}, password: "env:P"'))
     book = AddressBook(mesh, Credentials({}), {}, {"P": "secret"})
     assert (book.stream("tokyo").password, book.stream("tokyo").is_external) == ("secret", False)
-    assert book.node("tokyo").is_external
+    assert book.deliverer("tokyo").is_external
