@@ -7,7 +7,8 @@ from __future__ import annotations
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -19,6 +20,7 @@ from relay.links.wire import (
     NO_NONCE,
     NO_RUN,
     Ack,
+    BatchFrame,
     Cause,
     Over,
     Refused,
@@ -27,12 +29,20 @@ from relay.links.wire import (
     encode_members_frame,
     encode_over,
     encode_pulse,
+    encode_refused,
 )
 from tests.journeys.application import at, counters_say, letter
-from tests.journeys.hostile_neighbour import HostileSender, hostile_sender, of_origin
+from tests.journeys.hostile_neighbour import (
+    HostileReceiver,
+    HostileSender,
+    hostile_receiver,
+    hostile_sender,
+    of_origin,
+)
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, running_mesh
 from tests.live_brokers import BrokerPool
+from tests.waiting import until
 
 SITES = ("paris", "tokyo", "sydney")
 pytestmark = SHARED
@@ -166,3 +176,80 @@ async def test_a_flood_takes_no_more_than_the_windows_that_there_is_room_for(
     log = (await mesh.status())["sites"]["paris"]["log"]
     assert log["appended_bytes"] - before["log"]["appended_bytes"] < 2 * len(data)
     await counters_say(mesh, "paris", quarantined=before["quarantined"])
+
+
+@contextlib.asynccontextmanager
+async def receiving(mesh: LiveMesh) -> AsyncIterator[HostileReceiver]:
+    """Tokyo as the receiver of what paris has, in the wrong hands; what sydney publishes after all
+    that it says comes to paris.
+    """
+    (link,) = mesh.mesh.links_to("tokyo")
+    async with hostile_receiver(mesh.book, link) as tokyo, at(mesh, "sydney", "paris") as both:
+        sydney, paris = both
+        inbox = await paris.listen("orders")
+        await sydney.post("orders", letter(b"before", str(uuid.uuid4())))
+        yield tokyo
+        await sydney.post("orders", *(letter(b"%d" % n, str(uuid.uuid4())) for n in range(100)))
+        wanted = {b"before", *(b"%d" % n for n in range(100))}
+        await until(lambda: wanted <= {*inbox.bodies}, "what sydney published has come", 60)
+
+
+async def told_of_link(
+    mesh: LiveMesh, is_it: Callable[[dict[str, Any]], object], what: str
+) -> dict[str, Any]:
+    """What status says of the link to tokyo, once that holds."""
+
+    def found(told: dict[str, Any]) -> dict[str, Any] | None:
+        (link,) = [one for one in told["links"] if (one["from"], one["to"]) == ("paris", "tokyo")]
+        return link if is_it(link) else None
+
+    link: dict[str, Any] = await mesh.until_told(found, what)
+    return link
+
+
+async def test_acks_for_what_was_never_sent_are_not_believed(mesh: LiveMesh) -> None:
+    async with receiving(mesh) as tokyo:
+        await tokyo.welcomes()
+        first = await tokyo.hears(BatchFrame)
+        assert first.number == 1
+        before = await told_of_link(mesh, lambda link: link["state"] != "down", "in session")
+        for number in (2**63, 2**64 - 1):
+            tokyo.acks(number, number)
+        link = await told_of_link(
+            mesh,
+            lambda link: link["dropped"].get("acknowledges what was not sent", 0) >= 2,
+            "paris counts acks for what it never sent",
+        )
+        assert link["acked"] == before["acked"]
+        assert link["lag_messages"] > 0
+
+
+async def test_noise_and_frames_of_the_other_end_are_dropped_by_a_sender(mesh: LiveMesh) -> None:
+    chance = random.Random(9)
+    async with receiving(mesh) as tokyo:
+        await tokyo.welcomes()
+        await tokyo.hears(BatchFrame)
+        for size in (0, 1, 21, 22, 30, 1000):
+            for _ in range(50):
+                tokyo.raw(chance.randbytes(size))
+        tokyo.raw(encode_pulse(2, tokyo.nonce, tokyo.run, 2**64 - 1, 2**64 - 1, None))
+        tokyo.raw(encode_refused(2, tokyo.nonce, tokyo.run, 2**64 - 1, "x" * 100_000))
+        link = await told_of_link(
+            mesh,
+            lambda link: link["dropped"].get("refuses what is not under way"),
+            "paris counts a refusal of what it never sent",
+        )
+        assert sum(link["dropped"].values()) > 300
+        assert link["refused"] == 0
+
+
+async def test_names_that_are_none_are_no_welcome(mesh: LiveMesh) -> None:
+    async with receiving(mesh) as tokyo:
+        await tokyo.welcomes(random.Random(10).randbytes(1000))
+        await told_of_link(
+            mesh,
+            lambda link: link["dropped"].get("bad set of names"),
+            "paris counts a set of names that is none",
+        )
+        await tokyo.welcomes()
+        await tokyo.hears(BatchFrame)
