@@ -80,6 +80,11 @@ class VoidTable:
             del ends[next(iter(ends))]
         return news
 
+    def ends(self, origin: str, told: Iterable[Predecessor]) -> list[Predecessor]:
+        """Where these have ended by all that is known, which may be further than was told."""
+        known = self._ends.get(origin, {})
+        return [Predecessor(one.incarnation, known.get(one.incarnation, one.end)) for one in told]
+
     def ended(self, origin: str) -> tuple[Predecessor, ...]:
         """All of that origin's incarnations that are known to have ended."""
         return tuple(Predecessor(*one) for one in self._ends.get(origin, {}).items())

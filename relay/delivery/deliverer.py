@@ -217,8 +217,9 @@ class Deliverer:
         """
         context = self._context
         if context.voids.learn(batch.header):
+            origin, told = batch.header.name.series.origin, batch.header.predecessors
             news = Commit()
-            news.void(batch.header.name.series.origin, batch.header.predecessors)
+            news.void(origin, context.voids.ends(origin, told))
             context.state.write(news)
         settlement, whole = context.settlement, context.counted(batch.header)
         if delivery is None:

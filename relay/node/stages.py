@@ -9,7 +9,7 @@ from pathlib import Path
 
 from federation.mesh import OLDEST_BATCH_FORMAT
 from relay.aside.mending import Mending
-from relay.batches.batch import Place, Predecessor
+from relay.batches.batch import Place
 from relay.batches.incarnation import VoidTable
 from relay.delivery.context import POSITION, DeliveryContext
 from relay.delivery.deliverer import Deliverer
@@ -68,10 +68,7 @@ class Stages:
         gaps: SiteGaps,
     ) -> Stages:
         """`quarantine` is told of what came over a link and is no batch, and why."""
-        voids = VoidTable(
-            (void.origin, Predecessor(incarnation, void.end))
-            for incarnation, void in loaded.voids.items()
-        )
+        voids = VoidTable(loaded.voids)
         neighbours = NeighbourLogs()
         now_ms = parts.machine.clock.wall_ms
         packer = parts.packer(state, writer, voids, neighbours)

@@ -8,6 +8,7 @@ Tables and keys::
 
     state   "f" + flow           -> flow state            "p" + text name  -> place
             "v" + incarnation    -> origin, end           "m" + text key   -> any bytes
+              + origin
             "n" + 1 stage        -> 8 number of the stage's next ledger row
     names   1 set + series       -> varint intervals, then each: varint missing, varint names
     tail    8 number             -> place: the log's last names, in order
@@ -32,6 +33,7 @@ from dedup.generations import GENERATIONS
 from dedup.store import Changes, Store
 from relay.batches import varint
 from relay.batches.batch import Flow, Place, Predecessor, Series
+from relay.batches.incarnation import INCARNATION_BYTES
 from relay.delivery.flow import FLOW_STATE_VERSION, FlowState, decode_flow_state, encode_flow_state
 from relay.ledger.rows import LedgerRow, Stage, encode_row
 from relay.log.name_set import NameSet
@@ -134,13 +136,6 @@ def judge_state(
     return StateVerdict.OLDER_THAN_MARK
 
 
-class VoidEnd(NamedTuple):
-    """Of an ended incarnation: whose it was and its last sequence that counts (-1: none)."""
-
-    origin: str
-    end: int
-
-
 class RowRange(NamedTuple):
     """Ledger rows `first` up to, without, `last` of a stage."""
 
@@ -158,7 +153,8 @@ class Loaded:
     logged: NameSet
     settled: NameSet
     tail: tuple[Place, ...]
-    voids: Mapping[bytes, VoidEnd]
+    voids: tuple[tuple[str, Predecessor], ...]
+    """(origin, where a run of its packer ended)."""
 
 
 class Commit:
@@ -212,10 +208,9 @@ class Commit:
             value = bytearray()
             varint.put_text(value, origin)
             varint.put(value, predecessor.end + 1)
-            self.changes.put(STATE, b"v" + predecessor.incarnation, bytes(value))
-
-    def forget_void(self, incarnation: bytes) -> None:
-        self.changes.delete(STATE, b"v" + incarnation)
+            # Under both: what one site says of another's run counts for neither.
+            key = b"v" + predecessor.incarnation + origin.encode()
+            self.changes.put(STATE, key, bytes(value))
 
     def row(self, row: LedgerRow) -> None:
         """Add a ledger row; it gets its number in its stage when the commit is written."""
@@ -314,7 +309,7 @@ class NodeState:
         """Everything back. Raises StateTooNew, StateUnreadable."""
         flows: dict[Flow, FlowState] = {}
         positions: dict[str, Place] = {}
-        voids: dict[bytes, VoidEnd] = {}
+        voids: list[tuple[str, Predecessor]] = []
         for key, value in self.store.scan(STATE):
             kind, rest = key[:1], key[1:]
             try:
@@ -326,7 +321,8 @@ class NodeState:
                     positions[rest.decode()] = get_place(value, 0)[0]
                 elif kind == b"v":
                     origin, at = varint.get_text(value, 0)
-                    voids[rest] = VoidEnd(origin, varint.get(value, at)[0] - 1)
+                    end = varint.get(value, at)[0] - 1
+                    voids.append((origin, Predecessor(rest[:INCARNATION_BYTES], end)))
             except ValueError as error:
                 raise StateUnreadable(f"record {key!r}", str(error)) from error
         sets = {kind: NameSet() for kind in NameSetKind}
@@ -351,7 +347,7 @@ class NodeState:
             sets[NameSetKind.LOGGED],
             sets[NameSetKind.SETTLED],
             tail,
-            voids,
+            tuple(voids),
         )
 
     def values(self, prefix: str) -> Iterator[tuple[str, bytes]]:

@@ -95,11 +95,13 @@ def honest(body: bytes = b"body") -> tuple[BatchHeader, bytes]:
 
 
 OTHERS = tuple(f"s{n}" for n in range(MAX_PATH_SITES - 1))
+TOO_MANY = tuple(f"{n:x}" for n in range(9_999))
 NO_START = "the path does not start with the origin"
 LIES = {
     "a path that ends elsewhere": (of_origin("tokyo", "tokyo", "lima"), "its path ends at 'lima'"),
     "a path that had this site": (of_origin("lima", "lima", "paris", "tokyo"), "on its path"),
     "a path without room": (of_origin("s0", *OTHERS, "tokyo"), "has no room for 'paris'"),
+    "a path of 10,000 sites": (of_origin("0", *TOO_MANY, "tokyo"), "a path of 10000 sites"),
     "a batch of our own making": (of_origin("paris", "tokyo"), NO_START),
     "our own, and sent back": (of_origin("paris", "paris", "tokyo"), "on its path"),
     "one of a site on the other side": (of_origin("sydney", "tokyo"), NO_START),

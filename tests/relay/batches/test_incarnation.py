@@ -201,3 +201,10 @@ def test_a_mark_is_the_first_of_its_incarnation() -> None:
     assert not is_mark(statement(I1), I1)
     assert not is_mark(mark(I1), I2)
     assert not is_mark(header(I1, 0), I1)
+
+
+def test_what_is_written_down_of_an_end_is_never_less_than_what_is_known() -> None:
+    table = VoidTable([("paris", Predecessor(b"1" * 8, 41))])
+    told = [Predecessor(b"1" * 8, 12), Predecessor(b"2" * 8, 7)]
+    assert table.ends("paris", told) == [Predecessor(b"1" * 8, 41), Predecessor(b"2" * 8, 7)]
+    assert table.ends("lima", told) == told

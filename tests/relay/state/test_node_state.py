@@ -11,7 +11,9 @@ from dedup.judgement import Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes
+from relay.batches import varint
 from relay.batches.batch import BatchName, Flow, Place, Predecessor, Series
+from relay.batches.incarnation import VoidTable
 from relay.delivery.flow import Announced, FlowState, announce
 from relay.ledger.rows import Event, LedgerRow, Stage, decode_row
 from relay.log.name_set import NameSet
@@ -27,7 +29,6 @@ from relay.state.node_state import (
     StateTooNew,
     StateUnreadable,
     StateVerdict,
-    VoidEnd,
     judge_state,
 )
 
@@ -82,7 +83,10 @@ def test_everything_that_was_committed_comes_back(store: MemoryStore) -> None:
     assert loaded.settled == settled
     assert loaded.logged == logged
     assert loaded.tail == (place(7), place(8))
-    assert loaded.voids == {b"\x09" * 8: VoidEnd("paris", 41), b"\x08" * 8: VoidEnd("paris", -1)}
+    assert {*loaded.voids} == {
+        ("paris", Predecessor(b"\x09" * 8, 41)),
+        ("paris", Predecessor(b"\x08" * 8, -1)),
+    }
     assert [number for number, _ in again.rows(Stage.DELIVERED)] == [0]
     assert again.next_row(Stage.DELIVERED) == 1
 
@@ -95,7 +99,6 @@ def test_what_was_forgotten_does_not_come_back(store: MemoryStore) -> None:
     commit.flow(FLOW, FlowState())
     commit.position("link:tokyo", place(1))
     commit.names(NameSetKind.SETTLED, names, [SERIES])
-    commit.void("paris", [Predecessor(b"\x09" * 8, 41)])
     commit.put("revision", b"r")
     state.write(commit)
     names.forget(lambda series: True)
@@ -103,11 +106,10 @@ def test_what_was_forgotten_does_not_come_back(store: MemoryStore) -> None:
     commit.forget_flow(FLOW)
     commit.position("link:tokyo", None)
     commit.names(NameSetKind.SETTLED, names, [SERIES])
-    commit.forget_void(b"\x09" * 8)
     commit.put("revision", None)
     state.write(commit)
     loaded = state.load()
-    assert (loaded.flows, loaded.positions, loaded.voids) == ({}, {}, {})
+    assert (loaded.flows, loaded.positions) == ({}, {})
     assert not loaded.settled
     assert state.get("revision") is None
 
@@ -249,3 +251,27 @@ def test_after_a_power_cut_place_identities_and_rows_agree(seed: int) -> None:
             n, [key], [bytes(16)], places_of(place_prefix(b"batch"), n, n + 1)
         ).verdicts
         assert verdict is (Verdict.REPLAY if n < flow.entry else Verdict.NEW)
+
+
+def test_what_a_site_says_of_anothers_run_does_not_take_the_place_of_its_own_word(
+    store: MemoryStore,
+) -> None:
+    state = NodeState(store)
+    for origin, end in (("sydney", 41), ("tokyo", -1)):
+        commit = Commit()
+        commit.void(origin, [Predecessor(b"\x09" * 8, end)])
+        state.write(commit)
+    table = VoidTable(state.load().voids)
+    assert table.end_of("sydney", b"\x09" * 8) == 41
+    assert table.end_of("tokyo", b"\x09" * 8) == -1
+
+
+def test_the_end_of_a_run_as_earlier_versions_kept_it_is_read(store: MemoryStore) -> None:
+    state = NodeState(store)
+    commit = Commit()
+    value = bytearray()
+    varint.put_text(value, "sydney")
+    varint.put(value, 42)
+    commit.changes.put(STATE, b"v" + b"\x09" * 8, bytes(value))
+    state.write(commit)
+    assert state.load().voids == (("sydney", Predecessor(b"\x09" * 8, 41)),)
