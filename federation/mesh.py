@@ -276,6 +276,8 @@ class Mesh:
     """What packers write: one that every site's node reads."""
     signing: SigningRule = SigningRule.NONE
     unsigned: Unsigned = Unsigned.REFUSE
+    repairers: tuple[str, ...] | None = None
+    """Sites whose repairs others believe: they send in the names of any. None: all sites."""
 
     @property
     def retention_s(self) -> float:
@@ -283,6 +285,10 @@ class Mesh:
         link that was away for just the window is not a race against retention. Seconds.
         """
         return retention_s(self.outage_window_s)
+
+    def repairs_for_others(self, site: str) -> bool:
+        """Whether other sites take what `site` sends again of anybody's messages."""
+        return self.repairers is None or site in self.repairers
 
     def links_from(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.sender == site)

@@ -37,12 +37,15 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
         lines.append(f"~ outage_window {before} -> {after}")
     if former.rule != new.rule:
         lines.append(f"~ {_WORDS['rule']} {former.rule.value} -> {new.rule.value}")
+    if former.repairers != new.repairers:
+        was, now = (_shown("repairers", mesh.repairers) for mesh in (former, new))
+        lines.append(f"~ repairs_from {was} -> {now}")
     if former.batch_format != new.batch_format:
         lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
     for name in ("signing", "unsigned"):
-        was, now = getattr(former, name), getattr(new, name)
-        if was != now:
-            lines.append(f"~ {name} {was.value} -> {now.value}")
+        before, after = getattr(former, name).value, getattr(new, name).value
+        if before != after:
+            lines.append(f"~ {name} {before} -> {after}")
     return lines
 
 
@@ -88,6 +91,8 @@ def _fields(before: Any, after: Any) -> Iterable[str]:
 
 
 def _shown(name: str, value: Any) -> str:
+    if name == "repairers" and value is None:
+        return "all"
     if value is None or value == ():
         return _NOTHING.get(name, "none")
     if isinstance(value, Enum):

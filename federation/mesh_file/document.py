@@ -20,6 +20,7 @@ from federation.mesh_file.values import (
     PLAIN_NAME,
     BatchFormat,
     Duration,
+    OneOrMore,
     empty_for_nothing,
     key,
     listed,
@@ -108,6 +109,13 @@ class MeshKeys(Section):
         "sign has in its logs for as long as its outage window",
         trades="accept: any site can still send in the name of any other",
         without="refuse: they go into the quarantine",
+    )
+    repairs_from: OneOrMore | None = key(
+        None,
+        "with signing: sites, or tags of sites, whose repairs the others take. What a site sends "
+        "again for `isthmus repair` is in the names of others, by its own word",
+        trades="more: lost messages are found at more sites, and each may send in any name",
+        without="with signing none, without it all",
     )
 
 

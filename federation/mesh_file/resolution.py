@@ -57,8 +57,15 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         batch_format=keys.batch_format,
         signing=SigningRule(keys.signing),
         unsigned=Unsigned(keys.unsigned or Unsigned.REFUSE),
+        repairers=_repairers(keys, words),
     )
     return replace(mesh, revision=revision_of(mesh, keys))
+
+
+def _repairers(keys: MeshKeys, words: SiteWords) -> tuple[str, ...] | None:
+    if SigningRule(keys.signing) is SigningRule.NONE:
+        return None
+    return words.sites_of(keys.repairs_from or ())
 
 
 def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:

@@ -33,7 +33,11 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
     if mesh.batch_format != OLDEST_BATCH_FORMAT:
         said["batch_format"] = mesh.batch_format
     if mesh.signing is not SigningRule.NONE:
-        said["signing"] = {"rule": mesh.signing, "unsigned": mesh.unsigned}
+        said["signing"] = {
+            "rule": mesh.signing,
+            "unsigned": mesh.unsigned,
+            "repairers": sorted(mesh.repairers or ()),
+        }
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_FORM}\n{canonical}".encode()).hexdigest()[:12]
 

@@ -42,7 +42,7 @@ def violations(
     yield from _window(keys)
     yield from log_violations(keys)
     yield from site_violations(keys)
-    yield from signing_violations(keys)
+    yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
     if sites_are_known and not keys.sites:
         example = "sites: {paris: {}, tokyo: {}, sydney: {}}"
         if "sites" in keys.model_fields_set:

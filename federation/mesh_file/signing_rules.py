@@ -9,7 +9,8 @@ from federation.mesh import SIGNED_BATCH_FORMAT
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.site_keys import SiteKeys
-from federation.mesh_file.violation import Violation
+from federation.mesh_file.tags import SiteWords
+from federation.mesh_file.violation import Violation, unknown_word
 from federation.mesh_file.yaml_tree import Location
 
 MOST_KEYS = 2
@@ -17,7 +18,7 @@ MOST_KEYS = 2
 _ADD_KEYS = "run `isthmus keygen` and add its `public_key`"
 
 
-def signing_violations(keys: MeshKeys) -> Iterator[Violation]:
+def signing_violations(keys: MeshKeys, *, tags_are_known: bool) -> Iterator[Violation]:
     """All that is wrong with keys and signatures."""
     signs = keys.signing != "none"
     if signs and keys.batch_format < SIGNED_BATCH_FORMAT:
@@ -37,6 +38,17 @@ def signing_violations(keys: MeshKeys) -> Iterator[Violation]:
         yield Violation(
             ("unsigned",), "`unsigned` where nothing is signed", "add signing: ed25519", True
         )
+    if not signs and keys.repairs_from is not None:
+        yield Violation(
+            ("repairs_from",),
+            "`repairs_from` where nothing is signed: all sites' repairs are taken",
+            "add signing: ed25519",
+            True,
+        )
+    words = SiteWords(keys.sites)
+    for number, word in enumerate(keys.repairs_from or ()):
+        if tags_are_known and not words.stands_for(word):
+            yield unknown_word(("repairs_from", number), word, keys.sites, words.tags)
     owners: dict[str, str] = {}
     for name, site in keys.sites.items():
         yield from _keys(name, site, signs=signs, needed=signs and keys.unsigned != "accept")

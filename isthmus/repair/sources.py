@@ -18,7 +18,7 @@ class Sources:
 
     def of(self, lost: Lost) -> list[str]:
         """The message's origin first, in the end the site itself that lacks it: its log may have
-        what it failed to deliver. Only those from which a batch gets there.
+        what it failed to deliver. Only those from which a batch gets there, and is taken.
         """
         destination = self.names.get(lost.destination)
         if destination is None:
@@ -32,7 +32,11 @@ class Sources:
             (
                 site
                 for site in self._mesh.sites
-                if destination == site or destination in self._from(site, lost.exchange)
+                if destination == site
+                or (
+                    self._mesh.repairs_for_others(site)
+                    and destination in self._from(site, lost.exchange)
+                )
             ),
             key=rank,
         )

@@ -63,6 +63,9 @@ class RepairWork:
     async def run(self, rate: float, say: Callable[[str], None], *, dry_run: bool) -> None:
         """Ask for everything that was lost."""
         sources = Sources(self.mesh)
+        if self.mesh.repairers is not None:
+            few = ", ".join(self.mesh.repairers) or "no site"
+            say(f"`repairs_from`: {few} may send again what others lack")
         await self._tell_destinations(say, dry_run=dry_run)
         self.departed = [one for one in self.lost if one.destination not in sources.names]
         left = [one for one in self.lost if one.destination in sources.names]

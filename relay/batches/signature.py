@@ -82,6 +82,8 @@ class Origin:
     keys: Mapping[bytes, Ed25519PublicKey]
     """By id."""
     exchanges: frozenset[str]
+    repairs: bool
+    """Whether it may send again what others published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,10 @@ class Authenticity:
             key.verify(signature[KEY_ID_BYTES:], _statement(self.mesh, said, block))
         except InvalidSignature:
             raise NotAuthentic(f"the signature is not that of {series.origin!r}") from None
-        if (
-            series.exchange in self.known_exchanges
-            and series.exchange not in origin.exchanges
-            and header.kind is not BatchKind.REPAIR
-        ):
+        if header.kind is BatchKind.REPAIR:
+            if not origin.repairs:
+                raise OriginUnknown(f"`repairs_from` of this mesh file lacks {series.origin!r}")
+        elif series.exchange in self.known_exchanges and series.exchange not in origin.exchanges:
             raise OriginUnknown(
                 f"{series.origin!r} is not among those that may send to {series.exchange!r} by "
                 "this mesh file"
@@ -150,12 +151,15 @@ def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
     """
     origins, known = {}, set(mesh.exchanges)
     for name, site in mesh.sites.items():
-        allowed = {one.name for one in mesh.exchanges.values() if one.leaves(name)}
-        for former in kept:
-            if name in former.sites:
-                allowed |= {one.name for one in former.exchanges.values() if one.leaves(name)}
-        keys = map(parse_public_key, site.public_keys)
-        origins[site.cluster_id] = Origin({key_id(key): key for key in keys}, frozenset(allowed))
+        both = [mesh, *(former for former in kept if name in former.sites)]
+        allowed = frozenset(
+            one.name for each in both for one in each.exchanges.values() if one.leaves(name)
+        )
+        keys = {key_id(key): key for key in map(parse_public_key, site.public_keys)}
+        repairs = any(
+            each.repairs_for_others(name) for each in both if each.signing == mesh.signing
+        )
+        origins[site.cluster_id] = Origin(keys, allowed, repairs)
     return Authenticity(
         mesh.name,
         mesh.signing is not SigningRule.NONE,

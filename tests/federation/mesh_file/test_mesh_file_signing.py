@@ -55,6 +55,17 @@ def test_keys_are_part_of_the_revision_and_where_the_file_lies_is_not(tmp_path: 
     assert len(revisions) == 1
 
 
+def test_nobody_repairs_for_others_in_a_mesh_that_signs_unless_told() -> None:
+    assert mesh_of(TRIANGLE).repairs_for_others("tokyo")
+    assert not mesh_of(SIGNED).repairs_for_others("tokyo")
+    some = mesh_of("repairs_from: tokyo\n" + SIGNED)
+    assert (some.repairs_for_others("tokyo"), some.repairs_for_others("paris")) == (True, False)
+    assert mesh_from_json(mesh_as_json(some)) == some
+    assert some.revision != mesh_of(SIGNED).revision
+    assert "~ repairs_from none -> tokyo" in mesh_diff(mesh_of(SIGNED), some)
+    assert "~ repairs_from all -> none" in mesh_diff(mesh_of(TRIANGLE), mesh_of(SIGNED))
+
+
 def test_what_changes_is_told() -> None:
     rotating = mesh_of("unsigned: accept\n" + SIGNED.replace(KEYS["paris"], BOTH))
     lines = mesh_diff(mesh_of(SIGNED), rotating)
@@ -74,6 +85,11 @@ def of_paris(keys: str) -> str:
             SIGNED.replace("batch_format: 2\n", "").replace("ed25519", "^ed25519"),
             "batches of format 1 have no room for a signature; write batch_format: 2",
         ),
+        (
+            "^repairs_from: [paris]\n" + TRIANGLE,
+            "`repairs_from` where nothing is signed: all sites' repairs are taken; add signing",
+        ),
+        ("repairs_from: [^pari]\n" + SIGNED, "there is no site `pari`; did you mean `paris`?"),
         ("unsigned: ^maybe\n" + SIGNED, "`maybe` is not known here; write one of refuse"),
         (
             "^unsigned: accept\n" + TRIANGLE,

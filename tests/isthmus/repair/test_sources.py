@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,9 @@ def test_an_origin_that_left_leaves_the_others(tmp_path: Path, destination: str)
     series = one.batch.series._replace(origin="gone")
     one = one._replace(batch=one.batch._replace(series=series))
     assert sorted(Sources(mesh(tmp_path, "complete")).of(one)) == ["lima", "paris", "tokyo"]
+
+
+def test_only_those_whose_repairs_are_taken_are_asked_and_who_lacks_it(tmp_path: Path) -> None:
+    signing = replace(mesh(tmp_path, "complete"), repairers=("lima",))
+    assert Sources(signing).of(lost("t")) == ["lima", "tokyo"]
+    assert Sources(replace(signing, repairers=())).of(lost("t")) == ["tokyo"]

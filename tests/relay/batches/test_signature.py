@@ -187,6 +187,24 @@ def test_a_site_may_send_only_to_exchanges_whose_origin_it_is() -> None:
     check(signed_batch(origin="tokyo", exchange="new")[1])
 
 
+def test_only_some_sites_may_send_again_what_others_published() -> None:
+    _, data = signed_batch(origin="tokyo", exchange="prices", kind=BatchKind.REPAIR)
+    with pytest.raises(OriginUnknown, match="`repairs_from` of this mesh file lacks 'tokyo'"):
+        check(data)
+    may = mesh(TEXT.replace("signing: ed25519", "signing: ed25519\nrepairs_from: [tokyo]"))
+    check(data, authenticity(may))
+    check(data, authenticity(mesh(), [may]))
+    with pytest.raises(OriginUnknown):
+        check(signed_batch(kind=BatchKind.REPAIR)[1], authenticity(may))
+    # What a file allowed in whose time nothing was signed, it allowed to everybody.
+    unsigned = mesh_of(
+        "mesh: acme\ntopology: complete\nexchanges: [{name: prices}]\n"
+        "sites: {paris: {}, tokyo: {}, oslo: {}}\n"
+    )
+    with pytest.raises(OriginUnknown):
+        check(data, authenticity(mesh(), [unsigned]))
+
+
 @pytest.mark.parametrize("kind", [BatchKind.MARK, BatchKind.CANARY])
 def test_batches_without_exchange_are_signed_like_any(kind: BatchKind) -> None:
     check(signed_batch(kind=kind, exchange="")[1])
