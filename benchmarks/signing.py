@@ -50,7 +50,8 @@ def one_batch(messages: int, size: int) -> None:
     key = Ed25519PrivateKey.generate()
     site = Site("paris", "paris", public_keys=(public_key_text(key.public_key()),))
     mesh = MeshValue(
-        "bench", "", 0.0, ForwardingRule.RING, {"paris": site}, {}, (), signing=SigningRule.ED25519
+        *("bench", "", 0.0, ForwardingRule.RING, {"paris": site}, {}, (), {"paris": "paris"}),
+        signing=SigningRule.ED25519,
     )
     signer, check = Signer.of("bench", key), authenticity(mesh)
     name = BatchName(Series("paris", bytes(8), "orders", 0, ()), 1)

@@ -278,6 +278,8 @@ class Mesh:
     unsigned: Unsigned = Unsigned.REFUSE
     repairers: tuple[str, ...] | None = None
     """Sites whose repairs others believe: they send in the names of any. None: all sites."""
+    revoked_keys: tuple[str, ...] = ()
+    """Public keys that somebody else may have: what is signed with them is refused."""
 
     @property
     def retention_s(self) -> float:

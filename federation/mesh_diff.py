@@ -40,6 +40,8 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
     if former.repairers != new.repairers:
         was, now = (_shown("repairers", mesh.repairers) for mesh in (former, new))
         lines.append(f"~ repairs_from {was} -> {now}")
+    lines += [f"+ revoked_keys {one}" for one in new.revoked_keys if one not in former.revoked_keys]
+    lines += [f"- revoked_keys {one}" for one in former.revoked_keys if one not in new.revoked_keys]
     if former.batch_format != new.batch_format:
         lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
     for name in ("signing", "unsigned"):

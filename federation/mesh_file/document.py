@@ -21,6 +21,7 @@ from federation.mesh_file.values import (
     BatchFormat,
     Duration,
     OneOrMore,
+    PublicKeys,
     empty_for_nothing,
     key,
     listed,
@@ -116,6 +117,14 @@ class MeshKeys(Section):
         "again for `isthmus repair` is in the names of others, by its own word",
         trades="more: lost messages are found at more sites, and each may send in any name",
         without="with signing none, without it all",
+    )
+    revoked_keys: PublicKeys | None = key(
+        None,
+        "with signing: public keys that somebody else may have. What they have signed goes into "
+        "the quarantine, wherever it is met, also what the site itself had signed",
+        trades="a key that is only taken out of its site is still believed for an outage window, "
+        "since what it has signed is still on its way",
+        without="none",
     )
 
 

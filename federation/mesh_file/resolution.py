@@ -58,6 +58,7 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         signing=SigningRule(keys.signing),
         unsigned=Unsigned(keys.unsigned or Unsigned.REFUSE),
         repairers=_repairers(keys, words),
+        revoked_keys=tuple(keys.revoked_keys or ()),
     )
     return replace(mesh, revision=revision_of(mesh, keys))
 

@@ -37,6 +37,7 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
             "rule": mesh.signing,
             "unsigned": mesh.unsigned,
             "repairers": sorted(mesh.repairers or ()),
+            "revoked_keys": sorted(mesh.revoked_keys),
         }
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_FORM}\n{canonical}".encode()).hexdigest()[:12]

@@ -45,6 +45,14 @@ def signing_violations(keys: MeshKeys, *, tags_are_known: bool) -> Iterator[Viol
             "add signing: ed25519",
             True,
         )
+    if not signs and keys.revoked_keys is not None:
+        yield Violation(
+            ("revoked_keys",),
+            "`revoked_keys` where nothing is signed",
+            "add signing: ed25519",
+            True,
+        )
+    revoked = set(keys.revoked_keys or ())
     words = SiteWords(keys.sites)
     for number, word in enumerate(keys.repairs_from or ()):
         if tags_are_known and not words.stands_for(word):
@@ -53,6 +61,12 @@ def signing_violations(keys: MeshKeys, *, tags_are_known: bool) -> Iterator[Viol
     for name, site in keys.sites.items():
         yield from _keys(name, site, signs=signs, needed=signs and keys.unsigned != "accept")
         for number, one in enumerate(site.public_key or ()):
+            if one in revoked:
+                yield Violation(
+                    ("sites", name, "public_key", number),
+                    "this public key is among `revoked_keys`",
+                    f"give `{name}` another pair: `isthmus keygen`",
+                )
             if (owner := owners.setdefault(one, name)) != name:
                 yield Violation(
                     ("sites", name, "public_key", number),

@@ -98,6 +98,8 @@ class Authenticity:
     origins: Mapping[str, Origin]
     known_exchanges: frozenset[str]
     """Of any other nobody here knows who may send to it."""
+    revoked: frozenset[bytes] = frozenset()
+    """Ids of keys."""
 
     def check(self, header: BatchHeader, data: bytes | memoryview) -> None:
         """Raises NotAuthentic, OriginUnknown."""
@@ -109,10 +111,12 @@ class Authenticity:
             if self.takes_unsigned:
                 return
             raise NotAuthentic(f"{series.origin!r} has not signed it, and this mesh signs")
+        wanted = signature[:KEY_ID_BYTES]
+        if wanted in self.revoked:
+            raise NotAuthentic(f"the key {wanted.hex()} of {series.origin!r} is revoked")
         origin = self.origins.get(series.origin)
         if origin is None:
             raise OriginUnknown(f"{series.origin!r} is no site of this mesh file")
-        wanted = signature[:KEY_ID_BYTES]
         key = origin.keys.get(wanted)
         if key is None:
             raise OriginUnknown(
@@ -147,23 +151,33 @@ def _signature_of(header: BatchHeader) -> bytes | None:
 
 def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
     """What this mesh file asks of batches. `kept` are former ones, in whose time sites sent what
-    may still be on its way: what they allowed a site of this file to send to is still believed.
+    may still be on its way: their sites, keys and exchanges are still believed, but for keys that
+    are revoked now.
     """
-    origins, known = {}, set(mesh.exchanges)
-    for name, site in mesh.sites.items():
-        both = [mesh, *(former for former in kept if name in former.sites)]
-        allowed = frozenset(
-            one.name for each in both for one in each.exchanges.values() if one.leaves(name)
+    signing = [mesh, *(former for former in kept if former.signing is mesh.signing)]
+    origins = {}
+    for cluster_id in dict.fromkeys(one for each in signing for one in each.cluster_ids):
+        its = [
+            (each, each.cluster_ids[cluster_id])
+            for each in signing
+            if cluster_id in each.cluster_ids
+        ]
+        keys = [parse_public_key(one) for each, name in its for one in each.sites[name].public_keys]
+        origins[cluster_id] = Origin(
+            {key_id(key): key for key in keys},
+            frozenset(
+                one.name
+                for each, name in its
+                for one in each.exchanges.values()
+                if one.leaves(name)
+            ),
+            any(each.repairs_for_others(name) for each, name in its),
         )
-        keys = {key_id(key): key for key in map(parse_public_key, site.public_keys)}
-        repairs = any(
-            each.repairs_for_others(name) for each in both if each.signing == mesh.signing
-        )
-        origins[site.cluster_id] = Origin(keys, allowed, repairs)
     return Authenticity(
         mesh.name,
         mesh.signing is not SigningRule.NONE,
         mesh.unsigned is Unsigned.ACCEPT,
         origins,
-        frozenset(known),
+        frozenset(mesh.exchanges),
+        frozenset(key_id(parse_public_key(one)) for one in mesh.revoked_keys),
     )

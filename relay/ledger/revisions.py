@@ -71,6 +71,16 @@ class KeptRevisions:
         ]
         return [one for _, one in sorted(earlier, key=lambda kept: kept[0], reverse=True)]
 
+    def lately(self, mesh: Mesh, since_ms: int) -> list[Mesh]:
+        """Of the earlier ones, those that were still in force at that time, or after it."""
+        known, found = self._load(), []
+        replaced_ms = known[mesh.revision][0] if mesh.revision in known else None
+        for former in self.retired(mesh):
+            if replaced_ms is None or replaced_ms >= since_ms:
+                found.append(former)
+            replaced_ms = known[former.revision][0]
+        return found
+
     def latest(self) -> Mesh | None:
         """The mesh that was taken up last; None if none ever was."""
         known = self._load().values()

@@ -290,6 +290,9 @@ class SiteNode:
             self._signer,
             self._machine,
             self._brokers,
+            self._revisions.lately(
+                self.mesh, self._machine.clock.wall_ms() - int(1000 * self.mesh.retention_s)
+            ),
         )
 
     def _reached(self, stage: str) -> None:

@@ -78,6 +78,8 @@ class NodeParts:
     signer: Signer | None = None
     machine: Machine = field(default_factory=this_machine)
     brokers: Brokers = field(default_factory=RabbitBrokers)
+    lately: Sequence[Mesh] = ()
+    """Earlier meshes in whose time batches were signed that may still be on their way."""
 
     @property
     def mesh(self) -> Mesh:
@@ -132,7 +134,8 @@ class NodeParts:
 
     def authenticity(self) -> Authenticity:
         """What is asked of batches that come over links."""
-        return authenticity(self.mesh, self.retired)
+        # With the exchanges that are retired, since they are still delivered.
+        return authenticity(self.delivered_mesh(), self.lately)
 
     @property
     def held(self) -> str:

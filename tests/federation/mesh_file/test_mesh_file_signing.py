@@ -90,6 +90,15 @@ def of_paris(keys: str) -> str:
             "`repairs_from` where nothing is signed: all sites' repairs are taken; add signing",
         ),
         ("repairs_from: [^pari]\n" + SIGNED, "there is no site `pari`; did you mean `paris`?"),
+        (
+            f"revoked_keys: {public_key('paris')}\n"
+            + SIGNED.replace(KEYS["paris"], f"public_key: ^{public_key('paris')}"),
+            "this public key is among `revoked_keys`; give `paris` another pair",
+        ),
+        (
+            f"^revoked_keys: {public_key('paris')}\n" + TRIANGLE,
+            "`revoked_keys` where nothing is signed",
+        ),
         ("unsigned: ^maybe\n" + SIGNED, "`maybe` is not known here; write one of refuse"),
         (
             "^unsigned: accept\n" + TRIANGLE,

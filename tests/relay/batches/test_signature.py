@@ -167,6 +167,27 @@ def test_two_keys_are_valid_while_a_site_goes_from_one_to_the_other() -> None:
     check(signed_batch(by=signer("paris-2"))[1], after)
     with pytest.raises(OriginUnknown, match="does not have"):
         check(signed_batch()[1], after)
+    # What it had signed before the file changed may still be on its way.
+    check(signed_batch()[1], authenticity(mesh(paris=("paris-2",)), [mesh()]))
+
+
+def test_a_revoked_key_is_believed_nowhere_not_even_for_what_was_on_its_way() -> None:
+    revoked = TEXT.replace(
+        "signing: ed25519", f"signing: ed25519\nrevoked_keys: {public_key('paris')}"
+    )
+    after = authenticity(mesh(revoked, paris=("paris-2",)), [mesh()])
+    check(signed_batch(by=signer("paris-2"))[1], after)
+    with pytest.raises(NotAuthentic, match="of 'paris' is revoked"):
+        check(signed_batch()[1], after)
+
+
+def test_what_a_site_had_sent_before_it_left_is_still_taken() -> None:
+    _, data = signed_batch(origin="lima")
+    before = mesh_of(
+        TEXT + f"  paris: {{public_key: {public_key('paris')}, private_key: env:K}}\n"
+        f"  lima: {{public_key: {public_key('lima')}, private_key: env:K}}\n"
+    )
+    check(data, authenticity(mesh(), [before]))
 
 
 def test_a_site_that_the_file_does_not_have_cannot_be_judged() -> None:

@@ -105,3 +105,31 @@ def test_a_revision_of_another_mesh_or_that_cannot_be_read_is_in_nobodys_way(
     kept.keep(replace(mesh(), name="other", revision="other"), 1)
     (tmp_path / "broken.json").write_text("{")
     assert KeptRevisions(tmp_path).retired(mesh()) == []
+
+
+def test_lately_are_those_that_were_in_force_within_the_time_or_at_its_beginning(
+    tmp_path: Path,
+) -> None:
+    kept = KeptRevisions(tmp_path)
+    meshes = [replace(mesh(), revision=f"r{n}") for n in range(4)]
+    for number, one in enumerate(meshes):
+        kept.keep(one, 100 * number)
+    *_, before, now = meshes
+
+    def lately(since_ms: int) -> list[str]:
+        return [one.revision for one in KeptRevisions(tmp_path).lately(now, since_ms)]
+
+    assert lately(0) == ["r2", "r1", "r0"]
+    assert lately(150) == ["r2", "r1"]
+    assert lately(250) == ["r2"]
+    assert lately(301) == []
+    assert [one.revision for one in kept.lately(before, 0)] == ["r3", "r1", "r0"]
+
+
+def test_an_exchange_that_is_retired_is_still_asked_whose_it_was(tmp_path: Path) -> None:
+    kept = KeptRevisions(tmp_path)
+    kept.keep(mesh(), 1)
+    now = mesh(FILE.replace(", {name: stock, mode: split, from: [a, b]}", ""))
+    asked = parts(kept, now).authenticity()
+    assert "stock" in asked.known_exchanges
+    assert ["stock" in asked.origins[site].exchanges for site in "abc"] == [True, True, False]
