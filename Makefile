@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos fuzz check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -22,6 +22,7 @@ help:
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
+	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
@@ -69,6 +70,11 @@ MINUTES ?= 10
 SEED ?= 1
 chaos: setup
 	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)") $(OPTIONS)
+
+# Fuzzing needs a package that nothing else needs, and that is not there for every system.
+fuzz: setup
+	@scripts/setup-fuzz.sh
+	PYTHONPATH=.fuzz/packages $(PYTHON_TOOL) tests.hostile.fuzz --minutes $(MINUTES) $(DECODERS)
 
 check: setup
 	$(PYTHON_TOOL) ruff check

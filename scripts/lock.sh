@@ -23,3 +23,7 @@ lock() {
 lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
 lock docker/requirements.lock --constraint requirements.lock "$@"
+# Alone: it is installed beside the rest, and only to fuzz.
+uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
+    --custom-compile-command "make lock" "$@" \
+    --output-file requirements-fuzz.lock requirements-fuzz.in
