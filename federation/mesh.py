@@ -182,6 +182,21 @@ class TlsFiles:
     key: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AdminAccess:
+    """What asking a node from other machines takes, on either side."""
+
+    token: str = ""
+    """`env:NAME` or `file:PATH`; empty: the node is asked on its own machine only."""
+    tls: TlsFiles = TlsFiles()
+    """`ca`: whom those who ask trust; `certificate` and `key`: the node's own, and empty where
+    something else stands before it with one.
+    """
+
+
+LOCAL_ADMIN = AdminAccess()
+"""On loopback, for any program of that machine."""
+
 SYSTEM_TRUST = TlsFiles()
 """Nothing of our own."""
 
@@ -230,6 +245,7 @@ class Site:
     log: LogLimit = LogLimit()
     admin: str | None = None
     """`http[s]://host:port` where its node tells its status; None: on loopback only."""
+    admin_access: AdminAccess = LOCAL_ADMIN
     begins: Begins = Begins.NOW
     public_keys: tuple[str, ...] = ()
     """That its batches may be signed with, as `federation.signing_keys` writes them: one, or two

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import Any
 import aiohttp
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.mesh import Mesh, Site
+from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import address_book
 from isthmus.cautions import left_behind_told
 from isthmus.clocks import clocks_apart
+from isthmus.node_report import NoReport, node_report
 from isthmus.revisions_told import revisions_told
 from isthmus.supervision import Phase
 from isthmus.supervisor_record import SupervisorRecord, read_record
@@ -159,7 +161,7 @@ class _Asking:
     def __init__(self, session: aiohttp.ClientSession, state: Path) -> None:
         self._session = session
         self._state = state
-        self._asked: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._asked: dict[tuple[str, AdminAccess], asyncio.Task[dict[str, Any]]] = {}
 
     async def of(self, site: Site) -> _Answer:
         """A node of this state folder, where it says; any other where the mesh file says."""
@@ -173,25 +175,18 @@ class _Asking:
                 return _Answer(None, "the mesh file has no `admin:` where it could be asked", False)
             pid, url, stopped = None, site.admin, ""
         is_here = pid is not None
-        if url not in self._asked:
-            self._asked[url] = asyncio.create_task(self._report(url))
+        access = LOCAL_ADMIN if is_here else site.admin_access
+        if (url, access) not in self._asked:
+            asking = node_report(self._session, url, access, os.environ)
+            self._asked[url, access] = asyncio.create_task(asking)
         try:
-            report = await self._asked[url]
-        except (OSError, ValueError, KeyError, TypeError, aiohttp.ClientError) as error:
-            # A time-out is an OSError.
-            why = str(error) or "no answer in time"
-            said = "the node does not answer" if is_here else f"nobody answers at {url}: {why}"
+            report = await self._asked[url, access]
+        except NoReport as error:
+            said = "the node does not answer" if is_here else f"nobody answers at {url}: {error}"
             return _Answer(None, said, is_here, stopped)
         if is_here and report["pid"] != pid:
             return _Answer(None, "the node does not answer", stopped=stopped)
         return _Answer(report, "its process serves other sites", is_here)
-
-    async def _report(self, url: str) -> dict[str, Any]:
-        async with self._session.get(f"{url}/status") as answer:
-            report: dict[str, Any] = await answer.json()
-            if not {"pid", "sites", "links"} <= report.keys():
-                raise ValueError("what answers is no node of this version")
-            return report
 
 
 @dataclass(frozen=True, slots=True)

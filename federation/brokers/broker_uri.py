@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -79,7 +80,7 @@ def parse_management(text: str) -> HostPort:
 
 def parse_admin(text: str) -> HostPort:
     """`http[s]://host:port` of a node. Raises BadUri."""
-    like = "write http://HOST:PORT, with a free port of the node's machine"
+    like = "write http://127.0.0.1:PORT or https://HOST:PORT, a free port of the node's machine"
     found = _listener(text, "the node's address", {"http": 0, "https": 0}, like)
     if not found.port:
         raise BadUri("the node's address has no port", like)
@@ -106,6 +107,14 @@ def parse_host_port(text: str) -> tuple[str, int]:
     if "//" in text or parts.username or parts.path or not parts.hostname or not port:
         raise BadUri(f"`{text}` is no host and port", like)
     return parts.hostname, port
+
+
+def is_loopback(host: str) -> bool:
+    """Of an address, or of the name `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def bracketed(host: str) -> str:

@@ -104,7 +104,9 @@ where ours is known.
 TOPOLOGY_MEND = "write topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}"
 _WRITE = {
     "mesh": "write mesh: acme",
-    "admin": "write http://HOST:PORT, with a free port of the node's machine",
+    "admin": "write http://127.0.0.1:PORT, with a free port of the node's machine",
+    "url": "write https://HOST:PORT, with a free port of the node's machine",
+    "token": "write env:NAME or file:PATH",
     "exchanges": "begin each with `- name: NAME`, or write [{name: NAME}]",
     "links": "write [{from: A, to: B}], or one line each beginning with `- `",
     "sites": "write each as `NAME: {}`, such as {paris: {}, tokyo: {}}",

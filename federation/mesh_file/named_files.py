@@ -15,20 +15,23 @@ def missing_files(keys: MeshKeys, folder: Path) -> Iterator[Violation]:
     machine only, and the mesh file on all.
     """
     for name, site in keys.sites.items():
-        if site.tls is None:
-            continue
-        files = (
-            ("ca", site.tls.ca),
-            ("certificate", site.tls.certificate),
-            ("key", site.tls.private_key),
-        )
-        for key, path in files:
-            if path is None or (folder / path).is_file():
+        for section, keys_there, whose in (
+            ("tls", site.tls, "nodes that connect to this broker need it"),
+            ("admin", site.admin, "its node needs it, and those who ask it need `ca`"),
+        ):
+            if keys_there is None:
                 continue
-            yield Violation(
-                ("sites", name, "tls", key),
-                f"there is no file {path} here",
-                "nodes that connect to this broker need it; the path is relative to the file that "
-                "names it",
-                severity=Severity.WARNING,
+            files = (
+                ("ca", keys_there.ca),
+                ("certificate", keys_there.certificate),
+                ("key", keys_there.private_key),
             )
+            for key, path in files:
+                if path is None or (folder / path).is_file():
+                    continue
+                yield Violation(
+                    ("sites", name, section, key),
+                    f"there is no file {path} here",
+                    f"{whose}; the path is relative to the file that names it",
+                    severity=Severity.WARNING,
+                )

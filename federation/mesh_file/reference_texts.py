@@ -68,6 +68,11 @@ SECTIONS = (
     ("SiteKeys", "## Sites", ""),
     ("TlsKeys", "### TLS", ""),
     (
+        "AdminKeys",
+        "### Admin",
+        "Any address but one of loopback wants https and a token; see [TLS](tls.md).",
+    ),
+    (
         "LogKeys",
         "### Log",
         "Keys that a site leaves out are those of the mesh. The broker frees whole segments of "

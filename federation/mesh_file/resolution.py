@@ -13,7 +13,9 @@ from federation.brokers.broker_uri import (
     parse_stream,
 )
 from federation.mesh import (
+    LOCAL_ADMIN,
     AckRule,
+    AdminAccess,
     Begins,
     BrokerAddress,
     BrokerAuth,
@@ -36,7 +38,7 @@ from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.exchange_keys import ExchangeKeys
 from federation.mesh_file.log_rules import log_of_site
 from federation.mesh_file.revision import revision_of
-from federation.mesh_file.site_keys import LogKeys, SiteKeys, TlsKeys
+from federation.mesh_file.site_keys import AdminKeys, LogKeys, SiteKeys, TlsKeys
 from federation.mesh_file.tags import SiteWords
 from federation.mesh_file.topologies import declared_links, forwarding_rule
 
@@ -78,7 +80,8 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         tags=tuple(keys.tags),
         wants={exchange: tuple(patterns) for exchange, patterns in keys.wants.items()},
         availability=keys.availability,
-        admin=parse_admin(keys.admin).as_uri("http", "https") if keys.admin else None,
+        admin=parse_admin(keys.admin.url).as_uri("http", "https") if keys.admin else None,
+        admin_access=_admin_access(keys.admin, folder) if keys.admin else LOCAL_ADMIN,
         begins=Begins(keys.begins),
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
         public_keys=tuple(keys.public_key or ()),
@@ -106,6 +109,17 @@ def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
             key=_absolute(tls.private_key, folder),
         ),
         auth=BrokerAuth(keys.auth),
+    )
+
+
+def _admin_access(keys: AdminKeys, folder: Path) -> AdminAccess:
+    return AdminAccess(
+        _reference(keys.token or "", folder),
+        TlsFiles(
+            ca=_absolute(keys.ca, folder),
+            certificate=_absolute(keys.certificate, folder),
+            key=_absolute(keys.private_key, folder),
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from federation.mesh_file.admin_rules import admin_violations
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.exchange_rules import exchange_violations
 from federation.mesh_file.link_rules import link_violations
@@ -43,6 +44,7 @@ def violations(
     yield from log_violations(keys)
     yield from site_violations(keys)
     yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
+    yield from admin_violations(keys)
     if sites_are_known and not keys.sites:
         example = "sites: {paris: {}, tokyo: {}, sydney: {}}"
         if "sites" in keys.model_fields_set:

@@ -40,6 +40,46 @@ class TlsKeys(Section):
     )
 
 
+class AdminKeys(Section):
+    """Where a node tells its status and metrics."""
+
+    url: AdminText = key(
+        ...,
+        "http://127.0.0.1:PORT, for programs of the node's machine; or https://HOST:PORT, for "
+        "whoever has the token",
+    )
+    token: str | None = key(
+        None,
+        "env:NAME or file:PATH, whose first line it is: what is sent as `Authorization: Bearer`. "
+        "Read by the node and by those who ask",
+        without="none, and only with http on loopback",
+    )
+    certificate: str | None = key(
+        None,
+        "of the node, with what it hangs on",
+        without="the node stays on loopback: a proxy stands at `url`, and asks for the token",
+        min_length=1,
+    )
+    private_key: str | None = key(
+        None,
+        "the certificate's private key",
+        without="needed with a certificate",
+        alias="key",
+        min_length=1,
+    )
+    ca: str | None = key(
+        None,
+        "authorities that may vouch for the node to those who ask",
+        without="the system's",
+        min_length=1,
+    )
+
+
+def whole_admin(value: object) -> object:
+    """What a text alone stands for."""
+    return {"url": value} if isinstance(value, str) else value
+
+
 class LogKeys(Section):
     """The disk that a site's log may take."""
 
@@ -104,10 +144,15 @@ class SiteKeys(Section):
         trades="with it `isthmus apply` sets users and policies itself",
         without="`isthmus apply` prints what to run",
     )
-    admin: AdminText | None = key(
+    admin: (
+        Annotated[
+            AdminKeys,
+            BeforeValidator(whole_admin, json_schema_input_type=AdminText | AdminKeys),
+        ]
+        | None
+    ) = key(
         None,
-        "http://HOST:PORT where its node tells its status",
-        trades="without a password: for a network that may know it, or behind a proxy with https",
+        "where its node tells its status; a text is short for {url: TEXT}",
         without="on a free port of loopback: `isthmus status` elsewhere says `unknown`",
     )
     tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")

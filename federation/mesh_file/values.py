@@ -225,7 +225,7 @@ Identity = Annotated[
 AmqpText = Annotated[str, _checked_by(parse_amqp), _address("amqps?://")]
 StreamText = Annotated[str, _checked_by(parse_stream), _address(r"rabbitmq-stream(\+tls)?://")]
 ManagementText = Annotated[str, _checked_by(parse_management), _address("https?://")]
-AdminText = Annotated[str, _checked_by(parse_admin), _address("http://")]
+AdminText = Annotated[str, _checked_by(parse_admin), _address("https?://")]
 HostPortText = Annotated[
     str,
     _checked_by(parse_host_port),

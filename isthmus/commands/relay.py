@@ -5,17 +5,18 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
 
 from federation.brokers.addresses import AddressError
 from federation.brokers.broker_uri import parse_admin
-from federation.mesh import Mesh
+from federation.mesh import LOCAL_ADMIN, Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import MeshOnDisk, address_book_or_exit
 from isthmus.last_mesh import mesh_or_last
@@ -29,6 +30,9 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
+
+if TYPE_CHECKING:
+    from relay.node.admin_afar import AdminAfar
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -49,7 +53,7 @@ def relay(
         str | None,
         typer.Option(
             "--admin-host",
-            help="Besides loopback, listen there: an address of this machine.",
+            help="Instead of the host of `admin:`, listen there: an address of this machine.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +63,7 @@ def relay(
 
     A changed mesh file is taken up within seconds, or at once at SIGHUP; a file that is wrong is
     not, and `isthmus status` says why. Health, status and metrics are told on loopback, and where
-    `admin:` of the site says so, or --admin-host and --admin-port.
+    `admin:` of the site says so: elsewhere only over TLS and for whoever has the token.
 
     Exit status 0 after a clean end, 1 when a stage failed while its site was to end (another start
     goes on from there), 3 when a site stopped for a reason that no restart mends (its state folder
@@ -68,7 +72,7 @@ def relay(
     """
     from relay.batches.known_formats import KNOWN, as_before
     from relay.ledger.file_writer import FileWriters
-    from relay.node.admin import AdminUnavailable
+    from relay.node.admin_afar import AdminUnavailable
     from relay.node.memory_blocks import give_back_big_blocks
     from relay.node.node import SiteNode
     from relay.node.process import RelayProcess
@@ -77,9 +81,7 @@ def relay(
     mesh = mesh_or_last(file, sites, [site_folder(state, name) for name in sites])
     site_or_exit(file, mesh, *sites)
     book = address_book_or_exit(mesh, state)
-    host, port = _admin_address(mesh, sites)
-    host = admin_host if admin_host is not None else host
-    port = admin_port if admin_port is not None else port
+    admin = _admin_of(mesh, sites, admin_host, admin_port)
     _log_to_stderr()
     give_back_big_blocks()
     _collect_seldom()
@@ -88,7 +90,7 @@ def relay(
         formats = as_before() if previous_formats else KNOWN
         writers = FileWriters(LEDGER_WRITER_LINGERS_S)
         nodes = [SiteNode(name, book, site_folder(state, name), formats, writers) for name in sites]
-        process = RelayProcess(nodes, MeshOnDisk(file, state), port, host, writers)
+        process = RelayProcess(nodes, MeshOnDisk(file, state), *admin, writers)
         await process.run()
         return process
 
@@ -105,17 +107,29 @@ def relay(
         raise typer.Exit(EXIT_FAULT)
 
 
-def _admin_address(mesh: Mesh, sites: list[str]) -> tuple[str, int]:
-    """Where these sites' process tells its status; one place for all of them."""
-    addresses = {mesh.sites[site].admin for site in sites} - {None}
-    if len(addresses) > 1:
-        typer.echo(f"sites of one process have one `admin:`, not {len(addresses)}", err=True)
+def _admin_of(
+    mesh: Mesh, sites: list[str], host: str | None, port: int | None
+) -> tuple[int, str, AdminAfar | None]:
+    """Where these sites' process tells its status, one place for all of them: port and host on
+    loopback, and where else. `host` and `port` are the command's, if it says any.
+    """
+    from relay.node.admin_afar import AdminAfar
+
+    told = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
+    told.discard((None, LOCAL_ADMIN))
+    if len(told) > 1:
+        typer.echo(f"sites of one process have one `admin:`, not {len(told)}", err=True)
         raise typer.Exit(EXIT_USAGE)
-    for address in addresses:
-        told = parse_admin(str(address))
-        # With https a proxy stands there, which finds the node on loopback.
-        return (_LOOPBACK if told.tls else told.host), (0 if told.tls else told.port)
-    return _LOOPBACK, 0
+    for address, access in told:
+        where = parse_admin(str(address))
+        if not where.tls:
+            return (where.port if port is None else port), host or where.host, None
+        if access.tls.certificate:
+            files = access.tls.certificate, access.tls.key
+            reached = host or where.host, (where.port if port is None else port)
+            return 0, _LOOPBACK, AdminAfar(*reached, *files, access.token, os.environ)
+        # A proxy stands there, which finds the node on loopback.
+    return port or 0, host or _LOOPBACK, None
 
 
 def site_folder(state: Path, site: str) -> Path:

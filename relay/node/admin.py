@@ -4,28 +4,30 @@ GET /health    200 while the event loop turns; what the supervisor watches
 GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
 GET /metrics   the same figures as Prometheus text
 
-What `extend` adds is for who knows the process's token (`admin_mending`).
+On loopback these are for any program of this machine, and what `extend` adds for whoever knows the
+process's token (`admin_mending`). From elsewhere all of it wants TLS and the mesh file's token, and
+there is nothing that changes anything (`admin_afar`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from federation.brokers.broker_uri import is_loopback
+from relay.node.admin_afar import AdminAfar, AdminUnavailable
+from relay.node.admin_guard import from_this_machine
+from relay.node.admin_server import MOST_BYTES, AdminServer
 
 log = logging.getLogger(__name__)
 
 Report = Callable[[], dict[str, Any]]
-CLOSE_WITHIN_S = 0.5
 LOOPBACK = "127.0.0.1"
-
-
-class AdminUnavailable(Exception):
-    """The admin port cannot be opened; the text says what to do."""
 
 
 class Admin:
@@ -37,52 +39,71 @@ class Admin:
         host: str = LOOPBACK,
         port: int = 0,
         extend: Callable[[web.Application], None] | None = None,
+        afar: AdminAfar | None = None,
     ) -> None:
+        """On loopback at `port` (0: a free one), also at `host` if that is another loopback
+        address, and `afar`.
+        """
         self._report = report
         self._extend = extend
         self._host = host
         self._port = port
-        self._runner: web.AppRunner | None = None
+        self._afar = afar
+        self._servers: list[AdminServer] = []
 
     async def start(self) -> int:
-        """Listen; the port (a free one if none was asked for)."""
-        app = web.Application()
+        """Listen; the port on loopback. Raises AdminUnavailable."""
+        if not is_loopback(self._host):
+            raise AdminUnavailable(
+                f"admin: at {self._host}, which is no loopback address, it wants TLS and a token: "
+                "write `admin: {url: https://HOST:PORT, token: ..., certificate: ..., key: ...}` "
+                "at the site in the mesh file"
+            )
+        port = await self._serve(self._local_app(), LOOPBACK, self._port)
+        if self._host not in (LOOPBACK, "localhost"):
+            await self._serve(self._local_app(), self._host, port)
+        if (afar := self._afar) is not None:
+            app = self._app(afar.guard())
+            await self._serve(app, afar.host, afar.port, afar)
+        return port
+
+    def _local_app(self) -> web.Application:
+        app = self._app(from_this_machine())
+        if self._extend is not None:
+            self._extend(app)
+        return app
+
+    def _app(self, guard: Middleware) -> web.Application:
+        app = web.Application(middlewares=[guard], client_max_size=MOST_BYTES)
         app.router.add_get("/health", self._health)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._metrics)
-        if self._extend is not None:
-            self._extend(app)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, LOOPBACK, self._port).start()
-        port: int = self._runner.addresses[0][1]
-        if self._host not in (LOOPBACK, "localhost"):
-            await self._listen_at(self._host, port)
-        return port
+        return app
 
-    async def _listen_at(self, host: str, port: int) -> None:
-        assert self._runner is not None
+    async def _serve(
+        self, app: web.Application, host: str, port: int, afar: AdminAfar | None = None
+    ) -> int:
+        server = AdminServer(app)
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            listening = await server.start(host, port, afar.checked() if afar else None)
+        except AdminUnavailable:
+            await self.close()
+            raise
         except OSError as error:
-            await self._runner.cleanup()
+            await self.close()
             raise AdminUnavailable(
                 f"cannot listen at {host}:{port} for status: {error.strerror or error}; if this "
                 "machine has another address there, name it with --admin-host"
             ) from error
+        self._servers.append(server)
+        return listening
 
     async def close(self) -> None:
         """Close; who asks just now, or keeps a connection, does not hold up the process's end."""
-        if self._runner is None:
-            return
-        try:
-            # From Python 3.12 on a server waits for connections, too: also for idle ones.
-            async with asyncio.timeout(2 * CLOSE_WITHIN_S):
-                await self._runner.cleanup()
-        except TimeoutError:
-            log.warning("somebody keeps a connection to the admin port: it is left behind")
+        for server in self._servers:
+            if not await server.close():
+                log.warning("somebody keeps a connection to the admin port: it is left behind")
+        self._servers = []
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.json_response({"pid": os.getpid()})

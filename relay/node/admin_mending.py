@@ -12,7 +12,6 @@ Answers: 401 without it, 404 for a site of another process, 503 while the node c
 from __future__ import annotations
 
 import base64
-import hmac
 import json
 import os
 import secrets
@@ -24,6 +23,7 @@ from aiohttp import web
 
 from relay.aside.mending import MOST_AT_ONCE, Mending, MendingError
 from relay.aside.put_aside import Aside, PutAside
+from relay.node.admin_guard import check_token
 
 Find = Callable[[str], "Mending | None"]
 """Of a site; None while it starts. Raises KeyError for a site that is not served here."""
@@ -84,13 +84,6 @@ class MendingRoutes:
             await _line(response, {"error": str(error)})
         await response.write_eof()
         return response
-
-
-def check_token(request: web.Request, token: str) -> None:
-    """Raises HTTPUnauthorized unless the request bears it."""
-    given = request.headers.get("Authorization", "")
-    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-        raise web.HTTPUnauthorized(text="the token of this process is asked for")
 
 
 def write_token(folder: Path, token: str) -> None:

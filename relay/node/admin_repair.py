@@ -31,7 +31,7 @@ from aiohttp import web
 
 from relay.batches.batch import BatchName
 from relay.ledger.proof import LedgerUnreadable
-from relay.node.admin_mending import check_token
+from relay.node.admin_guard import check_token
 from relay.node.stages import Stages
 from relay.repair.repairing import (
     TOLD_EVERY_S,

@@ -24,6 +24,7 @@ from federation.signing_keys import PrivateKeyUnusable
 from relay.aside.mending import Mending
 from relay.ledger.file_writer import FileWriters
 from relay.node.admin import LOOPBACK, Admin
+from relay.node.admin_afar import AdminAfar
 from relay.node.admin_mending import MendingRoutes, write_token
 from relay.node.admin_repair import RepairRoutes
 from relay.node.mesh_watch import MeshFiles, MeshWatch
@@ -61,18 +62,19 @@ class RelayProcess:
         files: MeshFiles | None = None,
         admin_port: int = 0,
         admin_host: str = LOOPBACK,
+        admin_afar: AdminAfar | None = None,
         ledger_writers: FileWriters | None = None,
     ) -> None:
         """`files` are watched for a changed mesh, if there are any. The admin port (0: a free one)
-        is open on loopback, and at `admin_host`. `ledger_writers` are what the nodes share, and
-        closed in the end.
+        is open at loopback addresses, and `admin_afar` for others. `ledger_writers` are what the
+        nodes share, and closed in the end.
         """
         self._ledger_writers = ledger_writers or FileWriters()
         self._nodes = nodes
         self._watch = None if files is None else MeshWatch(files, self._take_up, self._refuse)
         self._mending = MendingRoutes(self._mending_of)
         self._repair = RepairRoutes(self._stages_of, self._mending.token)
-        self._admin = Admin(self.report, admin_host, admin_port, self._add_routes)
+        self._admin = Admin(self.report, admin_host, admin_port, self._add_routes, admin_afar)
         self._is_stopping = False
         self.stopped: dict[str, str] = {}
         """Site -> why it stopped by itself; no restart mends it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.ports import free_ports
 from isthmus.status_report import status_of
+from tests.certificates import Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until
 from wan_proxy import LineCondition
@@ -26,6 +27,15 @@ async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     ports = free_ports(len(SITES))
     for site, port in zip(SITES, ports, strict=True):
         mesh.document["sites"][site]["admin"] = f"http://127.0.0.1:{port}"
+    authority = Authority("of the nodes")
+    certificate, key = authority.issues().write(tmp_path, "tokyo")
+    mesh.document["sites"]["tokyo"]["admin"] = {
+        "url": f"https://127.0.0.1:{ports[1]}",
+        "token": f"file:{replaced(tmp_path / 'token', b'0123456789abcdef')}",
+        "certificate": str(certificate),
+        "key": str(key),
+        "ca": str(replaced(tmp_path / "ca.pem", authority.certificate)),
+    }
     mesh.write()
     mesh.start_each()
     afar = tmp_path / "afar"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import aiohttp
+import pytest
+from aiohttp import web
 
-from relay.node.admin import CLOSE_WITHIN_S, Admin
+from relay.node.admin import Admin
+from relay.node.admin_afar import AdminUnavailable
+from relay.node.admin_server import CLOSE_WITHIN_S, MOST_BYTES, AdminServer
 
 REPORT = {
     "pid": 1,
@@ -49,3 +55,74 @@ async def test_a_connection_that_is_kept_does_not_hold_up_the_end() -> None:
 
 async def test_closing_what_never_listened_is_nothing() -> None:
     await Admin(lambda: REPORT).close()
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[str]:
+    """The address of an admin port on loopback, with a route that changes something."""
+
+    def extend(app: web.Application) -> None:
+        async def taken(request: web.Request) -> web.Response:
+            return web.json_response(len(await request.read()))
+
+        app.router.add_post("/change", taken)
+
+    admin = Admin(lambda: REPORT, extend=extend)
+    yield f"http://127.0.0.1:{await admin.start()}"
+    await admin.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:1"}, 200),
+        ({"Host": "evil.example"}, 403),  # whose name leads to 127.0.0.1 by now
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": "10.0.0.1"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+async def test_a_page_of_elsewhere_gets_nothing_of_a_browser_here(
+    local: str, headers: dict[str, str], status: int
+) -> None:
+    async with aiohttp.ClientSession(local, headers=headers) as client:
+        assert (await client.get("/status")).status == status
+        assert (await client.post("/change", data=b"x")).status == status
+
+
+async def test_a_body_has_its_bounds(local: str) -> None:
+    async with aiohttp.ClientSession(local) as client:
+        assert (await client.post("/change", data=bytes(MOST_BYTES + 1))).status == 413
+
+
+async def test_a_loopback_port_is_for_loopback_addresses() -> None:
+    with pytest.raises(AdminUnavailable, match="wants TLS and a token"):
+        await Admin(lambda: REPORT, host="0.0.0.0").start()
+
+
+async def test_a_connection_without_a_request_is_ended() -> None:
+    server = AdminServer(web.Application(), first_request_within_s=0.2)
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")  # and never the rest
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await server.close()
+
+
+async def test_there_are_so_many_connections_and_no_more() -> None:
+    server = AdminServer(web.Application(), most_connections=2)
+    port = await server.start("127.0.0.1", 0)
+    kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    for _, each in [*kept, (reader, writer)]:
+        each.close()
+    await server.close()

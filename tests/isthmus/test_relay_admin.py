@@ -1,0 +1,51 @@
+"""Where `isthmus relay` has its process tell its status."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from isthmus.commands.relay import _admin_of
+from tests.federation.meshes import mesh_of
+
+FAR = "{url: 'https://a.example:8443', token: 'env:T', certificate: /c.pem, key: /k.pem}"
+
+
+def admin_of(a: str, b: str = "", **told: object) -> tuple[int, str, object]:
+    """For the sites a and b in one process."""
+    said = {"a": a, "b": b}
+    sites = [f"{name}: {{{f'admin: {one}' if one else ''}}}" for name, one in said.items()]
+    text = f"""
+        mesh: acme
+        topology: complete
+        exchanges: [{{name: orders}}]
+        sites: {{{", ".join(sites)}}}
+        """
+    return _admin_of(mesh_of(text), ["a", "b"], *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
+
+
+def test_it_is_a_free_port_of_loopback_unless_told() -> None:
+    assert admin_of("") == (0, "127.0.0.1", None)
+    assert admin_of("", port=15690) == (15690, "127.0.0.1", None)
+    assert admin_of("http://127.0.0.2:8080") == (8080, "127.0.0.2", None)
+    assert admin_of("http://127.0.0.2:8080", port=1, host="127.0.0.3") == (1, "127.0.0.3", None)
+
+
+def test_with_a_certificate_it_is_for_other_machines_too() -> None:
+    port, host, afar = admin_of(FAR)
+    assert (port, host) == (0, "127.0.0.1")
+    assert (afar.host, afar.port) == ("a.example", 8443)  # type: ignore[attr-defined]
+    assert (afar.certificate, afar.key) == ("/c.pem", "/k.pem")  # type: ignore[attr-defined]
+    _, _, afar = admin_of(FAR, host="10.0.0.1", port=1)
+    assert (afar.host, afar.port) == ("10.0.0.1", 1)  # type: ignore[attr-defined]
+
+
+def test_behind_a_proxy_it_stays_on_loopback() -> None:
+    proxy = "{url: 'https://proxy.example:8443', token: 'env:T'}"
+    assert admin_of(proxy, port=8080) == (8080, "127.0.0.1", None)
+
+
+def test_one_process_has_one() -> None:
+    with pytest.raises(typer.Exit):
+        admin_of("http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert admin_of("http://127.0.0.1:1", "http://127.0.0.1:1")[0] == 1
