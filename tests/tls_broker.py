@@ -118,10 +118,9 @@ def tls_broker(installation: RabbitMQInstallation, folder: Path) -> Iterator[Tls
         part.mkdir(parents=True)
     made.shows(authority.issues())
     made._write_trusted(clients)
+    inside = installation.path_inside(folder) / made.files.name
     (folder / "conf.d" / "10-tls.conf").write_text(
-        _CONFIGURATION.format(
-            amqps=amqps, stream=stream, https=https, folder=installation.path_inside(made.files)
-        )
+        _CONFIGURATION.format(amqps=amqps, stream=stream, https=https, folder=inside)
     )
 
     async def start() -> None:
