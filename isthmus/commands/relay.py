@@ -15,7 +15,7 @@ import typer
 import uvloop
 
 from federation.brokers.addresses import AddressError
-from federation.brokers.broker_uri import parse_admin
+from federation.brokers.broker_uri import is_loopback, parse_admin
 from federation.mesh import LOCAL_ADMIN, Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.address_book import MeshOnDisk, address_book_or_exit
@@ -122,6 +122,15 @@ def _admin_of(
         raise typer.Exit(EXIT_USAGE)
     for address, access in told:
         where = parse_admin(str(address))
+        if not where.tls and not is_loopback(where.host) and host is None:
+            # Only a mesh of before this was refused, gone on with because the file is wrong now:
+            # messages must not wait for somebody to write a line about status.
+            typer.echo(
+                f"warning: admin: {address} is in clear and not loopback: nobody is answered there;"
+                " see `isthmus validate`",
+                err=True,
+            )
+            return (where.port if port is None else port), _LOOPBACK, None
         if not where.tls:
             return (where.port if port is None else port), host or where.host, None
         if access.tls.certificate:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import typer
 
@@ -9,19 +11,20 @@ from isthmus.commands.relay import _admin_of
 from tests.federation.meshes import mesh_of
 
 FAR = "{url: 'https://a.example:8443', token: 'env:T', certificate: /c.pem, key: /k.pem}"
+FILE = """\
+mesh: acme
+topology: complete
+exchanges: [{{name: orders}}]
+sites: {sites}
+"""
 
 
 def admin_of(a: str, b: str = "", **told: object) -> tuple[int, str, object]:
     """For the sites a and b in one process."""
     said = {"a": a, "b": b}
     sites = [f"{name}: {{{f'admin: {one}' if one else ''}}}" for name, one in said.items()]
-    text = f"""
-        mesh: acme
-        topology: complete
-        exchanges: [{{name: orders}}]
-        sites: {{{", ".join(sites)}}}
-        """
-    return _admin_of(mesh_of(text), ["a", "b"], *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
+    mesh = mesh_of(FILE.format(sites=f"{{{', '.join(sites)}}}"))
+    return _admin_of(mesh, ["a", "b"], *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
 
 
 def test_it_is_a_free_port_of_loopback_unless_told() -> None:
@@ -43,6 +46,15 @@ def test_with_a_certificate_it_is_for_other_machines_too() -> None:
 def test_behind_a_proxy_it_stays_on_loopback() -> None:
     proxy = "{url: 'https://proxy.example:8443', token: 'env:T'}"
     assert admin_of(proxy, port=8080) == (8080, "127.0.0.1", None)
+
+
+def test_a_mesh_of_before_goes_on_without_the_address_in_clear(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mesh = mesh_of(FILE.format(sites="{a: {admin: 'http://127.0.0.1:8080'}, b: {}}"))
+    sites = {**mesh.sites, "a": replace(mesh.sites["a"], admin="http://10.0.0.1:8080")}
+    assert _admin_of(replace(mesh, sites=sites), ["a"], None, None) == (8080, "127.0.0.1", None)
+    assert "http://10.0.0.1:8080 is in clear" in capsys.readouterr().err
 
 
 def test_one_process_has_one() -> None:
