@@ -13,6 +13,7 @@ from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from isthmus.clocks import clocks_apart
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
+from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Finding, Findings
@@ -54,6 +55,7 @@ async def examine(
     async def one(site: str) -> list[Finding]:
         nonlocal done
         found = Findings(site)
+        examine_certificates(book.mesh.sites[site], now(), found)
         async with turn:
             await _broker_side(
                 book, site, found, now, believed_at, lambda why: how_far(f"; {site}: {why}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.doctor.examination import examine
+from isthmus.doctor.finding import Grade
 from isthmus.local_brokers import RabbitMQInstallation
 from tests.certificates import DAY, Authority, replaced
 from tests.journeys.conftest import MeshFactory
@@ -105,6 +107,13 @@ async def test_a_certificate_that_is_refused_stops_the_mesh_until_it_is_renewed(
 
         await mesh.until_told(are_told, "both sites say why", within_s=20)
         await mesh.publish_everywhere(100)
+        faults = {
+            one.subject: one.said
+            for one in await examine(mesh.book, ["paris"], mesh.state)
+            if one.site and one.grade is Grade.FAULT
+        }
+        assert any(one in faults["broker"] for one in expected), faults
+        assert ("certificate" in faults) == (who == "ours"), faults
     finally:
         if who == "ours":
             broker.clients.issues().write(tmp_path, "relay")

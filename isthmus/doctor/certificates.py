@@ -1,0 +1,91 @@
+"""The PEM files that a site names, as far as they are on this machine: how long they are good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from federation.brokers.broker_uri import parse_amqp
+from federation.mesh import BrokerAuth, Site
+from isthmus.doctor.finding import Findings
+
+WARN_BEFORE = timedelta(days=14)
+"""Time to have a certificate issued by people, not only by programs."""
+
+
+def examine_certificates(site: Site, now: datetime, found: Findings) -> None:
+    """`now` has a time zone. A file that is not here is another machine's to look at."""
+    for path in _shown(site):
+        chain = _read(path, found)
+        if chain:
+            _examine_chain(path, chain, now, found)
+            if site.broker is not None and path == site.broker.tls.certificate:
+                _examine_name(site, path, chain[0], found)
+    for path in _trusted(site):
+        # One of many that is over is what such files come to have; the last one is another matter.
+        authorities = _read(path, found)
+        if authorities:
+            last = max(authorities, key=lambda one: one.not_valid_after_utc)
+            _examine_chain(path, [last], now, found)
+
+
+def _shown(site: Site) -> Iterator[str]:
+    files = [site.admin_access.tls] + ([site.broker.tls] if site.broker is not None else [])
+    return (one.certificate for one in dict.fromkeys(files) if one.certificate)
+
+
+def _trusted(site: Site) -> Iterator[str]:
+    files = [site.admin_access.tls] + ([site.broker.tls] if site.broker is not None else [])
+    return iter(dict.fromkeys(one.ca for one in files if one.ca))
+
+
+def _read(path: str, found: Findings) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(Path(path).read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        found.fault("certificate", f"{path}: {error}", "put a PEM file with certificates there")
+        return []
+
+
+def _examine_chain(
+    path: str, chain: list[x509.Certificate], now: datetime, found: Findings
+) -> None:
+    begins = max(one.not_valid_before_utc for one in chain)
+    ends = min(one.not_valid_after_utc for one in chain)
+    if ends <= now:
+        found.fault("certificate", f"{path} has expired on {ends:%Y-%m-%d}", "renew the file")
+    elif begins > now:
+        found.fault(
+            "certificate",
+            f"{path} is not valid before {begins:%Y-%m-%d %H:%M} UTC",
+            "see this machine's clock, and that of whoever issued it",
+        )
+    elif ends - now < WARN_BEFORE:
+        found.warn(
+            "certificate",
+            f"{path} expires on {ends:%Y-%m-%d %H:%M} UTC",
+            "renew the file: nothing has to be restarted for it",
+        )
+    else:
+        found.ok("certificate", f"{path} is good until {ends:%Y-%m-%d}")
+
+
+def _examine_name(site: Site, path: str, own: x509.Certificate, found: Findings) -> None:
+    if site.broker is None or site.broker.auth is not BrokerAuth.EXTERNAL:
+        return
+    user = parse_amqp(site.broker.amqp).user
+    names = [one.value for one in own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if user not in names:
+        found.warn(
+            "certificate",
+            f"{path} has the common name {', '.join(map(str, names)) or 'of nobody'}, and the "
+            f"user of `broker` is {user}",
+            "unless the broker takes the user from another part of it (ssl_cert_login_from), write "
+            "the one for the other",
+        )
