@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -12,12 +13,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from federation.mesh import AdminAccess, TlsFiles
 from isthmus.node_report import NoReport, node_report
 from isthmus.ports import free_ports
 from relay.node.admin import Admin
 from relay.node.admin_afar import AdminAfar, AdminUnavailable
+from relay.node.admin_server import AdminServer
 from tests.certificates import DAY, Authority, replaced
 
 REPORT: dict[str, Any] = {"pid": 1, "sites": {}, "links": []}
@@ -118,6 +121,16 @@ async def test_what_is_renewed_is_taken_up(admin: Admin, afar: AdminAfar) -> Non
     (folder / "token").rename(folder / "away")
     with pytest.raises(NoReport):
         await asked(afar, token=f"file:{folder / 'away'}")
+
+
+async def test_a_handshake_that_never_comes_is_not_waited_for(afar: AdminAfar) -> None:
+    server = AdminServer(web.Application(), first_request_within_s=0.2)
+    port = await server.start("127.0.0.1", 0, afar.checked())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await server.close()
 
 
 async def test_a_certificate_that_has_expired_is_told(admin: Admin, afar: AdminAfar) -> None:
