@@ -252,6 +252,10 @@ class Site:
     while it goes from one to the other."""
     private_key: str = ""
     """`env:NAME` or `file:PATH`, where its node finds the one that it signs with."""
+    link_password: str | None = None
+    """`env:NAME` or `file:PATH`: what its node shows at brokers of other sites' own, as the user of
+    its links' ends; None: it logs in there as that broker's own user.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def _fields(before: Any, after: Any) -> Iterable[str]:
         if old == now:
             continue
         word = _WORDS.get(one.name, one.name)
-        if one.name == "password":
+        if one.name in ("password", "link_password"):
             yield f"{word} changed"  # never shown, not even the former one
         elif is_dataclass(old) and is_dataclass(now):
             yield f"{word} ({', '.join(_fields(old, now))})"

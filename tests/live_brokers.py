@@ -125,18 +125,24 @@ async def api(broker: LocalBroker, method: str, path: str, body: object = None) 
         return await response.json() if text else None
 
 
-async def rabbitmqctl(broker: LocalBroker, *words: str, within_s: float = 60) -> str:
-    """Run rabbitmqctl with these words at a running broker; what it printed."""
+async def rabbitmqctl(
+    broker: LocalBroker, *words: str, within_s: float = 60, given: str | None = None
+) -> str:
+    """Run rabbitmqctl with these words at a running broker; what it printed. `given`: what it reads
+    from its standard input.
+    """
     spec, installation = broker.spec, broker.installation
     program = await asyncio.create_subprocess_exec(
         *installation.command(
             spec.folder.absolute(), str(installation.home / "sbin" / "rabbitmqctl"), *words
         ),
         env=environment(spec, installation, os.environ),
+        stdin=None if given is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await asyncio.wait_for(program.communicate(), within_s)
+    entered = None if given is None else given.encode()
+    output, _ = await asyncio.wait_for(program.communicate(entered), within_s)
     assert program.returncode == 0, output.decode()
     return output.decode()
 

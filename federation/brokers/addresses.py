@@ -4,7 +4,7 @@ Private brokers listen on loopback ports that `isthmus up` chooses and writes do
 STATE/brokers.json; brokers of one's own are where the mesh file says. At a private broker each
 purpose of the site's node has a user of its own (`users.py`), and the ends of links have one for
 each site, so that the broker can vouch for it. At a broker of one's own all use the one user of its
-`broker:` address.
+`broker:` address, but for the ends of other sites that have a `link_password`.
 """
 
 from __future__ import annotations
@@ -232,8 +232,12 @@ class AddressBook:
         """The link's meeting broker, for the end at `site`, which is its sender or receiver."""
         if site not in (link.sender, link.receiver):
             raise ValueError(f"{site!r} is no end of the link {link.name}")
-        user = vouched_user(self.mesh, link, site)
-        address = self._private_or_own(link.meeting, user, "link", whose=site)
+        user, broker = vouched_user(self.mesh, link, site), self.mesh.sites[link.meeting].broker
+        reference = self.mesh.sites[site].link_password
+        if broker is not None and site != link.meeting and reference is not None:
+            address = self._own(replace(broker, password=reference), user)
+        else:
+            address = self._private_or_own(link.meeting, user, "link", whose=site)
         if link.via is None or site == link.meeting:
             return address
         host, port = parse_host_port(link.via)
@@ -281,12 +285,14 @@ class AddressBook:
         password: str = getattr(self.credentials.of(whose or site), kind)
         return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
 
-    def _own(self, broker: BrokerAddress) -> AmqpAddress:
+    def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
+        """`user`: another than that of the address."""
         uri = parse_amqp(broker.amqp)
-        is_external = broker.auth is BrokerAuth.EXTERNAL
+        # Whoever comes as itself comes with its password.
+        is_external = broker.auth is BrokerAuth.EXTERNAL and not user
         password = "" if is_external else resolve_password(broker.password, self.environ)
         where = uri.host, uri.port, uri.vhost
-        return AmqpAddress(*where, uri.user, password, uri.tls, broker.tls, is_external)
+        return AmqpAddress(*where, user or uri.user, password, uri.tls, broker.tls, is_external)
 
     def _private(self, site: str) -> PrivateBroker:
         if site not in self.private:
@@ -316,7 +322,10 @@ def packer_user(mesh: Mesh, site: str) -> str:
 def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
     """The user that the link's meeting broker vouches for when `site`, one of its ends, sends."""
     broker = mesh.sites[link.meeting].broker
-    return Names(mesh.name).link_user(site) if broker is None else parse_amqp(broker.amqp).user
+    comes_as_itself = site != link.meeting and mesh.sites[site].link_password is not None
+    if broker is None or comes_as_itself:
+        return Names(mesh.name).link_user(site)
+    return parse_amqp(broker.amqp).user
 
 
 def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:

@@ -25,13 +25,14 @@ from federation.brokers.apply_rights import (
     policy_in_force,
     unchecked,
 )
+from federation.brokers.guest_users import apply_guests
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
     declarations,
 )
-from federation.brokers.users import put_aside_queues
+from federation.brokers.users import guests, put_aside_queues
 from federation.counted import counted
 from federation.names import Names
 
@@ -49,13 +50,16 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
         why = "the mesh file has no `management:` for this site"
         for policy in declared.policies:
             applying.say(unchecked("policy", policy.name, why, by_hand(policy, vhost)))
+        applying.say(*await apply_guests(book, site, None, why))
         await applying.over_amqp(None)
         return applying.report
     async with ManagementApi(management) as api:
         # Users first: a neighbour waits for its user, nobody waits for an exchange.
         applying.say(*await apply_users(api, declared.users))
+        applying.say(*await apply_guests(book, site, api))
         names, control = Names(book.mesh.name), book.control(site)
-        applying.say(*await guests_left_over(api, declared.users, names, control))
+        known = (*declared.users, *guests(book.mesh, site).values())
+        applying.say(*await guests_left_over(api, known, names, control))
         applying.say(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
         for policy in declared.policies:

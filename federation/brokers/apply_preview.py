@@ -14,7 +14,7 @@ from federation.brokers.provision import (
     QueueDeclaration,
     declarations,
 )
-from federation.brokers.users import UserDeclaration
+from federation.brokers.users import UserDeclaration, guests
 from federation.names import Names
 
 
@@ -34,7 +34,7 @@ async def preview_site(book: AddressBook, site: str) -> list[str]:
     declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     async with ManagementApi(management) as api:
         return [
-            *await _users(api, declared.users),
+            *await _users(api, (*declared.users, *guests(book.mesh, site).values())),
             *await _exchanges_and_queues(api, declared),
             *await _bindings(api, declared, Names(book.mesh.name)),
             *[line for policy in declared.policies for line in await _policy(api, policy)],
@@ -92,7 +92,7 @@ async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> list[str]:
 
 
 async def _users(api: ManagementApi, users: tuple[UserDeclaration, ...]) -> list[str]:
-    """Only of private brokers: elsewhere they are the administrator's."""
+    """Of private brokers, and of other sites' ends of links."""
     said = []
     for user in users:
         try:

@@ -16,15 +16,21 @@ from federation.brokers.users import UserDeclaration, password_hash
 from federation.names import Names
 
 
-async def apply_users(api: ManagementApi, users: Iterable[UserDeclaration]) -> list[Item]:
-    """Users with their passwords and tags, and their rights in the site's virtual host."""
+async def apply_users(
+    api: ManagementApi,
+    users: Iterable[UserDeclaration],
+    by_hand: str = "let its administrator make it",
+) -> list[Item]:
+    """Users with their passwords and tags, and their rights in the site's virtual host. `by_hand`:
+    what to do where that is refused.
+    """
     items: list[Item] = []
     for user in users:
         try:
             items.append(await _user(api, user))
-            items.append(await _rights(api, user))
+            items.append(await apply_rights(api, user))
         except ManagementError as error:
-            items.append(unchecked("user", user.name, error, "let its administrator make it"))
+            items.append(unchecked("user", user.name, error, by_hand))
     return items
 
 
@@ -140,7 +146,8 @@ def _tags(found: dict[str, Any]) -> set[str]:
     return set(tags.split(",")) - {""} if isinstance(tags, str) else set(tags)
 
 
-async def _rights(api: ManagementApi, user: UserDeclaration) -> Item:
+async def apply_rights(api: ManagementApi, user: UserDeclaration) -> Item:
+    """Its rights in the site's virtual host. Raises ManagementError."""
     wanted = {"configure": user.configure, "write": user.write, "read": user.read}
     found = await api.get("permissions", api.vhost, user.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):

@@ -58,6 +58,21 @@ def site_users(
     ]
 
 
+def guests(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:
+    """By site: the users that other sites' ends of links need at the broker of one's own of `site`,
+    if they have a `link_password`. Whoever makes them has to look that up; here it is empty.
+    """
+    links = links_meeting_at(mesh, site)
+    ends = dict.fromkeys(end for link in links for end in (link.sender, link.receiver))
+    return {
+        end: _link_user(Names(mesh.name), end, links, "")
+        for end in ends
+        if end != site
+        and mesh.sites[site].broker is not None
+        and mesh.sites[end].link_password is not None
+    }
+
+
 def _node_users(
     mesh: Mesh, site: str, own: SitePasswords, formerly_delivered: Collection[str]
 ) -> list[UserDeclaration]:

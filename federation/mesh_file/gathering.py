@@ -253,13 +253,15 @@ def _rebased(site: Tree, folder: str) -> Tree:
     if not folder or not isinstance(site.value, dict):
         return site
     children = dict(site.value)
-    password, tls = children.get("password"), children.get("tls")
-    if password is not None and isinstance(password.value, str):
-        scheme, colon, path = password.value.partition(":")
-        if scheme == "file" and path:
-            children["password"] = Tree(
-                password.position, f"file{colon}{posixpath.join(folder, path)}"
-            )
+    tls = children.get("tls")
+    for key in ("password", "link_password"):
+        password = children.get(key)
+        if password is not None and isinstance(password.value, str):
+            scheme, colon, path = password.value.partition(":")
+            if scheme == "file" and path:
+                children[key] = Tree(
+                    password.position, f"file{colon}{posixpath.join(folder, path)}"
+                )
     if tls is not None and isinstance(tls.value, dict):
         files = {
             key: Tree(file.position, posixpath.join(folder, file.value))

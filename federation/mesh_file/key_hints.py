@@ -121,6 +121,7 @@ _WRITE = {
     "log": "write {max_bytes: 20GB, on_full: block}",
     "broker": 'write "amqps://USER@HOST/VHOST"',
     "password": "write env:NAME or file:PATH",
+    "link_password": "write env:NAME or file:PATH",
     "retry": "write {max_attempts: 5, backoff: [0.2s, 30s]}",
     "backoff": "write [FIRST, LONGEST], such as [0.2s, 30s]",
     "names": "name one, or take this group out",

@@ -83,6 +83,7 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         admin=parse_admin(keys.admin.url).as_uri("http", "https") if keys.admin else None,
         admin_access=_admin_access(keys.admin, folder) if keys.admin else LOCAL_ADMIN,
         begins=Begins(keys.begins),
+        link_password=_reference(keys.link_password, folder) if keys.link_password else None,
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
         public_keys=tuple(keys.public_key or ()),
         private_key=_reference(keys.private_key or "", folder),

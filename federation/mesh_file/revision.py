@@ -72,6 +72,8 @@ def _site(site: Site, keys: MeshKeys) -> dict[str, Any]:
         said["public_keys"] = sorted(site.public_keys)
     if "admin_access" in said and written.admin is not None:
         said["admin_access"] = written.admin.model_dump(exclude_none=True, exclude={"url"})
+    if site.link_password is not None:
+        said["link_password"] = written.link_password
     if site.broker is not None:
         password = written.password or ""
         is_reference = password.startswith(("env:", "file:"))

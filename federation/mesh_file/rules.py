@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from federation.mesh_file.admin_rules import admin_violations
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.exchange_rules import exchange_violations
+from federation.mesh_file.link_password_rules import (
+    reference_violations,
+    shared_password_violations,
+)
 from federation.mesh_file.link_rules import link_violations
 from federation.mesh_file.log_rules import log_violations
 from federation.mesh_file.reach_rules import reach_violations
@@ -45,6 +49,7 @@ def violations(
     yield from site_violations(keys)
     yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
     yield from admin_violations(keys)
+    yield from reference_violations(keys)
     if sites_are_known and not keys.sites:
         example = "sites: {paris: {}, tokyo: {}, sydney: {}}"
         if "sites" in keys.model_fields_set:
@@ -68,6 +73,7 @@ def violations(
     # A shape that is wrong leaves sites out of reach, which is no mistake of its own.
     if not shape:
         yield from reach_violations(keys)
+        yield from shared_password_violations(keys)
 
 
 def _names(keys: MeshKeys) -> Iterator[Violation]:

@@ -138,6 +138,15 @@ class SiteKeys(Section):
         trades="external: no password to keep; the broker needs rabbitmq_auth_mechanism_ssl, and "
         "the certificate has to name the user of `broker`",
     )
+    link_password: str | None = key(
+        None,
+        "env:NAME or file:PATH, as for `password`: what its node shows at other sites' brokers, as "
+        "user isthmus.MESH.link.SITE, where links meet",
+        trades="with it no site holds the password of another's broker; `isthmus apply` makes that "
+        "user at a broker whose site has `management`, or prints what to run",
+        without="its node logs in there with that broker's own password; at a private broker it "
+        "has one anyway",
+    )
     management: ManagementText | None = key(
         None,
         "http[s]://HOST[:PORT]",

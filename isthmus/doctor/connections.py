@@ -56,15 +56,19 @@ class _Broker:
     """... where a user is refused; `{user}` and `{vhost}` stand for what they are."""
 
     @classmethod
-    def of(cls, book: AddressBook, site: str) -> _Broker:
+    def of(cls, book: AddressBook, site: str, *, as_itself: bool = False) -> _Broker:
+        """`as_itself`: for another site's end of a link, with a `link_password`."""
         control = book.control(site)
+        apply = f"run `isthmus apply --site {site}`, which makes its users and their rights"
         if book.mesh.sites[site].broker is None:
             return cls(
-                f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why",
-                f"run `isthmus apply --site {site}`, which makes its users and their rights",
+                f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why", apply
             )
+        start = "start the broker, or correct host and port; look at firewalls in between"
+        if as_itself:
+            return cls(start, f"{apply}, or prints how; or correct `link_password`")
         return cls(
-            "start the broker, or correct host and port; look at firewalls in between",
+            start,
             "set the right user and password, or let the broker's administrator make the virtual "
             f"host and give the user rights in it: {control} set_permissions -p {{vhost}} {{user}} "
             "'.*' '.*' '.*'",
@@ -141,7 +145,9 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
     except (AddressError, PasswordMissing) as error:
         found.fault(subject, str(error), f"the link meets at {link.meeting}'s broker: mend that")
         return
-    connection = await _connected(address, _Broker.of(book, link.meeting), subject, found)
+    as_itself = book.mesh.sites[site].link_password is not None
+    broker = _Broker.of(book, link.meeting, as_itself=as_itself)
+    connection = await _connected(address, broker, subject, found)
     if connection is None:
         return
     names = Names(book.mesh.name)

@@ -38,7 +38,11 @@ def with_exchange(exchange: str) -> str:
 
 
 def with_tokyo(keys: str) -> str:
-    return TRIANGLE.replace("tokyo: {}", f"tokyo: {{{keys}}}")
+    """The others have what they would show at its broker."""
+    others = TRIANGLE
+    for other in ("paris", "sydney"):
+        others = others.replace(f"{other}: {{}}", f"{other}: {{link_password: 'env:{other}'}}")
+    return others.replace("tokyo: {}", f"tokyo: {{{keys}}}")
 
 
 def with_links(links: str, topology: str = "topology: custom") -> str:

@@ -143,6 +143,26 @@ def test_at_a_broker_of_ones_own_all_ends_use_the_one_user_of_its_address() -> N
     assert (management.url, management.user) == ("https://rabbit.example:15671", "r/1")
 
 
+def test_with_a_link_password_a_site_comes_to_others_own_brokers_as_itself() -> None:
+    text = TRIANGLE.replace("tokyo: {}", OWN).replace(
+        "paris: {}", "paris: {link_password: 'env:PARIS'}"
+    )
+    mesh = mesh_of(text)
+    there = link(mesh, "paris", "tokyo")
+    # Where paris's node runs, nobody knows tokyo's password.
+    at_paris = book(mesh, PARIS="its own")
+    end = at_paris.link_end(there, "paris")
+    assert end.uri == "amqps://isthmus.acme.link.paris:its%20own@rabbit.example:5671/v"
+    with pytest.raises(PasswordMissing, match="environment variable PW"):
+        at_paris.link_end(there, "tokyo")
+    assert book(mesh, PW="x").link_end(there, "tokyo").user == "r/1"
+    assert vouched_user(mesh, there, "paris") == "isthmus.acme.link.paris"
+    assert vouched_user(mesh, there, "tokyo") == "r/1"
+    # At a private broker it has the password that was made for it.
+    back = link(mesh, "sydney", "paris")
+    assert at_paris.link_end(back, "paris").password == at_paris.credentials.of("paris").link
+
+
 def test_without_management_in_the_file_there_is_none() -> None:
     mesh = mesh_of(
         TRIANGLE.replace("tokyo: {}", "tokyo: {broker: 'amqp://r@h', password: 'env:PW'}")

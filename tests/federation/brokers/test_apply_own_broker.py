@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
+
+import pytest
+from aio_pika.exceptions import AMQPException
+
 from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Outcome
 from federation.brokers.credentials import load_or_make
-from tests.federation.live_site import FILE, Site, outcomes
-from tests.live_brokers import Vhost
+from isthmus.local_brokers import BrokerUser
+from tests.federation.live_site import FILE, Site, outcomes, publish
+from tests.live_brokers import Vhost, rabbitmqctl
 
 
 class OwnBroker(Site):
     """The same site with `broker:` in the mesh file."""
 
-    def __init__(self, like: Site, text: str, password: str | None = None) -> None:
+    def __init__(self, like: Site, text: str, password: str | None = None, **environ: str) -> None:
         super().__init__(like.vhost, like.mesh, like.name, like.state)
         self._password = password or like.vhost.password
+        self._environ = environ
         self.becomes(text)
 
     @property
     def book(self) -> AddressBook:
         credentials = load_or_make(self.state, self.mesh)
-        return AddressBook(self.mesh, credentials, {}, {"PW": self._password})
+        return AddressBook(self.mesh, credentials, {}, {"PW": self._password, **self._environ})
 
 
 def without_password(vhost: Vhost) -> str:
@@ -73,3 +80,65 @@ async def test_a_wrong_password_is_told_and_nothing_is_raised(paris: Site) -> No
     assert [(fault.kind, fault.outcome) for fault in report.faults] == [("broker", Outcome.FAILED)]
     assert "wrong" not in str(report)
     assert report.unchecked[0].kind == "policy"
+
+
+def with_guest(paris: Site, management: bool = True) -> str:
+    """Tokyo comes to paris's broker with a password of its own."""
+    more = f", management: '{paris.vhost.management_url}'" if management else ""
+    return FILE.replace(
+        "paris: {}",
+        f"paris: {{broker: '{without_password(paris.vhost)}', password: 'env:PW'{more}}}",
+    ).replace("tokyo: {}", "tokyo: {link_password: 'env:TOKYO'}")
+
+
+async def make_administrator(vhost: Vhost) -> None:
+    await vhost.add_user(BrokerUser(vhost.user, vhost.password, ("administrator",)))
+
+
+async def test_the_users_of_other_sites_links_are_made_there_and_no_others(paris: Site) -> None:
+    await make_administrator(paris.vhost)
+    site = OwnBroker(paris, with_guest(paris), TOKYO="from tokyo")
+    report = await site.apply()
+    assert report.ok, report.faults
+    tokyo = site.names.link_user("tokyo")
+    assert outcomes(report, "user") == {tokyo: Outcome.CREATED}
+    assert outcomes(report, "rights") == {tokyo: Outcome.CREATED}
+    assert "from tokyo" not in str(report)
+    link = next(one for one in site.mesh.links_to("paris") if one.sender == "tokyo")
+    address = site.book.link_end(link, "tokyo")
+    assert (address.user, address.password) == (tokyo, "from tokyo")
+    await publish(address, site.names.link_data(link), "")
+    for exchange in ("orders", ""):
+        with pytest.raises(AMQPException, match="ACCESS_REFUSED"):
+            await publish(address, exchange, site.names.egress("orders"))
+    assert (await site.apply()).changes == ()
+
+
+async def test_what_apply_cannot_do_about_such_a_user_it_prints_and_that_works(
+    paris: Site,
+) -> None:
+    reasons = {
+        "no management": OwnBroker(paris, with_guest(paris, management=False)),
+        "no administrator": OwnBroker(paris, with_guest(paris), TOKYO="from tokyo"),
+        "no password here": OwnBroker(paris, with_guest(paris)),
+    }
+    tokyo = paris.names.link_user("tokyo")
+    for why, site in reasons.items():
+        if why == "no password here":
+            await make_administrator(paris.vhost)
+        report = await site.apply()
+        assert report.ok, (why, report.faults)
+        [told] = [item for item in report.unchecked if item.name == tokyo]
+        assert told.mend.startswith(f"rabbitmqctl add_user {tokyo} "), why
+    said = shlex.split(told.mend)
+    assert said[:3] == ["rabbitmqctl", "add_user", tokyo]
+    rights = said[said.index("set_permissions") :]
+    broker = paris.vhost.broker
+    await rabbitmqctl(broker, "add_user", tokyo, given="from tokyo\n")
+    await rabbitmqctl(broker, *rights)
+    site = OwnBroker(paris, with_guest(paris), TOKYO="from tokyo")
+    assert (await site.apply()).changes == ()
+    # Where the password is not known, its rights are looked at all the same.
+    await paris.vhost.api("DELETE", f"/permissions/{{vhost}}/{tokyo}")
+    report = await reasons["no password here"].apply()
+    assert [(item.kind, item.name) for item in report.changes] == [("rights", tokyo)]

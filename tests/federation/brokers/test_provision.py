@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from federation.brokers.provision import (
     Declarations,
     declarations,
 )
-from federation.brokers.users import UserDeclaration, site_users
+from federation.brokers.users import UserDeclaration, guests, site_users
 from federation.mesh import Mesh
 from federation.names import Names
 from tests.federation.meshes import TRIANGLE, mesh_of
@@ -198,6 +199,18 @@ def test_a_site_with_a_broker_of_its_own_gets_no_users() -> None:
         TRIANGLE.replace("paris: {}", "paris: {broker: 'amqp://r@h', password: 'env:P'}")
     )
     assert declared(mesh, "paris").users == ()
+
+
+def test_who_comes_to_a_broker_of_ones_own_as_itself_has_the_rights_of_a_neighbour_there() -> None:
+    text = TRIANGLE.replace(
+        "paris: {}", "paris: {broker: 'amqp://r@h', password: 'env:P', link_password: 'env:L'}"
+    ).replace("tokyo: {}", "tokyo: {link_password: 'env:T'}")
+    mesh = mesh_of(text)
+    found = guests(mesh, "paris")
+    assert list(found) == ["tokyo"], "sydney has no password of its own, and paris is at home"
+    private = link_users(mesh_of(TRIANGLE), "paris")[NAMES.link_user("tokyo")]
+    assert replace(found["tokyo"], password=private.password) == private
+    assert guests(mesh, "tokyo") == {}
 
 
 def test_passwords_stay_out_of_what_is_printed() -> None:

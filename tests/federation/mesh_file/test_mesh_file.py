@@ -26,6 +26,7 @@ from federation.mesh_file import (
     resolve_password,
 )
 from federation.mesh_file.problems import Severity
+from tests.federation.marked import with_tokyo
 from tests.federation.meshes import TRIANGLE, mesh_of, problems_of
 
 WHOLE = """\
@@ -38,7 +39,7 @@ exchanges:
     keys: ["order.#"]           # what leaves a site
   - {name: prices, from: [paris], to: [tokyo, sydney], mode: split}
 sites:
-  paris: {}                     # no broker named: a private one
+  paris: {link_password: "env:PARIS"}  # no broker named: a private one
   tokyo:  {broker: "amqps://relay@rabbit.tokyo.example/vhost", password: "env:TOKYO_PASSWORD",
            stream: "rabbitmq-stream+tls://rabbit.tokyo.example:5551"}
   sydney: {cluster_id: syd-1}
@@ -197,7 +198,7 @@ def test_a_stream_address_left_out_is_on_the_brokers_host() -> None:
 
 
 def test_a_password_in_the_address_is_used_but_leaves_the_address_and_is_warned_of() -> None:
-    text = TRIANGLE.replace("tokyo: {}", "tokyo: {broker: 'amqps://r:s%2Fcret@t.example'}")
+    text = with_tokyo("broker: 'amqps://r:s%2Fcret@t.example'")
     broker = mesh_of(text).sites["tokyo"].broker
     assert broker is not None
     assert "cret" not in broker.amqp

@@ -121,7 +121,7 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         # Cluster IDs
         (with_tokyo("cluster_id: ^paris"), "the cluster ID `paris` is that of site `paris` alre"),
         (
-            with_tokyo("cluster_id: x").replace("sydney: {}", "sydney: {cluster_id: ^x}"),
+            with_tokyo("cluster_id: x").replace("sydney: {", "sydney: {cluster_id: ^x, "),
             "the cluster ID `x` is that of site `tokyo` already; give each site its own",
         ),
         (with_tokyo("cluster_id: ^''"), "the cluster ID is empty; leave it out, or write one"),
@@ -148,7 +148,7 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (with_tokyo("broker: 'amqp://r:x@h/v', password: ^'env:P'"), "a second password; take"),
         (
             with_tokyo(BROKER)
-            .replace("sydney: {}", f"sydney: {{{BROKER}}}")
+            .replace("sydney: {", f"sydney: {{{BROKER}, ")
             .replace("sydney: {broker: ", "sydney: {broker: ^"),
             "site `tokyo` has this broker and virtual host already; a site is a virtual host of",
         ),
