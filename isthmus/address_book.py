@@ -14,7 +14,7 @@ from federation.brokers.addresses import (
     AddressError,
     read_private_brokers,
 )
-from federation.brokers.credentials import CredentialsError, load_or_make
+from federation.brokers.credentials import SECRETS_FILE, CredentialsError, load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
 from isthmus.known_meshes import KnownMeshes
@@ -51,8 +51,10 @@ class MeshOnDisk:
     """The files that it was made of when it was read last."""
 
     def files(self) -> tuple[Path, ...]:
-        """Where private brokers are is written down when they are made: after the mesh file."""
-        return self.file, *self._parts, self.state / BROKERS_FILE
+        """Where private brokers are is written down when they are made: after the mesh file. And
+        a password that was changed is taken up.
+        """
+        return self.file, *self._parts, self.state / BROKERS_FILE, self.state / SECRETS_FILE
 
     def read(self) -> AddressBook:
         """Raises MeshFileError, AddressError, CredentialsError, PasswordMissing, OSError."""

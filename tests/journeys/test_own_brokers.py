@@ -80,7 +80,7 @@ async def test_a_mesh_that_runs_can_be_given_link_passwords(
     await mesh.running()
     async with mesh.publishing(200):
         await mesh.change(sites=sites)
-        await mesh.publish_everywhere(100)
+        await mesh.more_published(100)
     await mesh.arrived()
     mesh.check(most_flags=0)
     user = Names(mesh.mesh.name).link_user("paris")
