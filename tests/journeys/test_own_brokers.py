@@ -65,6 +65,7 @@ async def test_links_run_though_no_node_has_the_password_of_another_sites_broker
         await connect(vhosts["paris"].uri_as(user), name="a thief")
 
 
+@pytest.mark.slow
 async def test_a_mesh_that_runs_can_be_given_link_passwords(
     live_mesh: MeshFactory, vhost_factory: VhostFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
