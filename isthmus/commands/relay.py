@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
+from dedup.store import StoreLocked
 from federation.brokers.addresses import AddressError
 from federation.brokers.broker_uri import is_loopback, parse_admin
 from federation.mesh import LOCAL_ADMIN, Mesh
@@ -96,7 +97,7 @@ def relay(
 
     try:
         process = uvloop.run(run())
-    except (AddressError, PasswordMissing, AdminUnavailable) as error:
+    except (AddressError, PasswordMissing, AdminUnavailable, StoreLocked) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
     for name, reason in {**process.stopped, **process.ended_badly}.items():

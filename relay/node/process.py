@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from relay.node.admin_mending import MendingRoutes, write_token
 from relay.node.admin_repair import RepairRoutes
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
+from relay.node.process_lock import ANNOUNCED, only_process
 from relay.node.report import link_reports, site_report
 from relay.node.service_manager import ServiceManager
 from relay.node.stage_order import EndedBadly
@@ -86,7 +87,13 @@ class RelayProcess:
         self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
     async def run(self) -> None:
-        """Until all nodes have ended."""
+        """Until all nodes have ended. Raises StoreLocked if another process serves one of them."""
+        with ExitStack() as held:
+            for node in self._nodes:
+                held.enter_context(only_process(node.folder))
+            await self._run_alone()
+
+    async def _run_alone(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -227,12 +234,12 @@ async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
 def _announce(folder: Path, port: int) -> None:
     """Where this site's node answers: STATE/sites/SITE/node.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "node.json", {"pid": os.getpid(), "admin_port": port})
+    _write(folder / ANNOUNCED, {"pid": os.getpid(), "admin_port": port})
 
 
 def _tell_why(folder: Path, reason: str) -> None:
     """Beside that, why the node stopped by itself: for whoever asks when its process is gone."""
-    file = folder / "node.json"
+    file = folder / ANNOUNCED
     _write(file, {**json.loads(file.read_text()), "stopped": reason})
 
 

@@ -6,6 +6,7 @@ ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
 members.json        who was in which revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)
 holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`admin_mending.py`)
+process.lock        held by the process that serves the site (`process_lock.py`)
 """
 
 from __future__ import annotations
