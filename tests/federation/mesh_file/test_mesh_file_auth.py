@@ -38,6 +38,17 @@ def test_a_login_by_certificate_needs_no_password() -> None:
     assert mesh_from_json(mesh_as_json(mesh)).sites["tokyo"].broker == broker
 
 
+def test_a_site_that_comes_as_itself_comes_with_its_own_password() -> None:
+    text = file_with(EXTERNAL).replace("paris: {}", "paris: {link_password: 'env:L'}")
+    mesh = mesh_of(text)
+    link = next(one for one in mesh.links if one.meeting == "tokyo")
+    book = AddressBook(mesh, Credentials({}), {}, {"L": "secret"})
+    there = book.link_end(link, "paris")
+    assert (there.user, there.password) == ("isthmus.acme.link.paris", "secret")
+    assert (there.is_external, there.files.certificate) == (False, "/dev/null")
+    assert book.link_end(link, "tokyo").is_external
+
+
 def test_the_management_api_has_its_password_all_the_same() -> None:
     keys = f'{EXTERNAL}, management: "https://b.example", password: "env:P"'
     mesh = mesh_of(file_with(keys))
