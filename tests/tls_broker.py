@@ -81,10 +81,18 @@ class TlsBroker:
     def _write_trusted(self, *authorities: Authority) -> None:
         replaced(self.files / "clients.pem", b"".join(one.certificate for one in authorities))
 
-    async def site(self, label: str, *, host: str = HERE, **more: Any) -> dict[str, Any]:
-        """The mesh file's keys of a site in a virtual host of its own here."""
+    async def site(
+        self,
+        label: str,
+        *,
+        host: str = HERE,
+        users: tuple[BrokerUser, ...] = (RELAY,),
+        **more: Any,
+    ) -> dict[str, Any]:
+        """The mesh file's keys of a site in a virtual host of its own here, with these users."""
         vhost = await own_vhost(self.broker, label)
-        await vhost.add_user(RELAY)
+        for user in users:
+            await vhost.add_user(user)
         return {
             "broker": f"amqps://{RELAY.name}@{host}:{self.amqps}/{vhost.name}",
             "stream": f"rabbitmq-stream+tls://{host}:{self.stream}",

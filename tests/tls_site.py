@@ -19,6 +19,7 @@ from federation.brokers.management import ManagementApi
 from federation.mesh_file import load_mesh
 from federation.names import Names
 from relay.links.rabbit_transport import LinkEndAddress
+from relay.links.transport import LinkEnd
 from relay.node.brokers import RabbitBrokers
 from tests.certificates import Authority, Pair, replaced
 from tests.tls_broker import RELAY, TlsBroker
@@ -79,10 +80,14 @@ class TlsSite:
         await (await RabbitBrokers().open_exchange(self.book, "paris")).close()
 
     async def _link(self) -> None:
+        await (await self.link_end()).close()
+
+    async def link_end(self) -> LinkEnd:
+        """The sender's, of the link to the other site."""
         (link,) = self.book.mesh.links_from("paris")
         names = Names(self.book.mesh.name)
         amqp = self.book.link_end(link, "paris")
-        end = await (
+        return await (
             RabbitBrokers()
             .link(
                 LinkEndAddress(
@@ -99,7 +104,6 @@ class TlsSite:
             )
             .connect()
         )
-        await end.close()
 
     async def _management(self) -> None:
         address = self.book.management("paris")

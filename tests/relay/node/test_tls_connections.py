@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from isthmus.local_brokers import RabbitMQInstallation
+from isthmus.local_brokers import BrokerUser, RabbitMQInstallation
 from tests.certificates import DAY, Authority
 from tests.tls_broker import RELAY, TlsBroker, tls_broker
 from tests.tls_page import is_said
 from tests.tls_site import KINDS, TlsSite, tls_site
 
 STRANGER = Authority("stranger")
+OTHER = BrokerUser("other", "other-password")
 UNKNOWN = (
     "it does not know who issued ours, or does not any more: revoked by removal from its CA file"
 )
@@ -182,6 +184,34 @@ async def test_a_certificate_of_a_user_without_rights_is_refused(
     assert (said.pop("management"), said.pop("log")) == ("", "")  # which go by the password
     for kind, reason in said.items():
         assert "refused" in reason.lower() or "AuthenticationFailure" in reason, f"{kind}: {reason}"
+
+
+class Listener:
+    """Notes why a link's connection ended."""
+
+    def __init__(self) -> None:
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_frames(self, frames: object) -> None:
+        raise AssertionError("nobody sends any")
+
+    def on_nobody(self, head: bytes) -> None:
+        return None
+
+    def on_closed(self, reason: str) -> None:
+        self.closed.set_result(reason)
+
+
+async def test_a_link_is_not_vouched_for_under_another_name_than_the_mesh_files(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    site = await tls_site(broker, tmp_path, auth="external", users=(RELAY, OTHER))
+    site.shows(broker.clients.issues(name=OTHER.name))
+    end, listener = await site.link_end(), Listener()
+    end.listen(listener)
+    end.send(b"whatever")
+    reason = await asyncio.wait_for(listener.closed, 10)
+    assert "user_id property set to 'relay' but authenticated user was 'other'" in reason
 
 
 async def test_a_broker_that_wants_a_certificate_and_gets_none(site: TlsSite) -> None:
