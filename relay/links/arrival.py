@@ -8,12 +8,19 @@ from relay.batches.known_formats import Formats
 from relay.links.wire import BatchFrame, path_matches
 
 
+class Damaged(BadBatch):
+    """Another copy of it may be better."""
+
+
 def intact_header(said: BatchFrame, frame: bytes, formats: Formats) -> BatchHeader:
-    """The header of a batch that came as it was sent. Raises UnknownFormat, BadBatch."""
-    header = read_header(said.batch, formats.newest_batch)
-    verify_digest(said.batch)
+    """The header of a batch that came as it was sent. Raises UnknownFormat, Damaged."""
+    try:
+        header = read_header(said.batch, formats.newest_batch)
+        verify_digest(said.batch)
+    except BadBatch as error:
+        raise Damaged(error.reason) from error
     if not path_matches(frame, said.check, header.path):
-        raise BadBatch("the path or the frame's head is damaged")
+        raise Damaged("the path or the frame's head is damaged")
     return header
 
 

@@ -24,11 +24,12 @@ from dataclasses import replace
 from relay.batches.batch import BatchHeader
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
-from relay.batches.signature import NotAuthentic, OriginUnknown
-from relay.links.arrival import intact_header, refuse_if_not_ours
+from relay.batches.signature import OriginUnknown
+from relay.links.arrival import Damaged, intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver_session import ReceiverSession
+from relay.links.refusals import TOO_MUCH, RefusalBudget
 from relay.links.session_nonces import SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
@@ -83,7 +84,7 @@ class LinkReceiver:
         self._session_number = 0
         self._formats = formats
         self._nonces = SessionNonces()
-        self._heard_at = 0.0
+        self._refusals = RefusalBudget(self._settings)
         self._ack_at: float | None = None
         self._reason = ""
         self._no_common = ""
@@ -106,11 +107,6 @@ class LinkReceiver:
         neighbour, which is told, may not try again: so this holds until something was taken.
         """
         return self._no_common or self._unread
-
-    @property
-    def heard_at(self) -> float:
-        """When the sender was last heard."""
-        return self._heard_at
 
     def wakeup(self) -> float | None:
         """When `tick` is due, at the latest."""
@@ -165,7 +161,6 @@ class LinkReceiver:
             return self._on_other_version(error)
         except BadFrame as error:
             return self._drop(error.reason)
-        self._heard_at = now
         if isinstance(said, Ask):
             return self._on_ask(said, wall_ms)
         if not isinstance(said, BatchFrame | Pulse | Members):
@@ -193,18 +188,16 @@ class LinkReceiver:
         return self._ack_if_due(session, now, wall_ms)
 
     def refused(
-        self, session_number: int, number: int, reason: str, now: float, wall_ms: int
+        self, session_number: int, number: int, size: int, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        """The log will never take the batch of that Append (too large). The caller has put it
-        aside; the link goes on.
+        """The log will never take the batch of that Append (too large), of `size` bytes. The
+        caller has put it aside; the link goes on.
         """
-        self.counters.refused += 1
+        self._count_refused(size, now)
         session = self._session
         if session is None or session.number != session_number:
             return []
-        told = Send(session.refused(number, reason))
-        session.done(number)
-        return [told, *self._ack_if_due(session, now, wall_ms)]
+        return self._tell_refused(session, number, reason, now, wall_ms)
 
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
         """Time has passed: acknowledge what waited for it, or say that we are here."""
@@ -298,29 +291,29 @@ class LinkReceiver:
             return self._drop("repeated")
         if number != session.arrived + 1:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
+        if self._refusals.is_spent(now):
+            # What was refused must not come again, and into the quarantine twice.
+            told = self._ack(session, now, wall_ms)
+            return told + self._end(session, Cause.TOO_MUCH_REFUSED, number, TOO_MUCH)
         batch = said.batch
         try:
             header = intact_header(said, frame, self._formats)
+            refuse_if_not_ours(header, self._own, self._neighbour)
+            self._check(header, batch)
+            passed_on = append_to_path(batch, self._own)
         except UnknownFormat as error:
             self._unread = (
                 f"{self._neighbour} has a batch that {self._own} cannot read: {error.reason};"
                 f" upgrade the node of {self._own}"
             )
             return self._end(session, Cause.NEWER_FORMAT, number, self._unread)
-        except BadBatch as error:
-            self.counters.dropped["damaged"] += 1
-            if not said.suspect:
-                return self._end(session, Cause.BAD_BATCH, number, error.reason)
-            return self._refuse(session, batch, error.reason, now, wall_ms)
-        try:
-            refuse_if_not_ours(header, self._own, self._neighbour)
-            self._check(header, batch)
-            passed_on = append_to_path(batch, self._own)
         except OriginUnknown as error:
             self._unread = f"{error.reason}: does {self._own} have the newest mesh file?"
             return self._end(session, Cause.ORIGIN_UNKNOWN, number, self._unread)
         except BadBatch as error:
-            self.counters.not_authentic += isinstance(error, NotAuthentic)
+            self.counters.bad(error)
+            if isinstance(error, Damaged) and not said.suspect:
+                return self._end(session, Cause.BAD_BATCH, number, error.reason)
             return self._refuse(session, batch, error.reason, now, wall_ms)
         if said.told and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
@@ -336,13 +329,20 @@ class LinkReceiver:
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         session.came(len(batch))
+        self._count_refused(len(batch), now)
+        told = self._tell_refused(session, session.arrived, reason, now, wall_ms)
+        return [Quarantine(bytes(batch), reason), *told]
+
+    def _count_refused(self, size: int, now: float) -> None:
         self.counters.refused += 1
-        actions: list[ReceiverAction] = [
-            Quarantine(bytes(batch), reason),
-            Send(session.refused(session.arrived, reason)),
-        ]
-        session.done(session.arrived)
-        return actions + self._ack_if_due(session, now, wall_ms)
+        self._refusals.spend(size, now)
+
+    def _tell_refused(
+        self, session: ReceiverSession, number: int, reason: str, now: float, wall_ms: int
+    ) -> list[ReceiverAction]:
+        told = Send(session.refused(number, reason))
+        session.done(number)
+        return [told, *self._ack_if_due(session, now, wall_ms)]
 
     # Acks
 

@@ -141,9 +141,8 @@ class LinkReceiverTask:
         if isinstance(error, LogRefused):
             # It will never fit this log: kept for a person, and the link goes on.
             self._quarantine(data, str(error))
-            self._do(
-                self.machine.refused(session, number, str(error), clock.now(), clock.wall_ms())
-            )
+            now, wall_ms = clock.now(), clock.wall_ms()
+            self._do(self.machine.refused(session, number, len(data), str(error), now, wall_ms))
         elif error is None:
             crash_points.reach("link.appended")
             known = appending.result() is Appended.ALREADY_LOGGED

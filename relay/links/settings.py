@@ -43,5 +43,9 @@ class LinkSettings:
     """Least time between two writes of the position. Older positions cost resends, never loss."""
     unsure_s: float = 300.0
     """Until a batch is sent again of which the receiver's mesh file cannot say whose it is."""
+    refused_batches: int = 1000
+    refused_bytes: int = 64 * MIB
+    refused_within_s: float = 86_400.0
+    """What a neighbour may have put into the quarantine in that time; more waits there."""
     bad_copies: int = 3
     """A batch that is intact here and damaged at the receiver in so many sessions is given up."""
