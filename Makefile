@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos fuzz check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos fuzz sbom advisories check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -26,6 +26,8 @@ help:
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
+	@echo "make sbom       what Isthmus is made of, as CycloneDX, in build/sbom.json"
+	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
 	@echo "make test, test-slow and test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
 	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
@@ -73,8 +75,8 @@ chaos: setup
 
 # Fuzzing needs a package that nothing else needs, and that is not there for every system.
 fuzz: setup
-	@scripts/setup-fuzz.sh
-	PYTHONPATH=.fuzz/packages $(PYTHON_TOOL) tests.hostile.fuzz --minutes $(MINUTES) $(DECODERS)
+	@scripts/setup-tool.sh fuzz
+	PYTHONPATH=.tools/fuzz $(PYTHON_TOOL) tests.hostile.fuzz --minutes $(MINUTES) $(DECODERS)
 
 check: setup
 	$(PYTHON_TOOL) ruff check
@@ -89,6 +91,17 @@ lint: check
 
 lock:
 	@scripts/lock.sh
+
+# Of what a node installs, with the hashes that the installation is held to.
+sbom: setup
+	@scripts/setup-tool.sh sbom
+	@mkdir -p build
+	PYTHONPATH=.tools/sbom $(PYTHON_TOOL) cyclonedx_py requirements docker/requirements.lock \
+		--pyproject pyproject.toml --mc-type application --output-reproducible --output-file build/sbom.json
+
+# OSV: https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip, fetched by whoever may.
+advisories: setup
+	$(PYTHON_TOOL) scripts.dependencies "$(OSV)"
 
 rabbitmq4:
 	@scripts/rabbitmq4.sh "$(RABBITMQ4)"

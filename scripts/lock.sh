@@ -1,6 +1,7 @@
 #!/bin/sh
 # Writes requirements.lock, requirements-audit.lock and docker/requirements.lock (what a node alone
-# needs) from pyproject.toml, with hashes, for every platform and every Python from 3.11 on.
+# needs) from pyproject.toml, and those of single tools, with hashes, for every platform and every
+# Python from 3.11 on.
 # Needs uv.
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,7 +24,9 @@ lock() {
 lock requirements.lock --extra dev "$@"
 lock requirements-audit.lock --extra audit --constraint requirements.lock "$@"
 lock docker/requirements.lock --constraint requirements.lock "$@"
-# Alone: it is installed beside the rest, and only to fuzz.
-uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
-    --custom-compile-command "make lock" "$@" \
-    --output-file requirements-fuzz.lock requirements-fuzz.in
+# Each alone: they are installed beside the rest, for one target of the Makefile.
+for tool in fuzz sbom; do
+    uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-annotate \
+        --custom-compile-command "make lock" "$@" \
+        --output-file requirements-$tool.lock requirements-$tool.in
+done
