@@ -226,6 +226,8 @@ class BrokerAddress:
     """By which AMQP logs in; streams, too, where there is no password. The management API knows
     passwords only.
     """
+    separate_users: bool = False
+    """Each purpose of the site's node logs in as a user of its own, which `apply` makes."""
 
 
 @dataclass(frozen=True, slots=True)

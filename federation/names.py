@@ -135,6 +135,13 @@ class Names:
         """
         return self._made(f"link.{site}", "the name of the site")
 
+    def ends_user(self, site: str) -> str:
+        """The user of a site's ends of links at its own broker, where that is no private one. Not
+        the one above: two sites may be virtual hosts of one broker, and that one's password there
+        is the site's `link_password`.
+        """
+        return self._made(f"ends.{site}", "the name of the site")
+
     @property
     def link_users_prefix(self) -> str:
         return f"{self.prefix}link."

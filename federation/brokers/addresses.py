@@ -4,7 +4,8 @@ Private brokers listen on loopback ports that `isthmus up` chooses and writes do
 STATE/brokers.json; brokers of one's own are where the mesh file says. At a private broker each
 purpose of the site's node has a user of its own (`users.py`), and the ends of links have one for
 each site, so that the broker can vouch for it. At a broker of one's own all use the one user of its
-`broker:` address, but for the ends of other sites that have a `link_password`.
+`broker:` address, unless the site has `users: separate`, and but for the ends of other sites that
+have a `link_password`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from federation.brokers.broker_uri import (
     parse_management,
     parse_stream,
 )
-from federation.brokers.credentials import Credentials
+from federation.brokers.credentials import NODE_KINDS, Credentials
 from federation.brokers.passwords import resolve_password
 from federation.brokers.renewed import TlsFilesBroken
 from federation.brokers.tls import client_context
@@ -214,7 +215,7 @@ class AddressBook:
         else:
             listener = parse_stream(broker.stream)
             host, port, tls = listener.host, listener.port, listener.tls
-        if broker is not None and broker.password:
+        if broker is not None and broker.password and amqp.is_external:
             # Also beside a login by certificate, which older brokers' streams do not know.
             password, is_external = resolve_password(broker.password, self.environ), False
         else:
@@ -234,8 +235,13 @@ class AddressBook:
             raise ValueError(f"{site!r} is no end of the link {link.name}")
         user, broker = vouched_user(self.mesh, link, site), self.mesh.sites[link.meeting].broker
         reference = self.mesh.sites[site].link_password
-        if broker is not None and site != link.meeting and reference is not None:
-            address = self._own(replace(broker, password=reference), user)
+        if broker is not None and site != link.meeting:
+            # Without a password of its own it comes as that broker's own user.
+            address = (
+                self._own(broker)
+                if reference is None
+                else self._own(replace(broker, password=reference), user)
+            )
         else:
             address = self._private_or_own(link.meeting, user, "link", whose=site)
         if link.via is None or site == link.meeting:
@@ -279,10 +285,15 @@ class AddressBook:
         self, site: str, user: str, kind: str, whose: str | None = None
     ) -> AmqpAddress:
         broker = self.mesh.sites[site].broker
-        if broker is not None:
+        is_made = broker is None or (broker.separate_users and kind in NODE_KINDS)
+        if broker is not None and not is_made:
             return self._own(broker)
-        private = self._private(site)
         password: str = getattr(self.credentials.of(whose or site), kind)
+        if broker is not None:
+            uri = parse_amqp(broker.amqp)
+            where = uri.host, uri.port, uri.vhost
+            return AmqpAddress(*where, user, password, uri.tls, broker.tls)
+        private = self._private(site)
         return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
@@ -309,23 +320,29 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 def relay_user(mesh: Mesh, site: str) -> str:
     """The user of a site's deliverer at the site's own broker: what marks its messages."""
-    broker = mesh.sites[site].broker
-    return Names(mesh.name).relay_user(site) if broker is None else parse_amqp(broker.amqp).user
+    return _shared_user(mesh, site) or Names(mesh.name).relay_user(site)
 
 
 def packer_user(mesh: Mesh, site: str) -> str:
     """The user that consumes a site's egress."""
-    broker = mesh.sites[site].broker
-    return Names(mesh.name).packer_user(site) if broker is None else parse_amqp(broker.amqp).user
+    return _shared_user(mesh, site) or Names(mesh.name).packer_user(site)
 
 
 def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
     """The user that the link's meeting broker vouches for when `site`, one of its ends, sends."""
-    broker = mesh.sites[link.meeting].broker
+    broker, names = mesh.sites[link.meeting].broker, Names(mesh.name)
     comes_as_itself = site != link.meeting and mesh.sites[site].link_password is not None
     if broker is None or comes_as_itself:
-        return Names(mesh.name).link_user(site)
+        return names.link_user(site)
+    if site == link.meeting and broker.separate_users:
+        return names.ends_user(site)
     return parse_amqp(broker.amqp).user
+
+
+def _shared_user(mesh: Mesh, site: str) -> str:
+    """Whom all of a site's node logs in as at its own broker; empty if there is none such."""
+    broker = mesh.sites[site].broker
+    return "" if broker is None or broker.separate_users else parse_amqp(broker.amqp).user
 
 
 def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:

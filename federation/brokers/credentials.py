@@ -1,4 +1,4 @@
-"""The passwords that Isthmus makes itself, for the private brokers of a mesh.
+"""The passwords that Isthmus makes itself, for private brokers and for `users: separate`.
 
 They stand in STATE/secrets.json, readable by its owner only, and are made once: brokers and nodes
 of several runs must agree on them. Passwords of brokers of one's own come from the mesh file
@@ -24,6 +24,8 @@ _FORMAT = 1
 KINDS = ("relay", "link", "app", "admin")
 LATER_KINDS = ("packer", "log", "keeper", "monitor")
 """... which files of earlier versions lack: they are made and added."""
+NODE_KINDS = ("relay", "link", *LATER_KINDS)
+"""Of a site's node, at its own broker."""
 
 
 class CredentialsError(Exception):
@@ -55,7 +57,7 @@ class SitePasswords:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What was made for the private brokers of a mesh, by site name."""
+    """What was made for a mesh, by site name."""
 
     sites: Mapping[str, SitePasswords]
 

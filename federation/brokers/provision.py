@@ -14,6 +14,7 @@ from federation.brokers.users import (
     UserDeclaration,
     links_meeting_at,
     put_aside_queues,
+    separate_users,
     site_users,
 )
 from federation.mesh import Exchange, ExchangeMode, Mesh, Site
@@ -88,7 +89,7 @@ def declarations(
 ) -> Declarations:
     """What must exist at the broker of `site`. Raises KeyError for a site that is not there.
 
-    Users only for private brokers: at a broker of one's own, users are its administrator's.
+    Users only for private brokers and with `users: separate`: else they are the administrator's.
     `formerly_delivered`: see `site_users`.
     """
     names = Names(mesh.name)
@@ -114,13 +115,20 @@ def declarations(
             ),
             *(BindingDeclaration(name, name, "") for name in put_aside_queues(names)),
         ),
-        users=(
-            tuple(site_users(mesh, site, credentials, formerly_delivered))
-            if here.broker is None
-            else ()
-        ),
+        users=tuple(_users(mesh, site, credentials, formerly_delivered)),
         policies=(_log_policy(mesh, here, names),),
     )
+
+
+def _users(
+    mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str]
+) -> list[UserDeclaration]:
+    broker = mesh.sites[site].broker
+    if broker is None:
+        return site_users(mesh, site, credentials, formerly_delivered)
+    if broker.separate_users:
+        return separate_users(mesh, site, credentials, formerly_delivered)
+    return []
 
 
 def _exchanges(mesh: Mesh, site: str) -> list[ExchangeDeclaration]:

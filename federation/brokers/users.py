@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.brokers.credentials import Credentials, SitePasswords
 from federation.mesh import Link, Mesh
@@ -56,6 +56,17 @@ def site_users(
         UserDeclaration(names.admin_user(site), own.admin, ".*", ".*", ".*", ("administrator",)),
         *(_link_user(names, end, links, credentials.of(end).link) for end in ends),
     ]
+
+
+def separate_users(
+    mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
+) -> list[UserDeclaration]:
+    """Those of the site's own node alone, for a broker of one's own: as at a private broker."""
+    names, own = Names(mesh.name), credentials.of(site)
+    links = links_meeting_at(mesh, site)
+    has_ends = any(site in (link.sender, link.receiver) for link in links)
+    ends = [replace(_link_user(names, site, links, own.link), name=names.ends_user(site))]
+    return [*_node_users(mesh, site, own, formerly_delivered), *(ends if has_ends else ())]
 
 
 def guests(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:

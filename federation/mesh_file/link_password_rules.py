@@ -1,4 +1,4 @@
-"""What a site shows at other sites' brokers: a reference, and where one is missing. Pure."""
+"""As whom nodes log in: a site's password at others' brokers, users of each purpose. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,23 @@ def reference_violations(keys: MeshKeys) -> Iterator[Violation]:
                 "this names no place where the password is",
                 "write env:NAME or file:PATH",
             )
+
+
+def separate_users_violations(keys: MeshKeys) -> Iterator[Violation]:
+    """Each `users: separate` where nobody could make them: that takes the management API."""
+    for name, site in keys.sites.items():
+        if site.users != "separate":
+            continue
+        if site.broker is None:
+            wrong = "`users: separate` without a `broker` they are for"
+            mend = "take it out: a private broker has them anyway"
+        elif site.management is None:
+            wrong = "`users: separate` without a `management` where they could be made"
+            mend = "add management: https://HOST"
+        else:
+            continue
+        depends_on = ("broker", "management")
+        yield Violation(("sites", name, "users"), wrong, mend, True, depends_on=depends_on)
 
 
 def shared_password_violations(keys: MeshKeys) -> Iterator[Violation]:

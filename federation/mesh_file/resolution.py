@@ -110,6 +110,7 @@ def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
             key=_absolute(tls.private_key, folder),
         ),
         auth=BrokerAuth(keys.auth),
+        separate_users=keys.users == "separate",
     )
 
 

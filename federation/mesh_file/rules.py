@@ -14,6 +14,7 @@ from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.exchange_rules import exchange_violations
 from federation.mesh_file.link_password_rules import (
     reference_violations,
+    separate_users_violations,
     shared_password_violations,
 )
 from federation.mesh_file.link_rules import link_violations
@@ -50,6 +51,7 @@ def violations(
     yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
     yield from admin_violations(keys)
     yield from reference_violations(keys)
+    yield from separate_users_violations(keys)
     if sites_are_known and not keys.sites:
         example = "sites: {paris: {}, tokyo: {}, sydney: {}}"
         if "sites" in keys.model_fields_set:

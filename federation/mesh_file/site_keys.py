@@ -138,6 +138,14 @@ class SiteKeys(Section):
         trades="external: no password to keep; the broker needs rabbitmq_auth_mechanism_ssl, and "
         "the certificate has to name the user of `broker`",
     )
+    users: Literal["shared", "separate"] = key(
+        "shared",
+        "whether its node logs in at that broker as the one user of `broker`, or for each purpose "
+        "as a user of its own with the smallest rights, which `isthmus apply` makes; their "
+        "passwords are in the state folder",
+        trades="separate: a stolen password opens little; `apply` needs `management` and an "
+        "administrator in `broker`, and the node the same secrets.json",
+    )
     link_password: str | None = key(
         None,
         "env:NAME or file:PATH, as for `password`: what its node shows at other sites' brokers, as "

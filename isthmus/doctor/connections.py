@@ -60,13 +60,16 @@ class _Broker:
         """`as_itself`: for another site's end of a link, with a `link_password`."""
         control = book.control(site)
         apply = f"run `isthmus apply --site {site}`, which makes its users and their rights"
-        if book.mesh.sites[site].broker is None:
+        broker = book.mesh.sites[site].broker
+        if broker is None:
             return cls(
                 f"`isthmus up` runs it; if it ends again, STATE/brokers/{site}/log says why", apply
             )
         start = "start the broker, or correct host and port; look at firewalls in between"
         if as_itself:
             return cls(start, f"{apply}, or prints how; or correct `link_password`")
+        if broker.separate_users:
+            return cls(start, f"{apply}; its secrets.json has to be the node's")
         return cls(
             start,
             "set the right user and password, or let the broker's administrator make the virtual "

@@ -6,6 +6,7 @@ from typing import Any
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.passwords import PasswordMissing
 from federation.brokers.provision import declarations
 from isthmus.doctor.finding import Findings
 
@@ -25,7 +26,7 @@ async def examine_declared(
             for one in await api.get("bindings", api.vhost) or []
         }
         rights = await _rights(book, site) if declared.users else {}
-    except ManagementError as error:
+    except (ManagementError, PasswordMissing) as error:
         found.unknown("declared", f"what is declared cannot be listed: {error}")
         return
     missing: list[str] = []

@@ -21,6 +21,7 @@ def of_its_own(site: str, vhost: Vhost) -> dict[str, object]:
         "management": vhost.management_url,
         "password": f"env:{site.upper()}_PASSWORD",
         "link_password": f"env:{site.upper()}_LINK",
+        "users": "separate" if site == "paris" else "shared",
     }
 
 
@@ -51,7 +52,9 @@ async def test_links_run_though_no_node_has_the_password_of_another_sites_broker
     )
     await mesh.listen()
     for site, other in (("paris", "tokyo"), ("tokyo", "paris")):
-        mesh.environment = dict.fromkeys(words[other], "")
+        # Paris's has users of its own, and needs nothing of the one that `apply` goes by.
+        unknown = [*words[other], *(["PARIS_PASSWORD"] if site == "paris" else [])]
+        mesh.environment = dict.fromkeys(unknown, "")
         mesh.start([site])
     await mesh.running()
     await mesh.publish_everywhere(300)
@@ -66,13 +69,13 @@ async def test_links_run_though_no_node_has_the_password_of_another_sites_broker
 
 
 @pytest.mark.slow
-async def test_a_mesh_that_runs_can_be_given_link_passwords(
+async def test_a_mesh_that_runs_can_be_given_link_passwords_and_separate_users(
     live_mesh: MeshFactory, vhost_factory: VhostFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vhosts, _ = await two_brokers(vhost_factory, monkeypatch)
     sites = {site: of_its_own(site, vhost) for site, vhost in vhosts.items()}
     shared = {
-        site: {key: value for key, value in keys.items() if key != "link_password"}
+        site: {key: value for key, value in keys.items() if key not in ("link_password", "users")}
         for site, keys in sites.items()
     }
     mesh = await live_mesh(topology="complete", sites=shared)

@@ -163,6 +163,43 @@ def test_with_a_link_password_a_site_comes_to_others_own_brokers_as_itself() -> 
     assert at_paris.link_end(back, "paris").password == at_paris.credentials.of("paris").link
 
 
+def test_with_separate_users_the_node_needs_no_password_of_the_brokers_own_user() -> None:
+    own = OWN.replace("tokyo: {", "tokyo: {users: separate, ")
+    mesh = mesh_of(
+        TRIANGLE.replace("tokyo: {}", own).replace(
+            "paris: {}", "paris: {link_password: 'env:PARIS'}"
+        )
+    )
+    there, node = link(mesh, "paris", "tokyo"), book(mesh)
+    logins = [
+        *(node.deliverer("tokyo"), node.packer("tokyo"), node.keeper("tokyo")),
+        *(node.stream("tokyo"), node.link_end(there, "tokyo")),
+    ]
+    assert [one.user for one in logins] == [
+        f"isthmus.acme.{purpose}.tokyo" for purpose in ("relay", "packer", "keeper", "log", "ends")
+    ]
+    assert {(one.host, one.vhost, one.tls) for one in logins} == {("rabbit.example", "v", True)}
+    assert len({one.password for one in logins}) == 5
+    monitor = node.monitoring("tokyo")
+    assert monitor is not None
+    assert (monitor.url, monitor.user) == (
+        "https://rabbit.example:15671",
+        "isthmus.acme.monitor.tokyo",
+    )
+    assert (relay_user(mesh, "tokyo"), packer_user(mesh, "tokyo")) == tuple(
+        one.user for one in logins[:2]
+    )
+    assert vouched_user(mesh, there, "tokyo") == "isthmus.acme.ends.tokyo"
+    assert vouched_user(mesh, there, "paris") == "isthmus.acme.link.paris"
+    # Those who declare and publish are as before; so is a guest without a password of its own.
+    for address in (node.administrator, node.application):
+        with pytest.raises(PasswordMissing):
+            address("tokyo")
+    back = link(mesh, "sydney", "tokyo")
+    assert vouched_user(mesh, back, "sydney") == book(mesh, PW="x").link_end(back, "sydney").user
+    assert book(mesh, PW="x").link_end(back, "sydney").user == "r/1"
+
+
 def test_without_management_in_the_file_there_is_none() -> None:
     mesh = mesh_of(
         TRIANGLE.replace("tokyo: {}", "tokyo: {broker: 'amqp://r@h', password: 'env:PW'}")

@@ -10,7 +10,11 @@ from aio_pika.exceptions import AMQPException
 from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Outcome
 from federation.brokers.credentials import load_or_make
+from federation.brokers.management import ManagementApi
+from isthmus.doctor.declared import examine_declared
+from isthmus.doctor.finding import Findings, Grade
 from isthmus.local_brokers import BrokerUser
+from relay.node.brokers import RabbitBrokers
 from tests.federation.live_site import FILE, Site, outcomes, publish
 from tests.live_brokers import Vhost, rabbitmqctl
 
@@ -20,7 +24,7 @@ class OwnBroker(Site):
 
     def __init__(self, like: Site, text: str, password: str | None = None, **environ: str) -> None:
         super().__init__(like.vhost, like.mesh, like.name, like.state)
-        self._password = password or like.vhost.password
+        self._password = like.vhost.password if password is None else password
         self._environ = environ
         self.becomes(text)
 
@@ -112,6 +116,55 @@ async def test_the_users_of_other_sites_links_are_made_there_and_no_others(paris
         with pytest.raises(AMQPException, match="ACCESS_REFUSED"):
             await publish(address, exchange, site.names.egress("orders"))
     assert (await site.apply()).changes == ()
+
+
+async def test_each_purpose_of_the_node_has_a_user_there_if_the_file_says_separate(
+    paris: Site,
+) -> None:
+    await make_administrator(paris.vhost)
+    stream = f"stream: 'rabbitmq-stream://{paris.vhost.host}:{paris.vhost.stream_port}'"
+    text = with_guest(paris).replace("management:", f"{stream}, users: separate, management:")
+    site = OwnBroker(paris, text, TOKYO="from tokyo")
+    report = await site.apply()
+    assert report.ok, report.faults
+    names = site.names
+    made = [
+        one("paris")
+        for one in (
+            *(names.relay_user, names.packer_user, names.log_user, names.keeper_user),
+            *(names.monitor_user, names.ends_user),
+        )
+    ]
+    assert set(outcomes(report, "user")) == {*made, names.link_user("tokyo")}
+    brokers, book = RabbitBrokers(), OwnBroker(paris, text, password="not known here").book
+    for opened in (
+        await brokers.open_egress(book, "paris"),
+        await brokers.open_exchange(book, "paris"),
+        await brokers.open_log(book, "paris"),
+        await brokers.connect(book, "paris", "test"),
+    ):
+        await opened.close()
+    for exchange in ("orders", names.dead_letters):
+        await publish(book.deliverer("paris"), exchange, "")
+        with pytest.raises(AMQPException, match="ACCESS_REFUSED"):
+            await publish(book.packer("paris"), exchange, "")
+    assert (await site.apply()).changes == ()
+
+
+async def test_doctor_looks_there_as_the_monitor_and_says_that_it_cannot_see_users_rights(
+    paris: Site,
+) -> None:
+    await make_administrator(paris.vhost)
+    text = with_guest(paris).replace("management:", "users: separate, management:")
+    site = OwnBroker(paris, text, TOKYO="from tokyo")
+    assert (await site.apply()).ok
+    for password, grade in ((None, Grade.OK), ("", Grade.UNKNOWN)):
+        book = OwnBroker(paris, text, password=password).book
+        found, monitoring = Findings("paris"), book.monitoring("paris")
+        assert monitoring is not None
+        async with ManagementApi(monitoring) as api:
+            await examine_declared(api, book, "paris", found)
+        assert [(one.subject, one.grade) for one in found.all] == [("declared", grade)]
 
 
 async def test_what_apply_cannot_do_about_such_a_user_it_prints_and_that_works(

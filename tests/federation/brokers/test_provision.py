@@ -213,6 +213,24 @@ def test_who_comes_to_a_broker_of_ones_own_as_itself_has_the_rights_of_a_neighbo
     assert guests(mesh, "tokyo") == {}
 
 
+def test_separate_users_at_a_broker_of_ones_own_have_the_rights_of_those_at_a_private_one() -> None:
+    text = TRIANGLE.replace(
+        "paris: {}",
+        "paris: {broker: 'amqp://r@h', password: 'env:P', management: 'http://h', users: separate}",
+    )
+    credentials = make_credentials(mesh_of(TRIANGLE))
+    private = {
+        user.name: user for user in site_users(mesh_of(TRIANGLE), "paris", credentials, ["former"])
+    }
+    not_the_nodes = {NAMES.application_user("paris"), NAMES.admin_user("paris")}
+    others = {NAMES.link_user("tokyo"), NAMES.link_user("sydney")}
+    ends = private.pop(NAMES.link_user("paris"))
+    wanted = {name: private[name] for name in set(private) - not_the_nodes - others}
+    wanted[NAMES.ends_user("paris")] = replace(ends, name=NAMES.ends_user("paris"))
+    made = declarations(mesh_of(text), "paris", credentials, ["former"]).users
+    assert {user.name: user for user in made} == wanted
+
+
 def test_passwords_stay_out_of_what_is_printed() -> None:
     mesh = mesh_of(TRIANGLE)
     credentials = make_credentials(mesh)

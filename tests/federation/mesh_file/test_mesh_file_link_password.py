@@ -84,3 +84,19 @@ def test_the_file_can_be_used_with_the_warning(tmp_path: Path) -> None:
     file = tmp_path / "mesh.yaml"
     file.write_text(HUB.replace("{LINK_PASSWORD}", "{}"))
     assert read_mesh(file).mesh is not None
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("^users: separate", "without a `broker` they are for; take it out"),
+        (f"{BROKER}, ^users: separate", "without a `management` where they could be made; add"),
+    ],
+)
+def test_separate_users_take_a_broker_with_management(keys: str, said: str) -> None:
+    assert said in the_error(with_tokyo(keys))
+    good = f"{BROKER}, management: 'https://h.example', users: separate"
+    broker = mesh_of(with_tokyo(good)).sites["tokyo"].broker
+    assert broker is not None
+    assert broker.separate_users
+    assert mesh_of(with_tokyo(good)).revision != mesh_of(with_tokyo(good[:-17])).revision
