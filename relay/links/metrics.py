@@ -58,6 +58,8 @@ class ReceiverCounters:
     known: int = 0
     """Batches that the log had already: another path was faster, or a resend."""
     refused: int = 0
+    refused_unkept: int = 0
+    """Of these, what was not put aside: the quarantine has enough of that neighbour for the day."""
     not_authentic: int = 0
     """Of these, what was not of whom it claimed to be."""
     acks: int = 0

@@ -29,7 +29,7 @@ from relay.links.arrival import Damaged, intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver_session import ReceiverSession
-from relay.links.refusals import TOO_MUCH, RefusalBudget
+from relay.links.refusals import RefusalBudget
 from relay.links.session_nonces import SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
@@ -188,16 +188,14 @@ class LinkReceiver:
         return self._ack_if_due(session, now, wall_ms)
 
     def refused(
-        self, session_number: int, number: int, size: int, reason: str, now: float, wall_ms: int
+        self, append: Append, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        """The log will never take the batch of that Append (too large), of `size` bytes. The
-        caller has put it aside; the link goes on.
-        """
-        self._count_refused(size, now)
+        """The log will never take the batch of that Append (too large): the link goes on."""
+        actions = self._put_aside(append.data, reason, now)
         session = self._session
-        if session is None or session.number != session_number:
-            return []
-        return self._tell_refused(session, number, reason, now, wall_ms)
+        if session is None or session.number != append.session:
+            return actions
+        return actions + self._tell_refused(session, append.number, reason, now, wall_ms)
 
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
         """Time has passed: acknowledge what waited for it, or say that we are here."""
@@ -291,10 +289,6 @@ class LinkReceiver:
             return self._drop("repeated")
         if number != session.arrived + 1:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
-        if self._refusals.is_spent(now):
-            # What was refused must not come again, and into the quarantine twice.
-            told = self._ack(session, now, wall_ms)
-            return told + self._end(session, Cause.TOO_MUCH_REFUSED, number, TOO_MUCH)
         batch = said.batch
         try:
             header = intact_header(said, frame, self._formats)
@@ -329,13 +323,17 @@ class LinkReceiver:
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         session.came(len(batch))
-        self._count_refused(len(batch), now)
-        told = self._tell_refused(session, session.arrived, reason, now, wall_ms)
-        return [Quarantine(bytes(batch), reason), *told]
+        actions = self._put_aside(batch, reason, now)
+        return actions + self._tell_refused(session, session.arrived, reason, now, wall_ms)
 
-    def _count_refused(self, size: int, now: float) -> None:
+    def _put_aside(
+        self, batch: bytes | memoryview, reason: str, now: float
+    ) -> list[ReceiverAction]:
         self.counters.refused += 1
-        self._refusals.spend(size, now)
+        if not self._refusals.keeps(len(batch), now):
+            self.counters.refused_unkept += 1
+            return []
+        return [Quarantine(bytes(batch), reason)]
 
     def _tell_refused(
         self, session: ReceiverSession, number: int, reason: str, now: float, wall_ms: int

@@ -112,44 +112,35 @@ class LinkReceiverTask:
                     self._tell_linked()  # before it is acknowledged
                     self._connection.send(frame)
                     crash_points.reach("link.answered")
-                case Append(header, data, session, number):
+                case Append(header, data, _, _):
                     appending = self._writer.append_nowait(header, data)
                     piece = header.fragment
                     more = piece is not None and piece.piece + 1 < piece.pieces
                     crash_points.reach("link.piece" if more else "link.appending")
-                    appending.add_done_callback(
-                        partial(self._appended, session, number, header, data)
-                    )
+                    appending.add_done_callback(partial(self._appended, action))
                 case Learn(revision, sites):
                     self._learn(revision, sites)
                 case Quarantine(data, reason):
                     log.error("link %s: quarantined: %s", self.name, reason)
                     self._quarantine(data, reason)
 
-    def _appended(
-        self,
-        session: int,
-        number: int,
-        header: BatchHeader,
-        data: bytes,
-        appending: asyncio.Future[Appended],
-    ) -> None:
+    def _appended(self, append: Append, appending: asyncio.Future[Appended]) -> None:
         if appending.cancelled():
             return
         clock = self._clock
         error = appending.exception()
         if isinstance(error, LogRefused):
             # It will never fit this log: kept for a person, and the link goes on.
-            self._quarantine(data, str(error))
             now, wall_ms = clock.now(), clock.wall_ms()
-            self._do(self.machine.refused(session, number, len(data), str(error), now, wall_ms))
+            self._do(self.machine.refused(append, str(error), now, wall_ms))
         elif error is None:
             crash_points.reach("link.appended")
             known = appending.result() is Appended.ALREADY_LOGGED
             if not known:
-                self._linked.append(header)
+                self._linked.append(append.header)
                 if self._is_over:  # the link ended first; the log has it all the same
                     self._tell_linked()
+            session, number = append.session, append.number
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
         else:  # the log's connection is gone: `_look_at_log` ends the session
             self._wake.set()

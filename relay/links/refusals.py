@@ -1,12 +1,11 @@
-"""How much a neighbour may have put into this site's quarantine: what is refused is kept for a
-person, and whoever sends nothing else would fill the disk at the speed of the line.
+"""How much of what a neighbour sends goes into this site's quarantine: it is kept for a person, and
+whoever sends nothing else would fill the disk at the speed of the line. What is beyond that is
+refused like the rest, and only counted: the neighbour, who may have got it from others, has it.
 """
 
 from __future__ import annotations
 
 from relay.links.settings import LinkSettings
-
-TOO_MUCH = "nearly all that it sends is refused: look into the quarantine, and at who sends it"
 
 
 class RefusalBudget:
@@ -18,16 +17,14 @@ class RefusalBudget:
         self._within_s = settings.refused_within_s
         self._at = 0.0
 
-    def spend(self, nbytes: int, now: float) -> None:
-        """A batch of so many bytes is refused."""
+    def keeps(self, nbytes: int, now: float) -> bool:
+        """Whether a refused batch of so many bytes is kept; it counts as kept then."""
         self._fill(now)
         batches, left = self._left
+        if batches < 1 or left < 0:
+            return False
         self._left = (batches - 1, left - nbytes)
-
-    def is_spent(self, now: float) -> bool:
-        """Whether nothing more should be taken that may have to be refused."""
-        self._fill(now)
-        return min(self._left) <= 0
+        return True
 
     def _fill(self, now: float) -> None:
         part = max(0.0, now - self._at) / self._within_s

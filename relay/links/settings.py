@@ -46,6 +46,6 @@ class LinkSettings:
     refused_batches: int = 1000
     refused_bytes: int = 64 * MIB
     refused_within_s: float = 86_400.0
-    """What a neighbour may have put into the quarantine in that time; more waits there."""
+    """What a neighbour may have put into the quarantine in that time; more is only counted."""
     bad_copies: int = 3
     """A batch that is intact here and damaged at the receiver in so many sessions is given up."""

@@ -116,8 +116,6 @@ class Cause(IntEnum):
     """The two ends speak no version in common: no session begins."""
     ORIGIN_UNKNOWN = 8
     """Whether the batch with this number is its origin's, the receiver's mesh file cannot say."""
-    TOO_MUCH_REFUSED = 9
-    """The receiver's quarantine has enough of this neighbour for now."""
 
 
 _CAUSES = frozenset(Cause)
