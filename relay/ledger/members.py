@@ -29,8 +29,10 @@ Absent = Mapping[str, frozenset[str]]
 """Revision -> cluster IDs of sites that its batches for every site are not for."""
 
 _FORMAT = 1
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES = 256 * 1024
 """What the sites of one revision take at most, written out."""
+MOST_TOLD = 1000
+"""Revisions that neighbours have told of and this site never ran; files change less often."""
 _NOTED_EVERY_MS = 3_600_000
 """How often it is written down that a revision is still in use."""
 
@@ -112,14 +114,22 @@ class RevisionMembers:
         this returns. Raises BadMembers, OSError.
         """
         sites = decode_members(encoded)
-        if revision in self._ran or revision in self._told:
+        known = self._told.get(revision, frozenset())
+        if revision in self._ran or sites <= known:
             return False
-        self._told[revision] = sites
+        if revision not in self._told and len(self._told) >= MOST_TOLD:
+            raise BadMembers(f"{MOST_TOLD} revisions are kept that this site never ran")
+        # Of two that tell otherwise one lies, or has an older word: a site too many costs some
+        # bytes, one too few costs it messages.
+        self._told[revision] = sites | known
         self._used_ms[revision] = now_ms
         try:
             self._write()
         except OSError:
-            del self._told[revision], self._used_ms[revision]
+            if known:
+                self._told[revision] = known
+            else:
+                del self._told[revision], self._used_ms[revision]
             raise
         self._noted_ms = now_ms
         return True
@@ -138,8 +148,7 @@ class RevisionMembers:
         )
         return {
             revision: lacking
-            for known in (self._told, self._ran)
-            for revision, sites in known.items()
+            for revision, sites in {**self._told, **self._ran}.items()
             if (lacking := now - sites)
         }
 

@@ -33,5 +33,7 @@ def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
         )
     if own in header.path:
         raise BadBatch(f"{own!r}, this site, has had it: it is on its path")
+    if len({*header.path}) < len(header.path):
+        raise BadBatch("its path has a site twice")
     if len(header.path) >= MAX_PATH_SITES:
         raise BadBatch(f"its path of {len(header.path)} sites has no room for {own!r}")

@@ -13,7 +13,7 @@ one that was called bad before is it refused: quarantined, its name *not* taken 
 come by another path), and acknowledged, so that it does not hold up the link for ever. One that is
 intact and not the neighbour's to send, or not of whom it claims to be, is refused at once: another
 copy would be no better. Where only a newer mesh file can say whose it is, nothing is taken from
-there on.
+there on, for some hours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from relay.batches.batch import BatchHeader
+from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.signature import OriginUnknown
@@ -29,7 +29,7 @@ from relay.links.arrival import Damaged, intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
 from relay.links.receiver_session import ReceiverSession
-from relay.links.refusals import RefusalBudget
+from relay.links.refusals import RefusalBudget, Unsure
 from relay.links.session_nonces import SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
@@ -85,6 +85,7 @@ class LinkReceiver:
         self._formats = formats
         self._nonces = SessionNonces()
         self._refusals = RefusalBudget(self._settings)
+        self._unsure = Unsure(self._settings.unsure_most_s)
         self._ack_at: float | None = None
         self._reason = ""
         self._no_common = ""
@@ -302,6 +303,9 @@ class LinkReceiver:
             )
             return self._end(session, Cause.NEWER_FORMAT, number, self._unread)
         except OriginUnknown as error:
+            # A mark has no messages, and later batches say what it says.
+            if header.kind is BatchKind.MARK or self._unsure.is_over(error.reason, now):
+                return self._refuse(session, batch, error.reason, now, wall_ms)
             self._unread = f"{error.reason}: does {self._own} have the newest mesh file?"
             return self._end(session, Cause.ORIGIN_UNKNOWN, number, self._unread)
         except BadBatch as error:
@@ -381,9 +385,8 @@ class LinkReceiver:
         return [Send(over)]
 
     def _end_all(self, cause: Cause, reason: str) -> list[ReceiverAction]:
-        actions: list[ReceiverAction] = []
-        if self._session is not None:
-            actions = self._end(self._session, cause, 0, reason)
+        session = self._session
+        actions = [] if session is None else self._end(session, cause, 0, reason)
         self._nonces.forget_offers()
         self._forget(reason)
         return actions

@@ -7,6 +7,28 @@ from __future__ import annotations
 
 from relay.links.settings import LinkSettings
 
+_MOST_REASONS = 256
+
+
+class Unsure:
+    """Since when it has been waited for a mesh file that says of a batch whose it is, by reason.
+
+    Files do not reach all sites at once. But where none will ever come (a site joins, and logs have
+    batches of one that had left before; a key was taken out at different times), a link must not
+    stand for good.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._since: dict[str, float] = {}
+
+    def is_over(self, reason: str, now: float) -> bool:
+        """Whether that has been waited for long enough."""
+        since = self._since.setdefault(reason, now)
+        if len(self._since) > _MOST_REASONS:
+            del self._since[next(iter(self._since))]
+        return now - since >= self._most_s
+
 
 class RefusalBudget:
     """One link's: a token bucket of batches and one of bytes, both full again after a day."""

@@ -43,6 +43,9 @@ class LinkSettings:
     """Least time between two writes of the position. Older positions cost resends, never loss."""
     unsure_s: float = 300.0
     """Until a batch is sent again of which the receiver's mesh file cannot say whose it is."""
+    unsure_most_s: float = 6 * 3600.0
+    """Until what no mesh file has come for is refused. Less quarantines what a file that is slow to
+    come would have allowed; more has a link stand for what none will ever allow."""
     refused_batches: int = 1000
     refused_bytes: int = 64 * MIB
     refused_within_s: float = 86_400.0

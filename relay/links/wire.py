@@ -378,7 +378,9 @@ def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: by
 
 
 def _text(frame: bytes, at: int) -> str:
-    return frame[at : at + MAX_TEXT_BYTES].decode(errors="replace")
+    text = frame[at : at + MAX_TEXT_BYTES].decode(errors="replace")
+    # It goes to terminals, some of which obey what stands there.
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _offer(formats: Formats) -> bytes:

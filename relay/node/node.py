@@ -44,6 +44,8 @@ from relay.state.node_state import Commit, Loaded, NodeState
 
 log = logging.getLogger(__name__)
 
+RENEWED_EVERY_S = 3600.0
+
 
 class SiteNode:
     """One site's node. `run` until `stop`; raises NodeStopped where only a person can help (and
@@ -266,6 +268,7 @@ class SiteNode:
         return {
             "quarantine": self._bad_records.run(stages.context),
             "gauge": self._gauge_queues(),
+            "renewal": self._renew(),
             "holds": self.holds.run(self._change_stages),
             "gaps": self.gaps.run(stages.go_on, stages.state.store.synced),
             "watch": self.watch.run(
@@ -276,6 +279,12 @@ class SiteNode:
                 self._change_stages,
             ),
         }
+
+    async def _renew(self) -> None:
+        """What holds for some time only, the keys of former mesh files, ends with that time."""
+        while True:
+            await asyncio.sleep(RENEWED_EVERY_S)
+            self._change_stages()
 
     def _parts(self) -> NodeParts:
         """Makes the stages of the mesh as it is now."""

@@ -174,7 +174,7 @@ def receiver_in_session() -> LinkReceiver:
 
 PATHS = [
     ("lyon", *(f"{n:04}" + "x" * 250 for n in range(256)), "y" * 240, "paris"),
-    ("lyon", *("" for _ in range(MAX_PATH_SITES - 2)), "paris"),
+    ("lyon", *(f"{n:x}" for n in range(MAX_PATH_SITES - 2)), "paris"),
 ]
 
 

@@ -236,6 +236,12 @@ def test_a_reason_of_a_neighbour_is_cut_to_what_fits_into_a_log() -> None:
     assert said.reason == "x" * MAX_TEXT_BYTES
 
 
+def test_a_reason_of_a_neighbour_has_nothing_that_a_terminal_obeys() -> None:
+    said = decode_frame(encode_over(1, NONCE, RUN, Cause.CLOSING, 0, "\x1b]0;mine\x07\na\u202eb é"))
+    assert isinstance(said, Over)
+    assert said.reason == "?]0;mine??a?b é"
+
+
 def test_a_welcome_of_too_many_names_is_dropped_unread() -> None:
     sender = LinkSender(
         forwarding=TO_TOKYO,

@@ -107,3 +107,30 @@ def test_what_no_batch_bears_any_more_is_forgotten_but_for_what_ran_here(tmp_pat
         assert not now.knows("old", 10 * hour)
         assert now.knows("used", 10 * hour)
         assert now.knows(TWO.revision, 10 * hour)
+
+
+def test_a_lie_about_a_revision_ends_with_the_first_true_word_or_with_running_it(
+    tmp_path: Path,
+) -> None:
+    known = members(tmp_path, THREE)
+    four = mesh("a: {}, b: {cluster_id: bee}, c: {}, d: {}")
+    assert known.learn(four.revision, encode_members(["liar"]), 1)
+    assert known.absent(four)[four.revision] == {"a", "bee", "c", "d"}
+    assert known.learn(four.revision, encode_members(["a", "bee", "c", "d"]), 2)
+    assert known.absent(four) == {THREE.revision: {"d"}}
+    other = mesh("a: {}, e: {}")
+    assert known.learn(other.revision, encode_members(["liar"]), 3)
+    known.runs(other)
+    assert other.revision not in known.absent(other)
+
+
+def test_more_revisions_than_there_can_be_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.ledger.members.MOST_TOLD", 3)
+    known = members(tmp_path, THREE)
+    for number in range(3):
+        assert known.learn(f"made up {number}", encode_members(["a"]), 1)
+    with pytest.raises(BadMembers, match="3 revisions"):
+        known.learn("made up too", encode_members(["a"]), 1)
+    assert known.learn("made up 0", encode_members(["b"]), 1)

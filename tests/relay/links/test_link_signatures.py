@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federation.mesh import Mesh
+from relay.batches.batch import BatchKind
 from relay.batches.signature import authenticity
 from relay.links.metrics import LinkState
 from relay.links.refusals import RefusalBudget
@@ -86,6 +87,28 @@ def test_what_only_a_newer_mesh_file_can_judge_waits_for_it_and_nothing_is_lost(
     assert [name for name, _ in world.target.confirmed] == world.due()
     assert world.sender.state is LinkState.RUNNING
     assert world.receiver.not_understood == ""
+
+
+def test_what_no_mesh_file_ever_comes_for_is_put_aside_and_the_link_goes_on() -> None:
+    world = signing_world()
+    for number in range(4):
+        world.source.append(*signed_batch(number, by=signer("paris-2" if number < 3 else "paris")))
+    world.start()
+    world.time.run_until(world.time.now + world.settings.unsure_most_s - 600)
+    assert world.quarantined == []
+    assert len(world.target.names) == 0
+    world.time.run_until(world.time.now + 1200)
+    assert len(world.quarantined) == 3
+    assert [name.sequence for name, _ in world.target.confirmed] == [3]
+
+
+def test_a_mark_of_a_site_that_has_left_holds_nobody_up() -> None:
+    world = signing_world()
+    world.source.append(*signed_batch(0, kind=BatchKind.MARK, exchange="", by=signer("gone")))
+    world.source.append(*signed_batch(1))
+    world.start()
+    world.time.run_until(world.time.now + 30)
+    assert [name.sequence for name, _ in world.target.confirmed] == [1]
 
 
 def test_a_new_mesh_file_of_which_the_sender_does_not_hear_is_found_out() -> None:
