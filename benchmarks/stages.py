@@ -136,7 +136,7 @@ class Stages:
         self, stage: str, messages: Sequence[Delivery], exchange: PackedExchange = EXCHANGE
     ) -> list[Parcel]:
         sealed: list[Parcel] = []
-        intake = Intake("orders", EXCHANGE.identity, "relay", os.urandom)
+        intake = Intake("orders", EXCHANGE.identity, ("relay",), os.urandom)
         settings = PackerSettings("paris", "r1", "relay", (EXCHANGE,), batch_bytes=1 << 30)
         packer = FlowPacker(
             exchange,

@@ -37,12 +37,9 @@ async def apply_users(
 async def guests_left_over(
     api: ManagementApi, users: Collection[UserDeclaration], names: Names, control: str
 ) -> list[Item]:
-    """Neighbours that still have rights here though no link of the file meets here. Only where
-    there are users of ours at all: elsewhere users are the administrator's. `control`: what
-    commands for the broker begin with.
+    """Neighbours that still have rights here though no link of the file meets here, the last one
+    among them. `control`: what commands for the broker begin with.
     """
-    if not users:
-        return []
     try:
         found = await api.get("vhosts", api.vhost, "permissions") or []
     except ManagementError:

@@ -96,8 +96,6 @@ class Authenticity:
     is_asked: bool
     takes_unsigned: bool
     origins: Mapping[str, Origin]
-    known_exchanges: frozenset[str]
-    """Of any other nobody here knows who may send to it."""
     revoked: frozenset[bytes] = frozenset()
     """Ids of keys."""
 
@@ -131,7 +129,8 @@ class Authenticity:
         if header.kind is BatchKind.REPAIR:
             if not origin.repairs:
                 raise OriginUnknown(f"`repairs_from` of this mesh file lacks {series.origin!r}")
-        elif series.exchange in self.known_exchanges and series.exchange not in origin.exchanges:
+        elif series.exchange and series.exchange not in origin.exchanges:
+            # Also one that no file here has: once it has it, what came before is delivered.
             raise OriginUnknown(
                 f"{series.origin!r} is not among those that may send to {series.exchange!r} by "
                 "this mesh file"
@@ -178,6 +177,5 @@ def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
         mesh.signing is not SigningRule.NONE,
         mesh.unsigned is Unsigned.ACCEPT,
         origins,
-        frozenset(mesh.exchanges),
         frozenset(key_id(parse_public_key(one)) for one in mesh.revoked_keys),
     )

@@ -108,12 +108,14 @@ class NodeParts:
         for mesh in (self.mesh, *self.retired):
             for exchange in packed_exchanges(mesh, self.site) if self.site in mesh.sites else ():
                 packed.setdefault(exchange.name, exchange)
+        former = {relay_user(mesh, self.site) for mesh in self.retired if self.site in mesh.sites}
         batch_format = min(self.mesh.batch_format, self.formats.newest_batch)
         return PackerSettings(
             cluster_id=self.cluster_id,
             revision=self.mesh.revision,
             relay_user=self.user,
             exchanges=tuple(packed.values()),
+            former_users=tuple(sorted(former - {self.user})),
             batch_format=batch_format,
             signer=self.signer if batch_format >= SIGNED_BATCH_FORMAT else None,
             paused=self.holds.paused or self.log_is_full,

@@ -13,7 +13,7 @@ to headers, since the deliverer needs both; every other byte stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from dedup.identity import IdentityForm, content_hash, identity_function, uuid7
@@ -68,7 +68,7 @@ class Cleaned(NamedTuple):
 
 
 class Intake:
-    """The intake of one exchange. `relay_user` is whom the site's deliverer logs in as.
+    """The intake of one exchange. `relay_users` are whom the site's deliverer logs in as, or did.
 
     `random_bytes(n)` gives n random bytes. `comes_round` False (split mode): nothing does, so that
     whoever may pass for the relay (a user with the tag `impersonator`, a shovel) is believed.
@@ -78,7 +78,7 @@ class Intake:
         self,
         exchange: str,
         rule: IdentityRule,
-        relay_user: str,
+        relay_users: Collection[str],
         random_bytes: Callable[[int], bytes],
         *,
         comes_round: bool = True,
@@ -88,7 +88,7 @@ class Intake:
         self.malformed = 0
         """Messages whose properties could not be read; they are logged as they came, and the
         deliverers quarantine them with a reason."""
-        self._relay_user = relay_user.encode()
+        self._relay_users = frozenset(user.encode() for user in relay_users)
         self._own_mark = field_table.long_string(exchange.encode())
         self._identity_of = identity_function(IdentityForm(rule.kind.value))
         self._by_message_id = rule.kind in (IdentityKind.UUID, IdentityKind.MESSAGE_ID)
@@ -105,7 +105,7 @@ class Intake:
         if not self._comes_round:
             return False
         table, user = headers_and_user(properties)
-        if user != self._relay_user or not table:
+        if user not in self._relay_users or not table:
             return False
         # Most tables are what a deliverer made of none: as many as there are ways to come.
         own = self._tables_seen.get(table)

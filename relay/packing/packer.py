@@ -274,7 +274,7 @@ class Packer:
             Intake(
                 exchange.name,
                 exchange.identity,
-                self._settings.relay_user,
+                (self._settings.relay_user, *self._settings.former_users),
                 self._parts.random_bytes,
                 comes_round=exchange.comes_round,
             ),

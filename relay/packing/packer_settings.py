@@ -41,6 +41,8 @@ class PackerSettings:
     relay_user: str
     """Whom the site's deliverer logs in as: how its messages are known when they come round."""
     exchanges: tuple[PackedExchange, ...]
+    former_users: tuple[str, ...] = ()
+    """... and whom it did by earlier mesh files: what it delivered then may wait in egress yet."""
     batch_format: int = OLDEST_BATCH_FORMAT
     """What is written; all sites that a batch may come to read it."""
     signer: Signer | None = None

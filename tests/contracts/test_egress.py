@@ -268,7 +268,7 @@ HEADERS = {
 async def test_what_comes_again_is_the_same_message_to_a_packer(
     site: Site, eventually: Eventually, headers: str
 ) -> None:
-    intake = Intake("orders", IdentityRule(IdentityKind.NONE), "relay", bytes)
+    intake = Intake("orders", IdentityRule(IdentityKind.NONE), ("relay",), bytes)
 
     def digest_of(message: EgressMessage) -> bytes:
         _, _, _, key, properties, body = message

@@ -198,7 +198,9 @@ def properties(data: bytes) -> None:
     _message(data)
     for kind in IdentityKind:
         header = "x-mesh-path" if kind is IdentityKind.HEADER else ""
-        intake = Intake("orders", IdentityRule(kind, header), "relay", random.Random(1).randbytes)
+        intake = Intake(
+            "orders", IdentityRule(kind, header), ("relay",), random.Random(1).randbytes
+        )
         cleaned = intake.clean(data)
         if cleaned is not None:
             made, _ = intake.entry(b"key", cleaned, b"body", 1_700_000_000_000)

@@ -89,7 +89,7 @@ PROPERTIES = some_properties()
 
 def intake(kind: IdentityKind) -> Intake:
     rule = IdentityRule(kind, "x-mesh-path") if kind is IdentityKind.HEADER else IdentityRule(kind)
-    return Intake("orders", rule, "relay", random.Random(1).randbytes)
+    return Intake("orders", rule, ("relay",), random.Random(1).randbytes)
 
 
 def pack(properties: bytes) -> None:

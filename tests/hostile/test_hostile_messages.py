@@ -114,5 +114,5 @@ def test_what_a_neighbour_forged_does_not_come_round_as_a_message_of_this_site(
         headers += field_table.entry(DEATH_HEADER, b"A\0\0\0\1V")
     sent = content_header.rewrite(content_header.NONE_PRESENT, {}, headers)
     delivered = DeliveryStamp("orders", ("lyon", "tokyo"), "relay").apply(sent, flagged=False)
-    intake = Intake("orders", IdentityRule(), "relay", bytes)
+    intake = Intake("orders", IdentityRule(), ("relay",), bytes)
     assert intake.clean(delivered) is None

@@ -118,6 +118,18 @@ async def test_the_users_of_other_sites_links_are_made_there_and_no_others(paris
     assert (await site.apply()).changes == ()
 
 
+async def test_a_neighbour_that_comes_there_no_more_is_told_also_if_it_was_the_last(
+    paris: Site,
+) -> None:
+    await make_administrator(paris.vhost)
+    text = with_guest(paris)
+    site = OwnBroker(paris, text, TOKYO="from tokyo")
+    await site.apply()
+    gone = OwnBroker(paris, text.replace("{link_password: 'env:TOKYO'}", "{}"))
+    report = await gone.apply()
+    assert outcomes(report, "rights") == {site.names.link_user("tokyo"): Outcome.LEFT}
+
+
 async def test_each_purpose_of_the_node_has_a_user_there_if_the_file_says_separate(
     paris: Site,
 ) -> None:

@@ -204,8 +204,8 @@ def test_a_site_may_send_only_to_exchanges_whose_origin_it_is() -> None:
     # What an earlier file allowed may still be on its way.
     former = mesh(TEXT.replace("from: [paris]", "from: [tokyo]"))
     check(data, authenticity(mesh(), [former]))
-    # Of an exchange that is new, a file that does not have it says nothing.
-    check(signed_batch(origin="tokyo", exchange="new")[1])
+    with pytest.raises(OriginUnknown, match="may send to 'new' by this mesh file"):
+        check(signed_batch(origin="tokyo", exchange="new")[1])
 
 
 def test_only_some_sites_may_send_again_what_others_published() -> None:

@@ -131,5 +131,14 @@ def test_an_exchange_that_is_retired_is_still_asked_whose_it_was(tmp_path: Path)
     kept.keep(mesh(), 1)
     now = mesh(FILE.replace(", {name: stock, mode: split, from: [a, b]}", ""))
     asked = parts(kept, now).authenticity()
-    assert "stock" in asked.known_exchanges
     assert ["stock" in asked.origins[site].exchanges for site in "abc"] == [True, True, False]
+
+
+def test_whom_the_deliverer_logged_in_as_by_earlier_files_is_known(tmp_path: Path) -> None:
+    kept = KeptRevisions(tmp_path)
+    own = "{broker: 'amqp://shared@h.example/v', password: 'env:P'}"
+    kept.keep(mesh(FILE.replace("{a: {}", f"{{a: {own}")), 1)
+    kept.keep(mesh(), 2)
+    settings = parts(kept, mesh()).packer_settings()
+    assert settings.relay_user == "isthmus.m.relay.a"
+    assert settings.former_users == ("shared",)

@@ -35,7 +35,7 @@ NOW = 1_700_000_000_000
 
 
 def intake(rule: IdentityRule | None = None) -> Intake:
-    return Intake("orders", rule or IdentityRule(), "relay", random.Random(1).randbytes)
+    return Intake("orders", rule or IdentityRule(), ("relay",), random.Random(1).randbytes)
 
 
 def string_header(name: bytes, value: bytes) -> bytes:
@@ -108,6 +108,12 @@ class TestOwnComingRound:
     def test_what_our_deliverer_published_is_dropped(self) -> None:
         assert intake().clean(self.delivered()) is None
 
+    def test_also_what_it_published_as_another_user_by_an_earlier_mesh_file(self) -> None:
+        users = ("isthmus.acme.relay.paris", "relay")
+        now = Intake("orders", IdentityRule(), users, random.Random(1).randbytes)
+        assert now.clean(self.delivered()) is None
+        assert now.clean(self.delivered(user="mallory")) is not None
+
     def test_also_with_what_a_queue_adds(self) -> None:
         assert intake().clean(rewrite(self.delivered(), {}, DELIVERY_COUNT)) is None
 
@@ -138,7 +144,7 @@ class TestOwnComingRound:
     def test_in_split_mode_nothing_comes_round_and_whoever_passes_for_the_relay_is_a_publisher(
         self,
     ) -> None:
-        split = Intake("orders", IdentityRule(), "relay", random.randbytes, comes_round=False)
+        split = Intake("orders", IdentityRule(), ("relay",), random.randbytes, comes_round=False)
         made = split.clean(self.delivered())
         assert made is not None
         assert header(made.properties, b"x-mesh-exchange") is None
