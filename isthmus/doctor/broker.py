@@ -85,7 +85,7 @@ async def _told_late(
     """
     while True:
         late = Findings(found.site)
-        for examine in (_policies, _queues, _consumers):
+        for examine in (_disk, _policies, _queues, _consumers):
             await examine(api, mesh, late)
         left_s = believed_at - asyncio.get_running_loop().time()
         if late.well or left_s <= 0:
@@ -107,6 +107,31 @@ async def _version(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
         found.ok("version", f"RabbitMQ {version}")
 
 
+async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    nodes: list[dict[str, Any]] = await api.get("nodes") or []
+    for node in nodes:
+        if not node.get("running", False):
+            continue
+        name, free, limit = node["name"], node.get("disk_free"), node.get("disk_free_limit")
+        if node.get("disk_free_alarm"):
+            found.fault(
+                "disk",
+                f"{name} has a disk alarm: it takes no messages",
+                "free disk there; `isthmus plan` says what the outage window needs",
+            )
+        elif not isinstance(free, int) or not isinstance(limit, int):
+            # It has just started, or cannot ask its system.
+            found.unknown("disk", f"{name} does not say how much is free")
+        elif free < 2 * limit:
+            found.warn(
+                "disk",
+                f"{name} has {_size(free)} free, and stops taking messages at {_size(limit)}",
+                "free disk there, or shorten outage_window",
+            )
+        else:
+            found.ok("disk", f"{name} has {_size(free)} free")
+
+
 async def _nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
     nodes: list[dict[str, Any]] = await api.get("nodes") or []
     for node in nodes:
@@ -120,22 +145,6 @@ async def _nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
                 f"{name} has a memory alarm: it takes no messages",
                 "give it more memory, or raise vm_memory_high_watermark; drain long queues",
             )
-        free, limit = node.get("disk_free"), node.get("disk_free_limit")
-        if node.get("disk_free_alarm"):
-            found.fault(
-                "disk",
-                f"{name} has a disk alarm: it takes no messages",
-                "free disk there; `isthmus plan` says what the outage window needs",
-            )
-        elif isinstance(free, int) and isinstance(limit, int):
-            if free < 2 * limit:
-                found.warn(
-                    "disk",
-                    f"{name} has {_size(free)} free, and stops taking messages at {_size(limit)}",
-                    "free disk there, or shorten outage_window",
-                )
-            else:
-                found.ok("disk", f"{name} has {_size(free)} free")
         if node.get("partitions"):
             found.fault(
                 "cluster",
