@@ -25,7 +25,7 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.relay_share import Mesh, listening, one_round
-from federation.mesh import ExchangeMode, ForwardingRule, SigningRule, Site
+from federation.mesh import Exchange, ExchangeMode, ForwardingRule, SigningRule, Site
 from federation.mesh import Mesh as MeshValue
 from federation.signing_keys import private_key_pem, public_key_text
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Series
@@ -50,7 +50,8 @@ def one_batch(messages: int, size: int) -> None:
     key = Ed25519PrivateKey.generate()
     site = Site("paris", "paris", public_keys=(public_key_text(key.public_key()),))
     mesh = MeshValue(
-        *("bench", "", 0.0, ForwardingRule.RING, {"paris": site}, {}, (), {"paris": "paris"}),
+        *("bench", "", 0.0, ForwardingRule.RING, {"paris": site}),
+        *({"orders": Exchange("orders")}, (), {"paris": "paris"}),
         signing=SigningRule.ED25519,
     )
     signer, check = Signer.of("bench", key), authenticity(mesh)
