@@ -112,7 +112,7 @@ def block(data: bytes) -> None:
         entries = decode_entries(bytes(head) + _compress(columns))
         assert len(entries) == claimed
         for entry in entries:
-            _message(entry.properties)
+            every_look(entry.properties)
 
 
 def _checked(frame: bytes) -> bytes:
@@ -129,15 +129,8 @@ def _frames(data: bytes) -> Iterator[bytes]:
         yield _checked(bytes([version, kind]) + bytes(4) + NONCE + RUN + said)
 
 
-def link(data: bytes) -> None:
-    """What comes to either end of a link: frames one by one, then as a session."""
-    for sent in (data, _checked(data)):
-        with suppress(BadFrame):
-            decode_frame(sent)
-    receiver = LinkReceiver(own="paris", neighbour="lyon", sender_user="lyon", check=SIGNED.check)
-    receiver.log_opened(LogFacts(RUN, b"log", NameSet().encode), 0.0)
-    receiver.connected(0.0)
-    receiver.frame("lyon", encode_ask(NONCE, 5), 0.0, 1)
+def asking_sender() -> LinkSender:
+    """One that has asked `tokyo`, at 100 s, and was not answered yet."""
     sender = LinkSender(
         forwarding=TO_TOKYO,
         receiver_user="tokyo",
@@ -148,6 +141,19 @@ def link(data: bytes) -> None:
     )
     sender.connected(0.0, Line(0, 0, False))
     sender.tick(100.0, 1, Line(0, 0, False))
+    return sender
+
+
+def link(data: bytes) -> None:
+    """What comes to either end of a link: frames one by one, then as a session."""
+    for sent in (data, _checked(data)):
+        with suppress(BadFrame):
+            decode_frame(sent)
+    receiver = LinkReceiver(own="paris", neighbour="lyon", sender_user="lyon", check=SIGNED.check)
+    receiver.log_opened(LogFacts(RUN, b"log", NameSet().encode), 0.0)
+    receiver.connected(0.0)
+    receiver.frame("lyon", encode_ask(NONCE, 5), 0.0, 1)
+    sender = asking_sender()
     now = 100.0
     for frame in _frames(data):
         now += 0.1
@@ -174,7 +180,8 @@ def names(data: bytes) -> None:
         decode_row(data)
 
 
-def _message(properties: bytes) -> None:
+def every_look(properties: bytes) -> None:
+    """All that is ever read of a message's properties."""
     looks: tuple[Callable[[bytes], object], ...] = (
         content_header.check,
         content_header.headers,
@@ -195,7 +202,7 @@ def _message(properties: bytes) -> None:
 
 def properties(data: bytes) -> None:
     """A message's properties and headers, by whoever looks at them."""
-    _message(data)
+    every_look(data)
     for kind in IdentityKind:
         header = "x-mesh-path" if kind is IdentityKind.HEADER else ""
         intake = Intake(

@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batches import varint
 from relay.batches.batch import BatchName, Series
-from relay.batches.repaired import repaired_of, with_repaired
 from relay.batches.series_table import get_series, put_series
 from relay.bulk_amqp import content_header, field_table
-from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import FrameReader
 from relay.ledger.members import BadMembers, decode_members, encode_members
-from relay.links.sender import MAX_WELCOME_BYTES, LinkSender
-from relay.links.transport import Line
+from relay.links.sender import MAX_WELCOME_BYTES
 from relay.links.wire import (
     MAX_TEXT_BYTES,
     BadFrame,
@@ -41,10 +38,10 @@ from relay.links.wire import (
 )
 from relay.log.name_set import BadNameSet, NameSet
 from relay.log.recent_names import RecentNames
-from relay.packing.intake import Intake, headers_and_user, message_id_of
+from relay.packing.intake import Intake
+from tests.hostile.decoders import asking_sender, every_look
 from tests.hostile.mutations import mutated
 from tests.relay.bulk_amqp import wire
-from tests.relay.link_world import TO_TOKYO
 
 SERIES = [Series(f"site-{n}", bytes(8), "orders", n, ("a", "b")) for n in range(3)]
 NONCE, RUN = b"n" * 8, b"r" * 8
@@ -101,24 +98,6 @@ def pack(properties: bytes) -> None:
             made, _ = one.entry(b"key", cleaned, b"body", 1_700_000_000_000)
             struct.pack(">Q", made.deadline_ms)
             assert len(made.identity) == 16
-
-
-def every_look(properties: bytes) -> None:
-    for look in (
-        content_header.check,
-        content_header.headers,
-        content_header.canonical,
-        message_id_of,
-        headers_and_user,
-        repaired_of,
-        lambda raw: with_repaired(raw, "lyon"),
-        lambda raw: content_header.header(raw, b"x-death"),
-        lambda raw: content_header.without_headers(raw, (b"x-mesh-",), (b"x-death",)),
-    ):
-        try:
-            look(properties)
-        except MalformedProperties:
-            continue
 
 
 def read_frames(data: bytes) -> None:
@@ -243,21 +222,12 @@ def test_a_reason_of_a_neighbour_has_nothing_that_a_terminal_obeys() -> None:
 
 
 def test_a_welcome_of_too_many_names_is_dropped_unread() -> None:
-    sender = LinkSender(
-        forwarding=TO_TOKYO,
-        receiver_user="t",
-        position=None,
-        random=random.Random(1).random,
-        random_bytes=lambda count: NONCE[:count],
-        is_void=lambda header: False,
-    )
-    sender.connected(0.0, Line(0, 0, False))
-    sender.tick(100.0, 1, Line(0, 0, False))
+    sender = asking_sender()
     for size, state in ((MAX_WELCOME_BYTES + 1, "too many names"), (5, "bad set of names")):
         welcome = encode_welcome(Welcome(NONCE, RUN, 1, 2, b"log", bytes(size)))
-        assert sender.frame("t", welcome, 100.0) == []
+        assert sender.frame("tokyo", welcome, 100.0) == []
         assert sender.counters.dropped[state] == 1
     assert sender.reason == f"the receiver's names take {MAX_WELCOME_BYTES + 1} bytes"
     welcome = encode_welcome(Welcome(NONCE, RUN, 1, 2, b"log", NameSet().encode()))
-    assert sender.frame("t", welcome, 100.0) != []
+    assert sender.frame("tokyo", welcome, 100.0) != []
     assert sender.reason == ""
