@@ -144,17 +144,6 @@ class Signs(Protocol):
     def sign(self, said: bytes, block: bytes) -> HeaderField: ...
 
 
-def encode_batch(header: BatchHeader, entries: Sequence[Entry]) -> bytes:
-    """The whole batch. The header's `entry_count` and `byte_count` must be those of `entries`;
-    its `digest` is computed here.
-    """
-    columns = _columns(entries)
-    if header.entry_count != len(entries) or header.byte_count != len(columns):
-        raise ValueError("the header's counts are not those of the entries")
-    block = _compressor.compress(columns)
-    return _assemble(header, block)
-
-
 def seal(
     header: BatchHeader, entries: Sequence[Entry], signer: Signs | None = None
 ) -> tuple[BatchHeader, bytes]:
@@ -170,11 +159,12 @@ def seal(
         total_messages=header.total_messages + len(entries),
         total_bytes=header.total_bytes + len(columns),
     )
-    block = _compressor.compress(columns)
+    block, covered = _compressor.compress(columns), _encode_covered(header)
     if signer is not None:
-        said = _magic_of(header) + _encode_covered(header)
-        header = replace(header, fields=(*header.fields, signer.sign(said, block)))
-    data = _assemble(header, block)
+        signature = signer.sign(_magic_of(header) + covered, block)
+        header = replace(header, fields=(*header.fields, signature))
+        covered += _encode_field(signature)
+    data = _assemble(header, covered, block)
     return replace(header, digest=_digest_in(data)), data
 
 
@@ -320,10 +310,9 @@ def _cut(columns: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
     return pieces
 
 
-def _assemble(header: BatchHeader, block: bytes) -> bytes:
+def _assemble(header: BatchHeader, covered: bytes, block: bytes) -> bytes:
     path = b"".join(map(_short, header.path))
     magic = _magic_of(header)
-    covered = _encode_covered(header)
     prefix = _PREFIX.pack(magic, len(path), _DIGEST_BYTES + len(covered))
     return b"".join((prefix, path, _digest(magic, covered, block), covered, block))
 
@@ -364,9 +353,12 @@ def _encode_covered(h: BatchHeader) -> bytes:
     parts += [_short(series.origin), _short(series.exchange), _short(h.revision)]
     parts.append(len(series.destinations).to_bytes(2, "big"))
     parts += map(_short, series.destinations)
-    for number, value in h.fields:
-        parts += [_FIELD.pack(number, len(value)), value]
+    parts += map(_encode_field, h.fields)
     return b"".join(parts)
+
+
+def _encode_field(field: HeaderField) -> bytes:
+    return _FIELD.pack(field.number, len(field.value)) + field.value
 
 
 def _read_fixed(section: bytes, path: tuple[str, ...], format_: int) -> BatchHeader:

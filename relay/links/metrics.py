@@ -6,10 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from relay.batches.format import BadBatch
-from relay.batches.signature import NotAuthentic
-from relay.links.arrival import Damaged
-
 
 class LinkState(StrEnum):
     STARTING = "starting"
@@ -68,13 +64,6 @@ class ReceiverCounters:
     ends: Counter[str] = field(default_factory=Counter)
     clock_ahead_ms: int = 0
     """What our clock is ahead of the sender's, as it measured."""
-
-    def bad(self, error: BadBatch) -> None:
-        """A batch is not taken as it is."""
-        if isinstance(error, NotAuthentic):
-            self.not_authentic += 1
-        elif isinstance(error, Damaged):
-            self.dropped["damaged"] += 1
 
     def came(self, messages: int, nbytes: int) -> None:
         """A batch that is taken has arrived."""

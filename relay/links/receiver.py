@@ -24,7 +24,7 @@ from dataclasses import replace
 from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
-from relay.batches.signature import OriginUnknown
+from relay.batches.signature import NotAuthentic, OriginUnknown
 from relay.links.arrival import Damaged, intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
 from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
@@ -308,10 +308,13 @@ class LinkReceiver:
                 return self._refuse(session, batch, error.reason, now, wall_ms)
             self._unread = f"{error.reason}: does {self._own} have the newest mesh file?"
             return self._end(session, Cause.ORIGIN_UNKNOWN, number, self._unread)
-        except BadBatch as error:
-            self.counters.bad(error)
-            if isinstance(error, Damaged) and not said.suspect:
+        except Damaged as error:
+            self.counters.dropped["damaged"] += 1
+            if not said.suspect:
                 return self._end(session, Cause.BAD_BATCH, number, error.reason)
+            return self._refuse(session, batch, error.reason, now, wall_ms)
+        except BadBatch as error:
+            self.counters.not_authentic += isinstance(error, NotAuthentic)
             return self._refuse(session, batch, error.reason, now, wall_ms)
         if said.told and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
@@ -327,17 +330,15 @@ class LinkReceiver:
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
         session.came(len(batch))
-        actions = self._put_aside(batch, reason, now)
+        actions = self._put_aside(bytes(batch), reason, now)
         return actions + self._tell_refused(session, session.arrived, reason, now, wall_ms)
 
-    def _put_aside(
-        self, batch: bytes | memoryview, reason: str, now: float
-    ) -> list[ReceiverAction]:
+    def _put_aside(self, batch: bytes, reason: str, now: float) -> list[ReceiverAction]:
         self.counters.refused += 1
         if not self._refusals.keeps(len(batch), now):
             self.counters.refused_unkept += 1
             return []
-        return [Quarantine(bytes(batch), reason)]
+        return [Quarantine(batch, reason)]
 
     def _tell_refused(
         self, session: ReceiverSession, number: int, reason: str, now: float, wall_ms: int

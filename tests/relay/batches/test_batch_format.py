@@ -26,7 +26,6 @@ from relay.batches.format import (
     UnknownFormat,
     append_to_path,
     decode_entries,
-    encode_batch,
     read_header,
     seal,
     verify_digest,
@@ -90,11 +89,6 @@ def test_a_path_grows_without_opening_the_batch_or_breaking_its_digest() -> None
     assert read_header(longer).path == ("paris", "tokyo", "sydney")
     verify_digest(longer)
     assert decode_entries(longer) == decode_entries(data)
-
-
-def test_counts_that_are_not_those_of_the_entries_are_our_own_mistake() -> None:
-    with pytest.raises(ValueError, match="counts"):
-        encode_batch(replace(HEADER, entry_count=2), [])
 
 
 @given(st.integers(0, 10_000), st.integers(0, 7))
