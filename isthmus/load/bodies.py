@@ -1,0 +1,137 @@
+"""What the messages of a measurement say behind their heads."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Protocol
+
+from isthmus.load.message import HEAD_BYTES
+
+_BIG_BYTES = 64 * 1024
+_POOL_BYTES = 8 * 1024 * 1024
+
+
+class Bodies(Protocol):
+    """Where the rest of the bodies comes from."""
+
+    @property
+    def mean_bytes(self) -> int:
+        """Of a whole body, its head included, on average."""
+        ...
+
+    def take(self, count: int) -> list[bytes]:
+        """So many more, without heads."""
+        ...
+
+
+class Noise:
+    """Bodies of `size` bytes, heads included, of which `share` is noise and the rest zeros.
+
+    Those above 64 KiB take their noise from a pool, at random places: nobody's compression looks so
+    far back, and making it would cost more than sending it.
+    """
+
+    def __init__(self, size: int, share: float = 1.0) -> None:
+        if size < HEAD_BYTES:
+            raise ValueError(f"a message of a measurement has at least {HEAD_BYTES} bytes")
+        self._noise = round((size - HEAD_BYTES) * share)
+        self._zeros = bytes(size - HEAD_BYTES - self._noise)
+        self._pool = os.urandom(_POOL_BYTES + self._noise) if self._noise > _BIG_BYTES else b""
+        self._size = size
+
+    @property
+    def mean_bytes(self) -> int:
+        return self._size
+
+    def take(self, count: int) -> list[bytes]:
+        width, zeros = self._noise, self._zeros
+        if self._pool:
+            begins = [random.randrange(_POOL_BYTES) for _ in range(count)]
+            return [self._pool[at : at + width] + zeros for at in begins]
+        noise = os.urandom(width * count)
+        return [noise[at * width : (at + 1) * width] + zeros for at in range(count)]
+
+
+class HalfRandom(Noise):
+    """Half noise, half zeros: what a compressor finds in a typical message, more or less."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, 0.5)
+
+
+_TOWNS = ("Berlin", "Hamburg", "Leipzig", "Bremen", "Kassel", "Trier", "Passau", "Jena", "Ulm")
+_GOODS = (
+    "espresso beans",
+    "oat milk",
+    "rye bread",
+    "pear juice",
+    "goat cheese",
+    "olive oil",
+    "paper cups",
+    "dish soap",
+    "tomato paste",
+    "apple cake",
+    "sparkling water",
+    "sea salt",
+    "green tea",
+)
+_TENDERS = ("card", "cash", "voucher", "app")
+
+
+class ShopDocuments:
+    """Receipts of a shop as JSON, about `size` bytes each: drawn by `seed`, all distinct.
+
+    `kinds` of them are made beforehand, and come in turn: a receipt comes again long after what a
+    batch's compression sees, with another head.
+    """
+
+    def __init__(self, size: int = 1024, seed: int = 1, kinds: int = 20_000) -> None:
+        draw = random.Random(seed)
+        self._documents = [_receipt(draw, size - HEAD_BYTES) for _ in range(kinds)]
+        self._next = 0
+
+    @property
+    def mean_bytes(self) -> int:
+        return HEAD_BYTES + sum(map(len, self._documents)) // len(self._documents)
+
+    def take(self, count: int) -> list[bytes]:
+        documents, kinds = self._documents, len(self._documents)
+        taken = [documents[number % kinds] for number in range(self._next, self._next + count)]
+        self._next += count
+        return taken
+
+
+def _receipt(draw: random.Random, size: int) -> bytes:
+    receipt: dict[str, object] = {
+        "type": "sale",
+        "version": 3,
+        "receipt": f"{draw.getrandbits(64):016x}",
+        "store": {"id": draw.randrange(1000), "town": draw.choice(_TOWNS)},
+        "till": draw.randrange(1, 9),
+        "cashier": f"c{draw.randrange(4000):04}",
+        "at": f"2026-03-{draw.randrange(1, 29):02}T{draw.randrange(8, 20):02}:"
+        f"{draw.randrange(60):02}:{draw.randrange(60):02}.{draw.randrange(1000):03}Z",
+        "tender": draw.choice(_TENDERS),
+        "card": f"{draw.getrandbits(80):020x}",
+    }
+    lines: list[dict[str, object]] = []
+    receipt["lines"] = lines
+    total = 0
+    written = b""
+    while len(written) < size - 40:
+        price, quantity = draw.randrange(49, 2999), draw.randrange(1, 6)
+        total += price * quantity
+        lines.append(
+            {
+                "sku": f"{draw.randrange(10**13):013}",
+                "name": draw.choice(_GOODS),
+                "quantity": quantity,
+                "price_cents": price,
+                "tax": draw.choice((7, 19)),
+            }
+        )
+        receipt["total_cents"] = total
+        written = json.dumps(receipt, separators=(",", ":")).encode()
+    return written

@@ -1,0 +1,43 @@
+"""Sent and taken by a real broker, every message is accounted for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from isthmus.load import HalfRandom, LoadSink, LoadSource
+from tests.conftest import VhostFactory
+from tests.waiting import until
+
+pytestmark = pytest.mark.live
+
+
+async def test_every_message_is_accounted_for(vhost_factory: VhostFactory) -> None:
+    uri = (await vhost_factory("load")).amqp_uri
+    run = os.urandom(8)
+    sink = LoadSink(uri, run, "load")
+    channel = await (await sink.open()).channel()
+    await channel.declare_queue("load", durable=True, arguments={"x-queue-type": "quorum"})
+    await channel.bind_queue("load", "amq.topic", "#")
+    await sink.consume()
+    source = LoadSource(uri, run, 3, "amq.topic", HalfRandom(256))
+    stranger = LoadSource(uri, os.urandom(8), 3, "amq.topic", HalfRandom(64))
+    try:
+        await source.open()
+        await stranger.open()
+        await source.publish(1000)
+        await stranger.publish(10)
+        await source.publish_at(2000, 200)
+        assert (source.sent, source.confirmed, source.refused) == (1200, 1200, 0)
+        await until(lambda: sink.delivered + sink.strangers == 1210, "all have come", 30)
+        arrivals = sink.by_origin[3]
+        assert (arrivals.delivered, arrivals.duplicates, arrivals.out_of_order) == (1200, 0, 0)
+        assert arrivals.missing(1200) == 0
+        assert sink.strangers == 10
+        assert sink.latencies[3].count == 1200
+        assert 0 < sink.latencies[3].percentile_ms(50) <= sink.latencies[3].longest_ms
+        assert sink.ended is None
+    finally:
+        for end in (source, stranger, sink):
+            await end.close()
