@@ -1,0 +1,213 @@
+"""Brokers, ways between them, and the load: what stands while a row is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.compare.brokers import QUEUE, Brokers
+from benchmarks.compare.layout import Layout
+from benchmarks.compare.load_process import LoadProcess
+from benchmarks.compare.usage import memory_mb, tree_cpu_s
+from benchmarks.compare.way import Lines, Way
+from isthmus.rabbitmq_install import RabbitMQInstallation
+from relay.bulk_amqp import connect
+from wan_proxy import LineCondition, ProxyProcess
+
+QUIET_S = 60.0
+"""Nothing has come for so long: what is missing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one round publishes at each origin. `rate` 0: as fast as it goes.
+
+    `keys`: of a publisher each, which share the count; one publisher a site unless told.
+    """
+
+    count: int
+    size: int = 1024
+    body: str = "half"
+    rate: float = 0.0
+    keys: tuple[str, ...] = ("bench.load",)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round of one way gave. CPU is in microseconds a delivery at another site."""
+
+    way: str
+    deliveries: int
+    seconds: float
+    missing: int
+    duplicates: int
+    out_of_order: int
+    broker_us: float
+    relay_us: float
+    load_us: float
+    """Of a message published or consumed anywhere."""
+    broker_mb: float
+    relay_mb: float
+    """The biggest relay's, at its most so far."""
+    p50_ms: float
+    p99_ms: float
+    message_bytes: int
+
+    @property
+    def rate(self) -> float:
+        """Deliveries at other sites a second, until the last one."""
+        return self.deliveries / self.seconds
+
+
+class Arena:
+    """Use as `async with`: all that is started ends with it."""
+
+    def __init__(
+        self,
+        installation: RabbitMQInstallation,
+        folder: Path,
+        layout: Layout,
+        ways: Sequence[Way],
+        condition: LineCondition | None = None,
+        *,
+        queue_type: str = "quorum",
+        binding_keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """`binding_keys`: of a site's queue, where that is not `#`."""
+        self.layout = layout
+        self.ways = ways
+        self.brokers = Brokers(installation, folder, layout.sites)
+        self.proxy = ProxyProcess() if condition is not None else None
+        self._condition = condition
+        self._queue_type = queue_type
+        self._binding_keys = binding_keys or {}
+        self._sources, self._sinks = LoadProcess(), LoadProcess()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as unless_up:
+            await unless_up.enter_async_context(self.brokers)
+            if self.proxy is not None:
+                await self.proxy.start()
+                unless_up.push_async_callback(self.proxy.stop)
+            control = self.proxy.control if self.proxy is not None else None
+            lines = Lines(self.brokers, control, self._condition)
+            for way in self.ways:
+                unless_up.push_async_callback(way.close)
+                await way.set_up(self.brokers, self.layout, lines)
+            await self._declare()
+            for way in self.ways:
+                await way.ready(self.brokers, self.layout)
+            for load in (self._sources, self._sinks):
+                await load.start()
+                unless_up.push_async_callback(load.stop)
+            uris = {site: self.brokers.uri(site) for site in self.layout.destinations}
+            await self._sinks.do("consume", uris=uris, queue=QUEUE)
+            self._stack = unless_up.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _declare(self) -> None:
+        """The same queue for all ways, also of what is published at home."""
+        for site in self.layout.destinations:
+            connection = await connect(self.brokers.uri(site))
+            channel = await connection.channel()
+            arguments = {"x-queue-type": self._queue_type}
+            await channel.declare_queue(QUEUE, durable=True, arguments=arguments)
+            key = self._binding_keys.get(site, "#")
+            for way in self.ways:
+                at_home = {way.publishes_to} if site in self.layout.origins else set()
+                for exchange in {way.arrives_at, *at_home}:
+                    await channel.bind_queue(QUEUE, exchange, key)
+            await connection.close()
+
+    def _cpu_s(self, way: Way) -> tuple[float, float, float]:
+        return (
+            tree_cpu_s(self.brokers.pids()),
+            tree_cpu_s(way.relay_pids()),
+            tree_cpu_s([self._sources.pid, self._sinks.pid]),
+        )
+
+    async def round(self, way: Way, load: Load, *, quiet_s: float = QUIET_S) -> Round:
+        """Publish at every origin, and wait until all has come or nothing more does."""
+        run = os.urandom(8).hex()
+        await self._sinks.do("begin", run=run)
+        before = self._cpu_s(way)
+        layout, publishers = self.layout, len(load.keys)
+        origins = [
+            (number * publishers + nth, self.brokers.uri(site))
+            for number, site in enumerate(layout.origins)
+            for nth in range(publishers)
+        ]
+        expected = {site: self._expected_at(site, load) for site in layout.destinations}
+        published = await self._sources.do(
+            "publish",
+            origins=origins,
+            exchange=way.publishes_to,
+            run=run,
+            count=load.count // publishers,
+            rate=load.rate / publishers,
+            body=load.body,
+            size=load.size,
+            keys=load.keys,
+        )
+        told = await self._sinks.do("wait", counts=expected, quiet_s=quiet_s)
+        ended = max([site["last"] for site in told.values()])
+        after = self._cpu_s(way)
+        return self._round(way, load, published, told, ended, before, after)
+
+    def _expected_at(self, site: str, load: Load) -> int:
+        if site not in self._binding_keys:
+            return load.count * len(self.layout.origins)
+        wanted = load.keys.count(self._binding_keys[site])
+        return load.count // len(load.keys) * wanted * len(self.layout.origins)
+
+    def _round(
+        self,
+        way: Way,
+        load: Load,
+        published: Mapping[str, Any],
+        told: Mapping[str, Mapping[str, Any]],
+        ended: float,
+        before: tuple[float, float, float],
+        after: tuple[float, float, float],
+    ) -> Round:
+        remote = []
+        for site, came in told.items():
+            for origin, figures in came["origins"].items():
+                at = self.layout.origins[int(origin) // len(load.keys)]
+                if at != site:
+                    remote.append(figures)
+        deliveries = sum(figures["delivered"] for figures in remote)
+        expected = sum(self._expected_at(site, load) for site in told)
+        delivered = sum(came["delivered"] for came in told.values())
+        brokers_s, relays_s, load_s = (now - was for was, now in zip(before, after, strict=True))
+        handled = max(1, published["confirmed"] + delivered)
+        return Round(
+            way=way.name,
+            deliveries=deliveries,
+            seconds=ended - published["began"],
+            missing=expected - delivered,
+            duplicates=sum(figures["duplicates"] for figures in remote),
+            out_of_order=sum(figures["out_of_order"] for figures in remote),
+            broker_us=brokers_s / max(1, deliveries) * 1e6,
+            relay_us=relays_s / max(1, deliveries) * 1e6,
+            load_us=load_s / handled * 1e6,
+            broker_mb=max(map(memory_mb, self.brokers.pids())),
+            relay_mb=max((memory_mb(pid, "VmHWM") for pid in way.relay_pids()), default=0.0),
+            p50_ms=max((figures["p50_ms"] for figures in remote), default=0.0),
+            p99_ms=max((figures["p99_ms"] for figures in remote), default=0.0),
+            message_bytes=published["bytes"],
+        )

@@ -1,0 +1,41 @@
+"""Which sites there are, who links to whom, who publishes, and where it is to arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`links` are (sender, receiver). `hops`: the longest way of a message, in links."""
+
+    sites: tuple[str, ...]
+    topology: str
+    links: tuple[tuple[str, str], ...]
+    origins: tuple[str, ...]
+    destinations: tuple[str, ...]
+    hops: int = 1
+
+    @property
+    def remote_deliveries(self) -> int:
+        """At other sites, of one message from each origin."""
+        return sum(origin != site for origin in self.origins for site in self.destinations)
+
+
+def one_hop() -> Layout:
+    """From the first of two sites to the second; the link back rests."""
+    sites = ("site0", "site1")
+    return Layout(sites, "complete", (sites, sites[::-1]), sites[:1], sites[1:])
+
+
+def complete(count: int) -> Layout:
+    sites = tuple(f"site{number}" for number in range(count))
+    links = tuple((a, b) for a in sites for b in sites if a != b)
+    return Layout(sites, "complete", links, sites, sites)
+
+
+def ring(count: int) -> Layout:
+    """One way round."""
+    sites = tuple(f"site{number}" for number in range(count))
+    links = tuple((a, sites[(number + 1) % count]) for number, a in enumerate(sites))
+    return Layout(sites, "ring", links, sites, sites, hops=count - 1)

@@ -1,0 +1,173 @@
+"""The load: a process that publishes and one that consumes, so that their cost is told apart.
+
+Each is `python -m benchmarks.compare.load_process`; JSON lines go in, one comes back for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import uvloop
+
+from isthmus.load import Bodies, HalfRandom, LoadSink, LoadSource, Noise, ShopDocuments
+
+_LINE_BYTES = 1 << 24
+
+
+def _bodies(kind: str, size: int) -> Bodies:
+    if kind == "shop":
+        return ShopDocuments(size)
+    return Noise(size) if kind == "noise" else HalfRandom(size)
+
+
+class _Worker:
+    """What the process does: see each method for what its line has."""
+
+    def __init__(self) -> None:
+        self._sinks: dict[str, LoadSink] = {}
+        self._bodies: dict[tuple[str, int], Bodies] = {}
+
+    async def consume(self, uris: Mapping[str, str], queue: str) -> None:
+        """Of these sites, from now on."""
+        for site, uri in uris.items():
+            sink = self._sinks[site] = LoadSink(uri, bytes(8), queue)
+            await sink.open()
+            await sink.consume()
+
+    async def begin(self, run: str) -> None:
+        for sink in self._sinks.values():
+            sink.begin(bytes.fromhex(run))
+
+    async def wait(self, counts: Mapping[str, int], quiet_s: float) -> dict[str, Any]:
+        """Until so many have come at each site, or nothing more has for so long; what came."""
+        loop = asyncio.get_running_loop()
+        before, since = -1, loop.time()
+        while any(self._sinks[site].delivered < count for site, count in counts.items()):
+            came = sum(sink.delivered for sink in self._sinks.values())
+            if came != before:
+                before, since = came, loop.time()
+            elif loop.time() > since + quiet_s:
+                break
+            await asyncio.sleep(0.01)
+        return {site: _told(site, sink) for site, sink in self._sinks.items()}
+
+    async def publish(
+        self,
+        origins: list[tuple[int, str]],
+        exchange: str,
+        run: str,
+        count: int,
+        rate: float,
+        body: str,
+        size: int,
+        keys: list[str],
+    ) -> dict[str, Any]:
+        """At each of (number, URI), so many; `rate` 0: as fast as it goes. When it began (by the
+        monotonic clock), how long it took, and how many were confirmed. Keys go by number.
+        """
+        if (body, size) not in self._bodies:
+            self._bodies[body, size] = _bodies(body, size)
+        bodies = self._bodies[body, size]
+        sources = [
+            LoadSource(
+                uri,
+                bytes.fromhex(run),
+                number,
+                exchange,
+                bodies,
+                key=keys[number % len(keys)].encode(),
+            )
+            for number, uri in origins
+        ]
+        for source in sources:
+            await source.open()
+        began = time.monotonic()
+        await asyncio.gather(
+            *(one.publish_at(rate, count) if rate else one.publish(count) for one in sources)
+        )
+        took = time.monotonic() - began
+        for source in sources:
+            await source.close()
+        return {
+            "began": began,
+            "took": took,
+            "confirmed": sum(source.confirmed for source in sources),
+            "bytes": bodies.mean_bytes,
+        }
+
+
+def _told(site: str, sink: LoadSink) -> dict[str, Any]:
+    if sink.ended is not None:
+        raise RuntimeError(f"the consumer at {site} has ended: {sink.ended}")
+    return {
+        "delivered": sink.delivered,
+        "strangers": sink.strangers,
+        "last": sink.last_at_ns / 1e9,
+        "origins": {
+            origin: {
+                "delivered": arrivals.delivered,
+                "duplicates": arrivals.duplicates,
+                "out_of_order": arrivals.out_of_order,
+                "p50_ms": sink.latencies[origin].percentile_ms(50),
+                "p99_ms": sink.latencies[origin].percentile_ms(99),
+                "longest_ms": sink.latencies[origin].longest_ms,
+            }
+            for origin, arrivals in sink.by_origin.items()
+        },
+    }
+
+
+async def _serve() -> None:
+    worker = _Worker()
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=_LINE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        asked = json.loads(line)
+        told = await getattr(worker, asked.pop("do"))(**asked)
+        print(json.dumps(told), flush=True)
+
+
+class LoadProcess:
+    """As its starter has it. It ends when its stdin does."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.compare.load_process"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+        )
+
+    async def do(self, what: str, **asked: Any) -> Any:
+        """Raises RuntimeError when the process has ended; why is on its standard error."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": what, **asked}).encode() + b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the load's process has ended: see its standard error above")
+        return json.loads(line)
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            await self._process.wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve())

@@ -1,0 +1,38 @@
+"""What processes have used so far, from Linux's /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from isthmus.processes import descendants
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) * _TICK_S
+
+
+def tree_cpu_s(pids: Iterable[int]) -> float:
+    """Of these and of all their descendants."""
+    total = 0.0
+    for pid in pids:
+        total += cpu_s(pid)
+        for child in descendants(pid):
+            try:
+                total += cpu_s(child.pid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended just now: its parent has its time
+    return total
+
+
+def memory_mb(pid: int, field: str = "VmRSS") -> float:
+    """Resident memory in MiB; VmHWM: the most so far."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)

@@ -1,0 +1,56 @@
+"""How messages get from site to site: one of those that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from benchmarks.compare.brokers import Brokers
+from benchmarks.compare.layout import Layout
+from wan_proxy import LineCondition, ProxyControl
+
+
+class Lines:
+    """What the connections between sites go over: the proxy's lines, or loopback as it is."""
+
+    def __init__(
+        self, brokers: Brokers, control: ProxyControl | None, condition: LineCondition | None
+    ) -> None:
+        self._brokers = brokers
+        self._control = control
+        self._condition = condition
+
+    async def port_of(self, way: str, dialler: str, dialled: str) -> int:
+        """Where the one site reaches the other's broker: a line of its own for each way."""
+        port = self._brokers.by_site[dialled].spec.amqp_port
+        if self._control is None or self._condition is None:
+            return port
+        name = f"{way}: {dialler} to {dialled}"
+        return await self._control.open_line(name, "127.0.0.1", port, self._condition)
+
+
+class Way(Protocol):
+    """`publishes_to` is the exchange that applications publish to, `arrives_at` the one that
+    queues at other sites are bound to.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def publishes_to(self) -> str: ...
+    @property
+    def arrives_at(self) -> str: ...
+
+    async def set_up(self, brokers: Brokers, layout: Layout, lines: Lines) -> None:
+        """Declare and connect."""
+        ...
+
+    async def ready(self, brokers: Brokers, layout: Layout) -> None:
+        """Wait until all of it runs; the queues are bound by now. Raises TimeoutError."""
+        ...
+
+    def relay_pids(self) -> Sequence[int]:
+        """Of processes that are not the brokers."""
+        ...
+
+    async def close(self) -> None: ...
