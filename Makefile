@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos fuzz sbom advisories check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench fuzz sbom advisories check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -22,6 +22,7 @@ help:
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
+	@echo "make bench      Isthmus beside federation and shovel, row by row; ROW=ring4 RABBITMQ=4.0 ROUNDS=3; QUICK=1: five minutes"
 	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
@@ -72,6 +73,13 @@ MINUTES ?= 10
 SEED ?= 1
 chaos: setup
 	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)") $(OPTIONS)
+
+# Rows that have a result of this commit are not run again, unless they are named.
+BENCH_ON = $(if $(filter 4.0,$(RABBITMQ)),$(RABBITMQ4),$(filter-out 3.10,$(RABBITMQ)))
+bench: setup
+	@$(if $(filter 4.0,$(RABBITMQ)),scripts/rabbitmq4.sh "$(RABBITMQ4)")
+	$(PYTHON_TOOL) benchmarks.compare $(ROW) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(QUICK),--quick --json build/bench-quick.json) $(if $(BENCH_ON),--rabbitmq "$(BENCH_ON)")
 
 # Fuzzing needs a package that nothing else needs, and that is not there for every system.
 fuzz: setup

@@ -37,6 +37,9 @@ class _NoMemory(LogMemory):
     def save(self, snapshot: bytes) -> None:
         return None
 
+    async def synced(self) -> None:
+        return None
+
 
 def batch_for_a_shop(number: int) -> tuple[BatchHeader, bytes]:
     """One message of 200 bytes."""

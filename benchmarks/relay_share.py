@@ -31,7 +31,15 @@ from typing import Any
 
 import uvloop
 
-from relay.bulk_amqp import Connection, Consumer, Delivery, Message, Publisher, connect
+from relay.bulk_amqp import (
+    Connection,
+    Consumer,
+    Delivery,
+    Message,
+    Publication,
+    Publisher,
+    connect,
+)
 
 GROUP = 256
 WINDOW_BYTES = 4 << 20
@@ -54,7 +62,7 @@ class Application:
     async def publish(self, count: int, size: int) -> None:
         publisher = Publisher(await self.connection.channel())
         await publisher.start()
-        under_way: list[range] = []
+        under_way: list[Publication] = []
         for done in range(0, count, GROUP):
             group: list[Message] = [
                 ("orders", b"order.new", _properties(), os.urandom(16) * (size // 16))

@@ -133,40 +133,70 @@ class Arena:
                     await channel.bind_queue(QUEUE, exchange, key)
             await connection.close()
 
+    async def consume_too(self, queue: str, sites: Sequence[str]) -> None:
+        """From now on also that queue of these sites; told of as `SITE QUEUE`."""
+        uris = {f"{site} {queue}": self.brokers.uri(site) for site in sites}
+        await self._sinks.do("consume", uris=uris, queue=queue)
+
+    async def condition(self, condition: LineCondition) -> None:
+        """Let all lines be so from now on."""
+        assert self.proxy is not None
+        for line in await self.proxy.control.lines():
+            await self.proxy.control.set(line, condition)
+
+    def brokers_cpu_s(self) -> float:
+        """All that the brokers have used so far."""
+        return tree_cpu_s(self.brokers.pids())
+
+    async def send(
+        self,
+        sites: Sequence[str],
+        exchange: str,
+        load: Load,
+        expected: Mapping[str, int],
+        *,
+        count: int | None = None,
+        quiet_s: float = QUIET_S,
+    ) -> tuple[Any, Any]:
+        """Publish at each of these sites, and wait until so many have come at others, or nothing
+        more does: what sources and sinks say.
+        """
+        run, publishers = os.urandom(8).hex(), len(load.keys)
+        await self._sinks.do("begin", run=run)
+        published = await self._sources.do(
+            "publish",
+            origins=[
+                (number * publishers + nth, self.brokers.uri(site))
+                for number, site in enumerate(sites)
+                for nth in range(publishers)
+            ],
+            exchange=exchange,
+            run=run,
+            count=(count or load.count) // publishers,
+            rate=load.rate / publishers,
+            body=load.body,
+            size=load.size,
+            keys=load.keys,
+        )
+        return published, await self._sinks.do("wait", counts=dict(expected), quiet_s=quiet_s)
+
     def _cpu_s(self, way: Way) -> tuple[float, float, float]:
         return (
-            tree_cpu_s(self.brokers.pids()),
+            self.brokers_cpu_s(),
             tree_cpu_s(way.relay_pids()),
             tree_cpu_s([self._sources.pid, self._sinks.pid]),
         )
 
     async def round(self, way: Way, load: Load, *, quiet_s: float = QUIET_S) -> Round:
         """Publish at every origin, and wait until all has come or nothing more does."""
-        run = os.urandom(8).hex()
-        await self._sinks.do("begin", run=run)
         before = self._cpu_s(way)
-        layout, publishers = self.layout, len(load.keys)
-        origins = [
-            (number * publishers + nth, self.brokers.uri(site))
-            for number, site in enumerate(layout.origins)
-            for nth in range(publishers)
-        ]
-        expected = {site: self._expected_at(site, load) for site in layout.destinations}
-        published = await self._sources.do(
-            "publish",
-            origins=origins,
-            exchange=way.publishes_to,
-            run=run,
-            count=load.count // publishers,
-            rate=load.rate / publishers,
-            body=load.body,
-            size=load.size,
-            keys=load.keys,
+        expected = {site: self._expected_at(site, load) for site in self.layout.destinations}
+        published, told = await self.send(
+            self.layout.origins, way.publishes_to, load, expected, quiet_s=quiet_s
         )
-        told = await self._sinks.do("wait", counts=expected, quiet_s=quiet_s)
-        ended = max([site["last"] for site in told.values()])
         after = self._cpu_s(way)
-        return self._round(way, load, published, told, ended, before, after)
+        came = {site: told[site] for site in expected}
+        return self._round(way, load, published, came, before, after)
 
     def _expected_at(self, site: str, load: Load) -> int:
         if site not in self._binding_keys:
@@ -180,7 +210,6 @@ class Arena:
         load: Load,
         published: Mapping[str, Any],
         told: Mapping[str, Mapping[str, Any]],
-        ended: float,
         before: tuple[float, float, float],
         after: tuple[float, float, float],
     ) -> Round:
@@ -198,7 +227,7 @@ class Arena:
         return Round(
             way=way.name,
             deliveries=deliveries,
-            seconds=ended - published["began"],
+            seconds=max(site["last"] for site in told.values()) - published["began"],
             missing=expected - delivered,
             duplicates=sum(figures["duplicates"] for figures in remote),
             out_of_order=sum(figures["out_of_order"] for figures in remote),

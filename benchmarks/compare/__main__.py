@@ -1,0 +1,109 @@
+"""`python -m benchmarks.compare [ROW ...]`: what `make bench` runs.
+
+Without rows: all of them that have no result of this commit yet, so that a run that was ended goes
+on. A row's result is benchmarks/results/ROW-VERSION.json, written when the row is done. With
+--quick some rows, short, whose ratios are compared with the committed results; nothing is written
+but to the file of --json, and nothing fails for being slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compare.machine import commit
+from benchmarks.compare.rows import ROWS
+from benchmarks.compare.runner import run
+from isthmus.broker_errors import BrokerStartError, RabbitMQNotFoundError
+from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+ROUNDS, QUICK_ROUNDS = 3, 3
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--rabbitmq", type=Path, help="a server's folder, or a chroot with one")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, help="write what --quick found there")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    for row in options.rows:
+        if row not in ROWS:
+            parser.error(f"there is no row {row!r}: {', '.join(ROWS)}")
+    return options
+
+
+def _result_file(results: Path, row: str, installation: RabbitMQInstallation) -> Path:
+    return results / f"{row}-{'.'.join(map(str, installation.release[:2]))}.json"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _tell_bars(told: dict[str, Any]) -> None:
+    for bar in told["bars"]:
+        sign = {True: "reached", False: "NOT REACHED", None: "no bar"}[bar["ok"]]
+        compared = ">=" if bar["at_least"] else "<="
+        _say(f"  {bar['what']}: {bar['reached']:.2f} (wanted {compared} {bar['wanted']}) {sign}")
+
+
+async def _all(options: argparse.Namespace, installation: RabbitMQInstallation) -> None:
+    options.results.mkdir(parents=True, exist_ok=True)
+    for name in options.rows or ROWS:
+        file = _result_file(options.results, name, installation)
+        if (
+            not options.rows
+            and file.exists()
+            and json.loads(file.read_text())["commit"] == commit()
+        ):
+            _say(f"{name}: {file.name} is of this commit")
+            continue
+        told = await run(ROWS[name], installation, options.rounds or ROUNDS, _say)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(json.dumps(told, indent=1) + "\n")
+        temporary.replace(file)
+        _tell_bars(told)
+
+
+async def _quick(options: argparse.Namespace, installation: RabbitMQInstallation) -> None:
+    """Ratios beside the last committed ones: told, and never a failure."""
+    found = []
+    for name, row in ROWS.items():
+        if row.quick is None or (options.rows and name not in options.rows):
+            continue
+        told = await run(row, installation, options.rounds or QUICK_ROUNDS, _say, quick=True)
+        found.append(told)
+        file = _result_file(options.results, name, installation)
+        kept = json.loads(file.read_text())["bars"] if file.exists() else []
+        before = {bar["what"]: bar["reached"] for bar in kept}
+        for bar in told["bars"]:
+            was = before.get(bar["what"])
+            beside = "no committed result" if was is None else f"committed {was:.2f}"
+            _say(f"  {bar['what']}: {bar['reached']:.2f}; {beside}")
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> int:
+    """0 however slow; 2 when nothing could be measured."""
+    options = _arguments()
+    try:
+        installation = find_installation(options.rabbitmq)
+        asyncio.run(_quick(options, installation) if options.quick else _all(options, installation))
+    except (RabbitMQNotFoundError, BrokerStartError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

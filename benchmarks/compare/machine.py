@@ -1,0 +1,43 @@
+"""What was measured where: commit, machine, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from isthmus.rabbitmq_install import RabbitMQInstallation
+
+_HERE = Path(__file__).resolve().parent
+
+
+def commit() -> str:
+    """What is checked out; with a `+` if files differ from it. Empty without git."""
+    words = ("git", "-C", str(_HERE), "describe", "--always", "--dirty=+", "--exclude=*")
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    return told.stdout.strip()
+
+
+def described(installation: RabbitMQInstallation) -> dict[str, Any]:
+    """For the document of a row."""
+    return {
+        "commit": commit(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9),
+            "kernel": platform.release(),
+        },
+        "versions": {"rabbitmq": installation.version, "python": platform.python_version()},
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,78 @@
+"""A row of the comparison: what is measured, and what it is to reach. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from benchmarks.compare.arena import Load
+from benchmarks.compare.layout import Layout
+from wan_proxy import LineCondition
+
+
+class Measure(StrEnum):
+    """A figure of a way in a case; see `Round`."""
+
+    RATE = "rate"
+    MB_S = "mb_s"
+    P50 = "p50_ms"
+    P99 = "p99_ms"
+    RELAY_US = "relay_us"
+    BROKER_US = "broker_us"
+    RELAY_MB = "relay_mb"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load over lines of one condition (None: as they were)."""
+
+    name: str
+    load: Load
+    condition: LineCondition | None = None
+    ways: tuple[str, ...] = ()
+    """Only these; without any: all of the row's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a way is to reach in a case: a figure, or its ratio to another's (of `against_case`, if
+    that is another one). `wanted` is by RabbitMQ's version; one of `at_least` and at most.
+    """
+
+    case: str
+    measure: Measure
+    wanted: Mapping[str, float]
+    against: str = ""
+    against_case: str = ""
+    at_least: bool = True
+    way: str = "isthmus"
+
+    @property
+    def told(self) -> str:
+        what = f"{self.case}: {self.way}'s {self.measure}"
+        if self.against:
+            where = f" in {self.against_case}" if self.against_case else ""
+            what += f" over {self.against}'s{where}"
+        return what
+
+
+def both(old: float, new: float | None = None) -> Mapping[str, float]:
+    """Wanted on RabbitMQ 3.10 and on 4.0."""
+    return {"3.10": old, "4.0": old if new is None else new}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`ways` are names that `ways.make` knows. `quick`: as QUICK=1 runs it; None: not at all."""
+
+    name: str
+    title: str
+    layout: Callable[[], Layout]
+    ways: tuple[str, ...]
+    cases: Sequence[Case]
+    bars: Sequence[Bar] = ()
+    quick: Sequence[Case] | None = None
+    floor: bool = False
+    binding_keys: Mapping[str, str] = field(default_factory=dict)
+    wants: Mapping[str, str] = field(default_factory=dict)

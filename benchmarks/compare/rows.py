@@ -1,0 +1,156 @@
+"""All rows that compare Isthmus with federation and shovel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.compare.arena import Load
+from benchmarks.compare.layout import complete, one_hop, ring
+from benchmarks.compare.row import Bar, Case, Measure, Row, both
+from wan_proxy import ISDN_64K, LAN, LineCondition
+
+KIB = 1024
+_ROUND_TRIP_100 = LineCondition.both_ways(delay_ms=50)
+_ROUND_TRIP_200 = LineCondition.both_ways(delay_ms=100)
+_LATE_200 = LineCondition.both_ways(delay_ms=100, late_fraction=0.01)
+_LINE_20M = LineCondition.both_ways(delay_ms=10, rate_bits_per_s=20e6)
+
+
+def _sizes() -> tuple[Case, ...]:
+    counts = {"64 B": 80_000, "1 KiB": 50_000, "16 KiB": 10_000, "256 KiB": 800, "4 MiB": 50}
+    sizes = {
+        "64 B": 64,
+        "1 KiB": KIB,
+        "16 KiB": 16 * KIB,
+        "256 KiB": 256 * KIB,
+        "4 MiB": 4096 * KIB,
+    }
+    return tuple(Case(name, Load(count, sizes[name])) for name, count in counts.items())
+
+
+def _quick(case: Case, part: int) -> Case:
+    return replace(case, load=replace(case.load, count=case.load.count // part))
+
+
+_HOP = Case("1 KiB", Load(60_000))
+_MESH = Case("1 KiB", Load(20_000))
+_ROUND_TRIPS = (
+    Case("0 ms", Load(50_000), LAN),
+    Case("100 ms", Load(50_000), _ROUND_TRIP_100),
+    Case("200 ms", Load(50_000), _ROUND_TRIP_200),
+    Case("200 ms, 1 % late", Load(30_000), _LATE_200),
+)
+_AT_RATES = tuple(
+    Case(f"{rate}/s", Load(rate * seconds, rate=rate))
+    for rate, seconds in ((100, 10), (1000, 10), (4000, 10))
+)
+_SHOP = Case("JSON of a shop", Load(30_000, body="shop"), _LINE_20M)
+_NOISE = Case("noise", Load(15_000, body="noise"), _LINE_20M)
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row(
+            "hop",
+            "2 sites, 1 KiB, one hop, quorum destination",
+            one_hop,
+            ("isthmus", "federation", "shovel"),
+            (_HOP,),
+            (
+                Bar("1 KiB", Measure.RATE, both(1.4, 1.1), "federation"),
+                Bar("1 KiB", Measure.RATE, both(1.0), "shovel"),
+                Bar("1 KiB", Measure.RELAY_US, both(10), at_least=False),
+            ),
+            (_quick(_HOP, 3),),
+            floor=True,
+        ),
+        Row(
+            "complete4",
+            "4 sites, complete graph, quorum",
+            lambda: complete(4),
+            ("isthmus", "federation", "isthmus-transparent"),
+            (_MESH,),
+            (
+                Bar("1 KiB", Measure.RATE, both(2.0, 1.7), "federation"),
+                Bar("1 KiB", Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
+                Bar("1 KiB", Measure.RELAY_US, both(6), at_least=False),
+            ),
+            (_quick(_MESH, 4),),
+            floor=True,
+        ),
+        Row(
+            "ring4",
+            "4 sites, one-way ring, quorum; federation with max-hops 3",
+            lambda: ring(4),
+            ("isthmus", "federation", "isthmus-transparent"),
+            (_MESH,),
+            (
+                Bar("1 KiB", Measure.RATE, both(2.4, 2.1), "federation"),
+                Bar("1 KiB", Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
+                Bar("1 KiB", Measure.RELAY_US, both(6), at_least=False),
+            ),
+            floor=True,
+        ),
+        Row(
+            "sizes",
+            "one hop, from 64 B to 4 MiB",
+            one_hop,
+            ("isthmus", "federation"),
+            _sizes(),
+            tuple(Bar(case.name, Measure.MB_S, both(1.0), "federation") for case in _sizes()),
+        ),
+        Row(
+            "round-trip",
+            "one hop over a round trip of 100 and 200 ms, and with 1 % of segments late by one",
+            one_hop,
+            ("isthmus", "federation", "federation-tuned"),
+            _ROUND_TRIPS,
+            (
+                Bar("200 ms", Measure.RATE, both(2.5), "federation"),
+                Bar("200 ms", Measure.RATE, both(1.1), "federation-tuned"),
+                Bar("200 ms", Measure.RATE, both(0.95), "isthmus", against_case="0 ms"),
+                Bar("200 ms, 1 % late", Measure.RATE, both(1.0), "federation-tuned"),
+            ),
+            (_quick(_ROUND_TRIPS[2], 5),),
+        ),
+        Row(
+            "line20-json",
+            "one hop over 20 Mbit/s, round trip 20 ms: JSON of a shop",
+            one_hop,
+            ("isthmus", "federation"),
+            (_SHOP,),
+            (Bar(_SHOP.name, Measure.RATE, both(5.0), "federation"),),
+            (_quick(_SHOP, 5),),
+        ),
+        Row(
+            "line20-noise",
+            "one hop over 20 Mbit/s, round trip 20 ms: incompressible",
+            one_hop,
+            ("isthmus", "federation"),
+            (_NOISE,),
+            (Bar(_NOISE.name, Measure.RATE, both(1.0), "federation"),),
+        ),
+        Row(
+            "branch64k",
+            "a branch's line of 64 kbit/s: 5 messages/s of 2 KiB JSON",
+            one_hop,
+            ("isthmus", "federation"),
+            (Case("5/s", Load(200, 2 * KIB, "shop", rate=5), ISDN_64K),),
+            (Bar("5/s", Measure.P99, both(1000), at_least=False),),
+        ),
+        Row(
+            "latency",
+            "one hop at 100, 1000 and 4000 messages/s",
+            one_hop,
+            ("isthmus", "federation"),
+            _AT_RATES,
+            (
+                Bar("1000/s", Measure.P50, both(2.5), "federation", at_least=False),
+                Bar("1000/s", Measure.P99, both(2.0), "federation", at_least=False),
+                Bar("4000/s", Measure.P50, both(1.5), "federation", at_least=False),
+                Bar("4000/s", Measure.P99, both(1.0), "federation", at_least=False),
+            ),
+            (_quick(_AT_RATES[1], 2),),
+        ),
+    )
+}
