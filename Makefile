@@ -2,7 +2,7 @@
 # RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench fuzz sbom advisories check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz sbom advisories check lint lock rabbitmq4
 
 RABBITMQ4 := .rabbitmq/4
 PYTHON_TOOL := .venv/bin/python -m
@@ -23,6 +23,7 @@ help:
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
 	@echo "make bench      Isthmus beside federation and shovel, row by row; ROW=ring4 RABBITMQ=4.0 ROUNDS=3; QUICK=1: five minutes"
+	@echo "make bench-report: docs/performance.md and its charts from benchmarks/results"
 	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
@@ -80,6 +81,10 @@ bench: setup
 	@$(if $(filter 4.0,$(RABBITMQ)),scripts/rabbitmq4.sh "$(RABBITMQ4)")
 	$(PYTHON_TOOL) benchmarks.compare $(ROW) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(QUICK),--quick --json build/bench-quick.json) $(if $(BENCH_ON),--rabbitmq "$(BENCH_ON)")
+
+bench-report: setup
+	@scripts/setup-tool.sh charts
+	PYTHONPATH=.tools/charts $(PYTHON_TOOL) benchmarks.compare.make_report
 
 # Fuzzing needs a package that nothing else needs, and that is not there for every system.
 fuzz: setup

@@ -28,7 +28,7 @@ from packaging.version import InvalidVersion, Version
 ROOT = Path(__file__).parents[1]
 LOCKS = (
     *("requirements.lock", "requirements-audit.lock", "docker/requirements.lock"),
-    *("requirements-fuzz.lock", "requirements-sbom.lock"),
+    *("requirements-fuzz.lock", "requirements-sbom.lock", "requirements-charts.lock"),
 )
 PERMITTED = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|0BSD|CC0|Dual License",
