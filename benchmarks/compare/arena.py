@@ -76,16 +76,13 @@ class Arena:
         condition: LineCondition | None = None,
         *,
         queue_type: str = "quorum",
-        binding_keys: Mapping[str, str] | None = None,
     ) -> None:
-        """`binding_keys`: of a site's queue, where that is not `#`."""
         self.layout = layout
         self.ways = ways
         self.brokers = Brokers(installation, folder, layout.sites)
         self.proxy = ProxyProcess() if condition is not None else None
         self._condition = condition
         self._queue_type = queue_type
-        self._binding_keys = binding_keys or {}
         self._sources, self._sinks = LoadProcess(), LoadProcess()
         self._stack = AsyncExitStack()
 
@@ -126,7 +123,7 @@ class Arena:
             channel = await connection.channel()
             arguments = {"x-queue-type": self._queue_type}
             await channel.declare_queue(QUEUE, durable=True, arguments=arguments)
-            key = self._binding_keys.get(site, "#")
+            key = self.layout.wants.get(site, "#")
             for way in self.ways:
                 at_home = {way.publishes_to} if site in self.layout.origins else set()
                 for exchange in {way.arrives_at, *at_home}:
@@ -199,9 +196,9 @@ class Arena:
         return self._round(way, load, published, came, before, after)
 
     def _expected_at(self, site: str, load: Load) -> int:
-        if site not in self._binding_keys:
+        if site not in self.layout.wants:
             return load.count * len(self.layout.origins)
-        wanted = load.keys.count(self._binding_keys[site])
+        wanted = load.keys.count(self.layout.wants[site])
         return load.count // len(load.keys) * wanted * len(self.layout.origins)
 
     def _round(

@@ -26,7 +26,7 @@ class FederationWay:
             await channel.declare_exchange(self.publishes_to, "topic", durable=True)
             await connection.close()
         for sender, receiver in layout.links:
-            port = await lines.port_of(self.name, receiver, sender)
+            port = await lines.port_of(self.name, receiver, sender, shared=layout.one_uplink)
             value: dict[str, object] = {
                 "uri": brokers.through(sender, port),
                 "max-hops": layout.hops,

@@ -36,21 +36,7 @@ class IsthmusMesh:
     async def set_up(self, brokers: Brokers, layout: Layout, lines: Lines) -> None:
         if self.nodes:
             return
-        document: dict[str, Any] = {
-            "mesh": MESH,
-            "outage_window": "72h",
-            "topology": layout.topology,
-            "exchanges": [dict(exchange) for exchange in self.exchanges],
-            "sites": {site: {} for site in layout.sites},
-            "links": [
-                {
-                    "from": sender,
-                    "to": receiver,
-                    "via": f"127.0.0.1:{await lines.port_of('isthmus', sender, receiver)}",
-                }
-                for sender, receiver in layout.links
-            ],
-        }
+        document = await self._document(layout, lines)
         self.file.write_text(yaml.safe_dump(document, sort_keys=False))
         mesh = load_mesh(self.file)
         self.state.mkdir(parents=True, exist_ok=True)
@@ -76,6 +62,35 @@ class IsthmusMesh:
                     stdout=log,
                     stderr=log,
                 )
+
+    async def _document(self, layout: Layout, lines: Lines) -> dict[str, Any]:
+        links = []
+        for sender, receiver in layout.links:
+            dialler, dialled = sender, receiver
+            if layout.one_uplink:
+                dialler, dialled = receiver, sender
+            port = await lines.port_of("isthmus", dialler, dialled, shared=layout.one_uplink)
+            dial = "from" if layout.one_uplink else "to"
+            via = f"127.0.0.1:{port}"
+            links.append({"from": sender, "to": receiver, "dial": dial, "via": via})
+        exchanges = [dict(exchange) for exchange in self.exchanges]
+        if layout.wants:
+            for exchange in exchanges:
+                exchange["from"] = list(layout.origins)
+        wants = {
+            site: {exchange["name"]: [key] for exchange in exchanges}
+            for site, key in layout.wants.items()
+        }
+        return {
+            "mesh": MESH,
+            "outage_window": "72h",
+            "topology": layout.topology,
+            "exchanges": exchanges,
+            "sites": {
+                site: {"wants": wants[site]} if site in wants else {} for site in layout.sites
+            },
+            "links": links,
+        }
 
     async def ready(self) -> None:
         await until(self._runs, "the nodes and all links run")

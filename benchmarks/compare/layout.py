@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`links` are (sender, receiver). `hops`: the longest way of a message, in links."""
+    """`links` are (sender, receiver). `hops`: the longest way of a message, in links.
+
+    `wants`: the key of what a site wants, where that is not all. `one_uplink`: all links are
+    dialled at their sender, over one line.
+    """
 
     sites: tuple[str, ...]
     topology: str
@@ -15,6 +20,8 @@ class Layout:
     origins: tuple[str, ...]
     destinations: tuple[str, ...]
     hops: int = 1
+    wants: Mapping[str, str] = field(default_factory=dict)
+    one_uplink: bool = False
 
     @property
     def remote_deliveries(self) -> int:
@@ -26,6 +33,15 @@ def one_hop() -> Layout:
     """From the first of two sites to the second; the link back rests."""
     sites = ("site0", "site1")
     return Layout(sites, "complete", (sites, sites[::-1]), sites[:1], sites[1:])
+
+
+def branches(count: int) -> Layout:
+    """A site with so many branches, each of which wants what is for it."""
+    names = tuple(f"branch{number}" for number in range(count))
+    wants = {name: f"store.{name}" for name in names}
+    links = tuple(("center", name) for name in names)
+    sites = ("center", *names)
+    return Layout(sites, "custom", links, ("center",), names, wants=wants, one_uplink=True)
 
 
 def complete(count: int) -> Layout:

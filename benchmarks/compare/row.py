@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from benchmarks.compare.arena import Load
@@ -74,5 +74,3 @@ class Row:
     bars: Sequence[Bar] = ()
     quick: Sequence[Case] | None = None
     floor: bool = False
-    binding_keys: Mapping[str, str] = field(default_factory=dict)
-    wants: Mapping[str, str] = field(default_factory=dict)

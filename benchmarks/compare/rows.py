@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.compare.arena import Load
-from benchmarks.compare.layout import complete, one_hop, ring
+from benchmarks.compare.layout import branches, complete, one_hop, ring
 from benchmarks.compare.row import Bar, Case, Measure, Row, both
 from wan_proxy import ISDN_64K, LAN, LineCondition
 
@@ -17,7 +17,7 @@ _LINE_20M = LineCondition.both_ways(delay_ms=10, rate_bits_per_s=20e6)
 
 
 def _sizes() -> tuple[Case, ...]:
-    counts = {"64 B": 80_000, "1 KiB": 50_000, "16 KiB": 10_000, "256 KiB": 800, "4 MiB": 50}
+    counts = {"64 B": 60_000, "1 KiB": 40_000, "16 KiB": 10_000, "256 KiB": 800, "4 MiB": 50}
     sizes = {
         "64 B": 64,
         "1 KiB": KIB,
@@ -33,18 +33,23 @@ def _quick(case: Case, part: int) -> Case:
 
 
 _HOP = Case("1 KiB", Load(60_000))
-_MESH = Case("1 KiB", Load(20_000))
+_MESH = Case("1 KiB", Load(15_000))
 _ROUND_TRIPS = (
-    Case("0 ms", Load(50_000), LAN),
-    Case("100 ms", Load(50_000), _ROUND_TRIP_100),
-    Case("200 ms", Load(50_000), _ROUND_TRIP_200),
-    Case("200 ms, 1 % late", Load(30_000), _LATE_200),
+    Case("0 ms", Load(40_000), LAN),
+    Case("100 ms", Load(40_000), _ROUND_TRIP_100),
+    Case("200 ms", Load(40_000), _ROUND_TRIP_200),
+    Case("200 ms, 1 % late", Load(20_000), _LATE_200),
 )
 _AT_RATES = tuple(
     Case(f"{rate}/s", Load(rate * seconds, rate=rate))
     for rate, seconds in ((100, 10), (1000, 10), (4000, 10))
 )
-_SHOP = Case("JSON of a shop", Load(30_000, body="shop"), _LINE_20M)
+_SHOP = Case("JSON of a shop", Load(25_000, body="shop"), _LINE_20M)
+_EIGHTHS = Case(
+    "JSON of a shop",
+    Load(32_000, body="shop", keys=tuple(f"store.branch{number}" for number in range(8))),
+    _LINE_20M,
+)
 _NOISE = Case("noise", Load(15_000, body="noise"), _LINE_20M)
 
 ROWS = {
@@ -131,11 +136,19 @@ ROWS = {
             (Bar(_NOISE.name, Measure.RATE, both(1.0), "federation"),),
         ),
         Row(
+            "uplink8",
+            "one site's uplink of 20 Mbit/s, 8 branches that each want an eighth: JSON of a shop",
+            lambda: branches(8),
+            ("isthmus", "federation"),
+            (_EIGHTHS,),
+            (Bar(_EIGHTHS.name, Measure.RATE, both(5.0), "federation"),),
+        ),
+        Row(
             "branch64k",
             "a branch's line of 64 kbit/s: 5 messages/s of 2 KiB JSON",
             one_hop,
             ("isthmus", "federation"),
-            (Case("5/s", Load(200, 2 * KIB, "shop", rate=5), ISDN_64K),),
+            (Case("5/s", Load(125, 2 * KIB, "shop", rate=5), ISDN_64K),),
             (Bar("5/s", Measure.P99, both(1000), at_least=False),),
         ),
         Row(

@@ -33,7 +33,7 @@ class ShovelWay:
             await channel.declare_queue(_QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
             await channel.bind_queue(_QUEUE, self.publishes_to, "#")
             await connection.close()
-            port = await lines.port_of(self.name, receiver, sender)
+            port = await lines.port_of(self.name, receiver, sender, shared=layout.one_uplink)
             value = {
                 "src-protocol": "amqp091",
                 "src-uri": brokers.through(sender, port),

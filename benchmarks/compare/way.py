@@ -19,14 +19,20 @@ class Lines:
         self._brokers = brokers
         self._control = control
         self._condition = condition
+        self._open: dict[str, int] = {}
 
-    async def port_of(self, way: str, dialler: str, dialled: str) -> int:
-        """Where the one site reaches the other's broker: a line of its own for each way."""
+    async def port_of(self, way: str, dialler: str, dialled: str, *, shared: bool = False) -> int:
+        """Where the one site reaches the other's broker: a line of its own for each way, which all
+        who dial that one may share.
+        """
         port = self._brokers.by_site[dialled].spec.amqp_port
         if self._control is None or self._condition is None:
             return port
-        name = f"{way}: {dialler} to {dialled}"
-        return await self._control.open_line(name, "127.0.0.1", port, self._condition)
+        name = f"{way}: to {dialled}" if shared else f"{way}: {dialler} to {dialled}"
+        if name not in self._open:
+            line = await self._control.open_line(name, "127.0.0.1", port, self._condition)
+            self._open[name] = line
+        return self._open[name]
 
 
 class Way(Protocol):
