@@ -1,8 +1,8 @@
 """Which messages of one egress queue may be acknowledged, and up to where. Pure.
 
 Tags are acknowledged cumulatively, so in order: a message that is dropped or was logged earlier
-waits for those before it. Stretches of tags that went into one batch become due when the log has
-confirmed that batch::
+waits for those before it. Stretches of tags that went into one batch, or into several that were
+closed together, become due when the log has confirmed them::
 
     tags   1 2 3 4 5 | 6 7 8 9 | 10 11 12
            batch A     batch B   open
@@ -28,15 +28,32 @@ HOLD_TAGS = 500
 
 @dataclass(slots=True)
 class Stretch:
-    """Consecutive tags, up to `last_tag`, and the batch that their last packed message is in.
+    """Consecutive tags, up to `last_tag`, and the batches that their messages are in: one, or one
+    for each destination set.
 
-    The packer fills in the rest: when it appends that batch, and when the log confirms it.
+    The packer fills in the rest: when it appends those batches, and when the log confirms them.
     """
 
     last_tag: int
+    open_batches: int = 1
+    """Of its batches, those that are not confirmed."""
+    first_sequence: int = -1
+    """Of its first batch in the incarnation; -1: none of the messages is in one of this run."""
     whole_sequence: int = -1
-    """In the incarnation; -1: none of the messages is in a batch of this run."""
+    """Of its last batch; -1 as above."""
     confirmed_at: float | None = None
+
+    def appended(self, whole_sequence: int) -> None:
+        """The next of its batches is on its way to the log."""
+        if self.first_sequence < 0:
+            self.first_sequence = whole_sequence
+        self.whole_sequence = whole_sequence
+
+    def confirm(self, now: float) -> None:
+        """One of its batches, in any order, is confirmed."""
+        self.open_batches -= 1
+        if not self.open_batches:
+            self.confirmed_at = now
 
 
 class EgressAcks:
@@ -44,7 +61,7 @@ class EgressAcks:
 
     def __init__(self) -> None:
         self._stretches: deque[Stretch] = deque()
-        self._open_tag = 0  # last tag that belongs to the open batch; 0: there is none open
+        self._open_tag = 0  # last tag that belongs to an open batch; 0: there is none open
         self._seen = 0
         self._acked = 0
 
@@ -54,7 +71,7 @@ class EgressAcks:
         return self._seen - self._acked
 
     def packed(self, tag: int) -> None:
-        """The message went into the open batch."""
+        """The message went into an open batch."""
         self._seen = self._open_tag = tag
 
     def passed(self, tag: int) -> None:
@@ -65,11 +82,11 @@ class EgressAcks:
         elif self._stretches:
             self._stretches[-1].last_tag = tag
         else:
-            self._stretches.append(Stretch(tag, confirmed_at=float("-inf")))
+            self._stretches.append(Stretch(tag, 0, confirmed_at=float("-inf")))
 
-    def sealed(self) -> Stretch:
-        """The open batch is complete: its stretch."""
-        stretch = Stretch(self._open_tag)
+    def sealed(self, batches: int = 1) -> Stretch:
+        """The open batches are complete: their stretch."""
+        stretch = Stretch(self._open_tag, batches)
         self._open_tag = 0
         self._stretches.append(stretch)
         return stretch
@@ -104,8 +121,8 @@ class EgressAcks:
     def oldest_whole_sequence(self) -> int | None:
         """Of the oldest appended batch with an unacknowledged message; None without one."""
         for stretch in self._stretches:
-            if stretch.whole_sequence >= 0:
-                return stretch.whole_sequence
+            if stretch.first_sequence >= 0:
+                return stretch.first_sequence
         return None
 
     @property

@@ -2,12 +2,16 @@
 what is to be appended and what may be acknowledged.
 
 After a packer's start the first messages are compared with what the log has of the flow
-(`returned_prefix`); from the first fresh one on they are simply packed.
+(`returned_prefix`, `returned_apart`); from the first fresh one on they are simply packed.
 
-Where sites narrow the exchange, each message has a destination set of its own, and the open batch
-is sealed when the next message has another one. So the log has the flow's messages in the order in
-which egress had them, whatever their sets: all that order and the comparison rest on. Several open
-batches would make fuller ones of a row of messages for ever other sites, at the price of both.
+Where sites narrow the exchange, each message has a destination set of its own, and there is an open
+batch for each set; else a row of messages for ever other sites would be a row of batches of one.
+They are sealed together, as soon as one of them is full or has lingered. No site is in two of them:
+a message for sites of which some, not all, are in an open batch has all of those sealed first. So
+each site gets the flow's messages in the order in which egress had them, though the log, over all
+sites, need not have them so. Among those without an identity of their own it has: what is open for
+other sites is sealed before one of them. The comparison rests on their order, since it has nothing
+else by which to tell one from its like.
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from federation.destinations import DestinationIndex
-from relay.batches.batch import Entry
+from relay.batches.batch import EVERY_SITE, Entry
 from relay.batches.fragments import FRAGMENT_ABOVE
 from relay.packing.egress import EgressMessage
 from relay.packing.egress_acks import EgressAcks, Stretch
 from relay.packing.intake import Cleaned, Intake
 from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from relay.packing.returned_prefix import Returned, ReturnedPrefix, message_digest
+from relay.packing.returned_prefix import Returned, ReturnedMessages, message_digest
 
 _ENTRY_BYTES = 41
 """What an entry takes in a batch beside its key, properties and body."""
@@ -60,6 +64,17 @@ class _Waiting:
     body: bytes
 
 
+class _OpenBatch:
+    """For one destination set."""
+
+    __slots__ = ("destinations", "entries", "size")
+
+    def __init__(self, destinations: tuple[str, ...]) -> None:
+        self.destinations = destinations
+        self.entries: list[Entry] = []
+        self.size = 0
+
+
 class FlowPacker:
     """One consumption of one egress queue by one incarnation.
 
@@ -71,7 +86,7 @@ class FlowPacker:
         exchange: PackedExchange,
         settings: PackerSettings,
         intake: Intake,
-        returned: ReturnedPrefix,
+        returned: ReturnedMessages,
         sealed: Callable[[Parcel], None],
         now_ms: Callable[[], int],
         metrics: PackerMetrics,
@@ -85,14 +100,17 @@ class FlowPacker:
         self.in_flight = 0
         """Parcels that were sealed and that the log has not confirmed."""
         self.is_due = False
-        """The open batch has lingered, and goes when those in flight are confirmed."""
+        """What is open has lingered, and goes when those in flight are confirmed."""
         self._intake = intake
-        self._returned: ReturnedPrefix | None = returned
+        self._returned: ReturnedMessages | None = returned
         self._waiting: deque[_Waiting] = deque()
         self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
-        self._destinations = exchange.destinations  # of the open batch
-        self._entries: list[Entry] = []
-        self._size = 0
+        self._open: dict[tuple[str, ...], _OpenBatch] = {}
+        """By destination set, in the order of their first messages."""
+        self._latest = _OpenBatch(exchange.destinations)
+        """That of the last message: nearly always that of the next one."""
+        self._sites: set[str] = set()
+        """All that are in a set of those."""
         self._most_entries = settings.batch_entries
         self._most_bytes = settings.batch_bytes
         self._sealed = sealed
@@ -101,12 +119,14 @@ class FlowPacker:
 
     @property
     def has_open_batch(self) -> bool:
-        return bool(self._entries)
+        return bool(self._open)
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Of the open batch; None without one. What is undecided has no time yet."""
-        return self._entries[0].published_ms if self._entries else None
+        """Of what is open; None: nothing is. What is undecided has no time yet."""
+        for batch in self._open.values():
+            return batch.entries[0].published_ms
+        return None
 
     @property
     def undecided(self) -> int:
@@ -140,7 +160,7 @@ class FlowPacker:
             if passed:
                 self.acks.passed(passed)
                 passed = 0
-            pack(tag, entry_of(key, cleaned, body, now)[0])
+            pack(tag, *entry_of(key, cleaned, body, now))
         if passed:
             self.acks.passed(passed)
         self._metrics.own += own
@@ -149,12 +169,12 @@ class FlowPacker:
             self._intake.malformed = 0
 
     def seal_lingered(self) -> None:
-        """The open batch has waited long enough; it goes now, or right behind those in flight.
+        """What is open has waited long enough; it goes now, or right behind those in flight.
 
         Under load the log's own pace gathers it: a stream confirms in order, so it would hardly be
         there earlier, and a batch costs every stage of the mesh the same whatever it holds.
         """
-        self.is_due = bool(self._entries and self.in_flight)
+        self.is_due = bool(self._open and self.in_flight)
         if not self.is_due:
             self.seal()
 
@@ -165,46 +185,75 @@ class FlowPacker:
             self.seal()
 
     def seal(self) -> None:
-        """Close the open batch, if there is one."""
+        """Close all open batches, if there are any."""
         self.is_due = False
-        if not self._entries:
+        if not self._open:
             return
-        entries, self._entries = self._entries, []
-        size, self._size = self._size, 0
-        self._hand_over(entries, size)
+        batches, self._open = self._open, {}
+        self._latest = _OpenBatch(self._latest.destinations)
+        self._sites.clear()
+        stretch = self.acks.sealed(len(batches))
+        for batch in batches.values():
+            self._hand_over(batch.entries, batch.size, batch.destinations, stretch)
 
     def give_up_waiting(self) -> None:
         """Decide about what waits, with what is known now."""
         if self._returned is not None:
             self._apply(self._returned.give_up_waiting())
 
-    def _pack_addressed(self, tag: int, entry: Entry) -> None:
+    def _pack_addressed(self, tag: int, entry: Entry, own: bool) -> None:
         """As `_pack`, where the destinations follow from the key."""
         assert self._index is not None
         destinations = self._index.of(entry.routing_key)
-        if destinations is not self._destinations:
-            if destinations != self._destinations:
-                self.seal()
-            self._destinations = destinations
-        self._pack(tag, entry)
+        if destinations is not self._latest.destinations:
+            batch = self._open.get(destinations)
+            if batch is None:
+                if self._shares_a_site(destinations):
+                    self.seal()
+                batch = _OpenBatch(destinations)
+            self._latest = batch
+        if not own and self._open and (len(self._open) > 1 or not self._latest.entries):
+            self.seal()
+        self._pack(tag, entry, own)
 
-    def _pack(self, tag: int, entry: Entry) -> None:
+    def _shares_a_site(self, destinations: tuple[str, ...]) -> bool:
+        """Whether a site is in that set and in one of an open batch, which is another set."""
+        if not self._open:
+            return False
+        if destinations == EVERY_SITE or EVERY_SITE in self._open:
+            return True
+        return not self._sites.isdisjoint(destinations)
+
+    def _pack(self, tag: int, entry: Entry, own: bool) -> None:
+        """`own`: it has an identity of its own."""
         size = _ENTRY_BYTES + len(entry.routing_key) + len(entry.properties) + len(entry.body)
-        if self._size + size > self._most_bytes:
+        if self._latest.size + size > self._most_bytes or (size > FRAGMENT_ABOVE and self._open):
             self.seal()
         self.acks.packed(tag)
         self.in_hand_bytes += size
+        batch = self._latest
         if size > FRAGMENT_ABOVE:
-            self._hand_over([entry], size, big=True)
+            self._hand_over([entry], size, batch.destinations, self.acks.sealed(), big=True)
             return
-        self._entries.append(entry)
-        self._size += size
-        if len(self._entries) >= self._most_entries:
+        if not batch.entries:
+            self._open[batch.destinations] = batch
+            self._sites.update(batch.destinations)
+        batch.entries.append(entry)
+        batch.size += size
+        if len(batch.entries) >= self._most_entries:
             self.seal()
 
-    def _hand_over(self, entries: list[Entry], size: int, *, big: bool = False) -> None:
+    def _hand_over(
+        self,
+        entries: list[Entry],
+        size: int,
+        destinations: tuple[str, ...],
+        stretch: Stretch,
+        *,
+        big: bool = False,
+    ) -> None:
         self.in_flight += 1
-        self._sealed(Parcel(self, entries, size, self._destinations, self.acks.sealed(), big))
+        self._sealed(Parcel(self, entries, size, destinations, stretch, big))
 
     # What came before may come again
 
@@ -212,7 +261,7 @@ class FlowPacker:
         """Take those that were handed out before; the others are returned."""
         returned = self._returned
         assert returned is not None
-        digests = []
+        digests, said = [], []
         fresh: Sequence[EgressMessage] = ()
         for number, (tag, redelivered, _, key, properties, body) in enumerate(messages):
             if not redelivered:
@@ -223,7 +272,8 @@ class FlowPacker:
             self.in_hand_bytes += len(body)
             if cleaned is not None:
                 digests.append(message_digest(key, cleaned.properties, body))
-        self._apply(returned.take(digests) if digests else [])
+                said.append(cleaned.properties)
+        self._apply(returned.take(digests, said) if digests else [])
         if fresh:
             self._apply(returned.fresh())
         if fresh or returned.over:
@@ -256,7 +306,7 @@ class FlowPacker:
                 entry = entry._replace(doubtful=True)
                 self._metrics.doubtful += 1
             self._take_back(one)
-            pack(one.tag, entry)
+            pack(one.tag, entry, own)
 
     def _pass_over(self, one: _Waiting) -> None:
         self._take_back(one)

@@ -169,6 +169,10 @@ class Intake:
             own,
         )
 
+    def names_itself(self, properties: bytes) -> bool:
+        """Whether a message with these properties has an identity of its own."""
+        return self._own_identity(b"", properties, b"") is not None
+
     def _own_identity(self, routing_key: bytes, properties: bytes, body: bytes) -> bytes | None:
         try:
             if self._by_message_id:

@@ -86,6 +86,7 @@ class _Pieces:
     first: BatchName
     next_piece: int
     digest: blake2b
+    properties: bytes
 
 
 class LoggedTail:
@@ -107,6 +108,7 @@ class LoggedTail:
                     message_digest(e.routing_key, e.properties, e.body),
                     e.deadline_ms != 0,
                     e.doubtful,
+                    e.properties,
                 )
                 for e in decode_entries(data)
             )
@@ -137,6 +139,13 @@ class LoggedTail:
             count += len(logged.entries)
         return count
 
+    def is_spread(self, flow: Flow) -> bool:
+        """Whether its messages are for more than one destination set: then the log need not have
+        them in egress's order.
+        """
+        sets = {logged.name.series.destinations for logged in self._flows.get(flow, ())}
+        return len(sets) > 1
+
     def batches_of_last(self, flow: Flow, count: int) -> list[BatchName]:
         """The batches in which the flow's last `count` messages stand, oldest first; of a message
         in pieces the last.
@@ -156,7 +165,8 @@ class LoggedTail:
         (entry,) = decode_entries(data)
         seen = self._pieces.get(flow)
         if header.fragment.piece == 0:
-            seen = _Pieces(first, 0, digest_start(entry.routing_key, entry.properties))
+            digest = digest_start(entry.routing_key, entry.properties)
+            seen = _Pieces(first, 0, digest, entry.properties)
             self._pieces[flow] = seen
         if seen is None or seen.first != first or seen.next_piece != header.fragment.piece:
             # Its first pieces lie before the place where reading began.
@@ -166,7 +176,8 @@ class LoggedTail:
         seen.next_piece += 1
         if seen.next_piece == pieces:
             del self._pieces[flow]
-            whole = TailEntry(seen.digest.digest(), entry.deadline_ms != 0, entry.doubtful)
+            expires = entry.deadline_ms != 0
+            whole = TailEntry(seen.digest.digest(), expires, entry.doubtful, seen.properties)
             self._keep(header, (whole,))
 
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:

@@ -183,7 +183,7 @@ class PackerOutbox:
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
         if last and isinstance(parcel, Parcel):
-            parcel.stretch.whole_sequence = self.next_whole
+            parcel.stretch.appended(self.next_whole)
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
         # What a repair brings was told of when it was packed first.

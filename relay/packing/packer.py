@@ -268,19 +268,24 @@ class Packer:
             self._end(f"egress of {exchange.name!r}: {error}")
 
     def _flow_packer(self, exchange: PackedExchange) -> FlowPacker:
+        intake = Intake(
+            exchange.name,
+            exchange.identity,
+            (self._settings.relay_user, *self._settings.former_users),
+            self._parts.random_bytes,
+            comes_round=exchange.comes_round,
+        )
+        returned = self._past.returned(
+            exchange.flow(self._settings.cluster_id),
+            self._books.acked(exchange.name),
+            intake.names_itself,
+            is_addressed=exchange.addressing is not None,
+        )
         return FlowPacker(
             exchange,
             self._settings,
-            Intake(
-                exchange.name,
-                exchange.identity,
-                (self._settings.relay_user, *self._settings.former_users),
-                self._parts.random_bytes,
-                comes_round=exchange.comes_round,
-            ),
-            self._past.returned_prefix(
-                exchange.flow(self._settings.cluster_id), self._books.acked(exchange.name)
-            ),
+            intake,
+            returned,
             self._outbox.add,
             self._parts.now_ms,
             self._metrics,
@@ -407,7 +412,7 @@ class Packer:
                 self._metrics.unwanted += len(parcel.entries)
             remote = self._remote.get(parcel.flow.exchange.name)
             if remote is None:
-                parcel.stretch.confirmed_at = self._loop.time()
+                parcel.stretch.confirm(self._loop.time())
             else:
                 remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
             parcel.flow.in_hand_bytes -= parcel.size

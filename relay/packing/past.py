@@ -24,7 +24,8 @@ from relay.packing.logged_tail import LoggedTail, TailSearch
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.read_from import ReadFrom
-from relay.packing.returned_prefix import ReturnedPrefix
+from relay.packing.returned_apart import Named, ReturnedApart
+from relay.packing.returned_prefix import PREFETCH, ReturnedMessages, ReturnedPrefix
 
 _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
@@ -62,8 +63,12 @@ class PackerPast:
     for new; whoever delivers it quarantines it.
     """
 
-    def returned_prefix(self, flow: Flow, acked: Acked | None) -> ReturnedPrefix:
-        """What egress may hand out again of a flow that was acknowledged up to there."""
+    def returned(
+        self, flow: Flow, acked: Acked | None, named: Named, *, is_addressed: bool = False
+    ) -> ReturnedMessages:
+        """What egress may hand out again of a flow that was acknowledged up to there. `named` says
+        what has an identity of its own; `is_addressed`: destinations follow from the key.
+        """
 
         def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
             if acked is None:
@@ -73,9 +78,12 @@ class PackerPast:
             # One that is not in the order is older than all that was read.
             return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
 
-        surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
         lacks_some = self.lacks_some or flow.exchange in self.in_doubt
-        return ReturnedPrefix(self.tail.entries(flow), surely, log_lacks_some=lacks_some)
+        surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
+        tail = self.tail.entries(flow)
+        if is_addressed or self.tail.is_spread(flow):
+            return ReturnedApart(tail, surely, named, log_lacks_some=lacks_some)
+        return ReturnedPrefix(tail, surely, log_lacks_some=lacks_some)
 
     @property
     def lacks_some(self) -> bool:
@@ -83,7 +91,11 @@ class PackerPast:
         return self.lost_tail or self.lost_head or self.lost_power
 
     def sent_of_last(self, flow: Flow, count: int) -> list[BatchName]:
-        """The batches of the flow's last messages that other sites should have."""
+        """The batches of the flow's last messages that other sites should have; all that is
+        remembered, where what came last off egress may stand anywhere in it.
+        """
+        if count and self.tail.is_spread(flow):
+            count = PREFETCH
         names = self.tail.batches_of_last(flow, count)
         return [name for name in names if name.series.destinations != (flow.origin,)]
 

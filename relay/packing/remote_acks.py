@@ -62,7 +62,7 @@ class RemoteAcks:
         return self._waiting[0].since if self._waiting else None
 
     def logged(self, stretch: Stretch, name: BatchName | None, now: float) -> None:
-        """The own log has confirmed the stretch's batch; None: no neighbour is to have it."""
+        """The own log has confirmed a batch of the stretch; None: no neighbour is to have it."""
         self._waiting.append(_Waiting(stretch, name, now))
 
     def look(self, now: float, recognised: int, *, compared: bool) -> bool:
@@ -85,5 +85,5 @@ class RemoteAcks:
             name = self._waiting[0].name
             if name is not None and not self._has(name):
                 break
-            self._waiting.popleft().stretch.confirmed_at = now
+            self._waiting.popleft().stretch.confirm(now)
         return not self._past

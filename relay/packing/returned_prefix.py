@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from relay.bulk_amqp.content_header import canonical
 from relay.bulk_amqp.errors import MalformedProperties
@@ -54,12 +54,13 @@ class Returned(IntEnum):
 
 class TailEntry(NamedTuple):
     """A logged message. `may_expire`: it had an expiration, so it need not come back. `doubtful`:
-    it had come back and was logged once more.
+    it had come back and was logged once more. `properties`: as they are logged.
     """
 
     digest: bytes
     may_expire: bool
     doubtful: bool = False
+    properties: bytes = b""
 
 
 def message_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
@@ -92,11 +93,38 @@ def _comparable(properties: bytes) -> bytes:
         return properties  # then the broker could not sort them either
 
 
-class ReturnedPrefix:
+class ReturnedMessages(Protocol):
     """Compares what one flow's egress hands out with the end of what the log has of that flow.
 
-    `take` in the order of delivery; verdicts come out in that order, late where later messages
-    may still tell. Without `surely_unacked` the whole overlap stays in doubt until it has passed.
+    Verdicts come out in the order of delivery, late where later messages may still tell.
+    """
+
+    @property
+    def over(self) -> bool:
+        """Whether all that comes from now on is new, and need not be shown here."""
+        ...
+
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
+        """The next messages, all flagged `redelivered`. Verdicts for the oldest undecided ones."""
+        ...
+
+    def fresh(self) -> list[Returned]:
+        """A message without the flag has come: all that was returned is here. Verdicts for the
+        undecided ones; the fresh message itself is new, and so is all after it.
+        """
+        ...
+
+    def give_up_waiting(self) -> list[Returned]:
+        """Nothing has come for a while, or no more can be held: verdicts for the undecided ones,
+        and from now on at once.
+        """
+        ...
+
+
+class ReturnedPrefix:
+    """Of a flow that the log has in egress's order.
+
+    Without `surely_unacked` the whole overlap stays in doubt until it has passed.
     """
 
     def __init__(
@@ -106,7 +134,7 @@ class ReturnedPrefix:
         self._size = size
         self._places: dict[bytes, int] = {}
         self._expiring = 0
-        for place, (digest, may_expire, _) in enumerate(tail):
+        for place, (digest, may_expire, *_) in enumerate(tail):
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
         self._is_in_order = not any(entry.doubtful for entry in tail)
@@ -127,7 +155,6 @@ class ReturnedPrefix:
 
     @property
     def over(self) -> bool:
-        """Whether all that comes from now on is new, and need not be shown here."""
         return self._over and not self._taken
 
     @property
@@ -135,8 +162,8 @@ class ReturnedPrefix:
         """Messages that were taken and wait for their verdict."""
         return len(self._taken)
 
-    def take(self, digests: Sequence[bytes]) -> list[Returned]:
-        """The next messages, all flagged `redelivered`. Verdicts for the oldest undecided ones."""
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes] = ()) -> list[Returned]:
+        """See ReturnedMessages; the properties say nothing here that the digests do not."""
         if self._over:
             return [Returned.NEW] * len(digests)
         came = self._judged + len(self._taken)
@@ -148,18 +175,14 @@ class ReturnedPrefix:
         return self._judge()
 
     def fresh(self) -> list[Returned]:
-        """A message without the flag has come: all that was returned is here. Verdicts for the
-        undecided ones; the fresh message itself is new, and so is all after it.
-        """
+        """See ReturnedMessages."""
         self._may_be_next = 0  # refuted: more should have come back
         verdicts = self._judge()
         self._over = True
         return verdicts
 
     def give_up_waiting(self) -> list[Returned]:
-        """Nothing has come for a while, or no more can be held: verdicts for the undecided ones,
-        and from now on at once.
-        """
+        """See ReturnedMessages."""
         self._patient = False
         return self._judge()
 

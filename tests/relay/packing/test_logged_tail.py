@@ -45,7 +45,10 @@ def sealed(
 
 
 def digests(*bodies: bytes, may_expire: bool = False) -> list[TailEntry]:
-    return [TailEntry(message_digest(b"key", b"\0\0", body), may_expire) for body in bodies]
+    return [
+        TailEntry(message_digest(b"key", b"\0\0", body), may_expire, properties=b"\0\0")
+        for body in bodies
+    ]
 
 
 def test_it_has_what_was_logged_in_order_by_flow() -> None:

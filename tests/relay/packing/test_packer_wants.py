@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from itertools import groupby
 
 import pytest
 
+from federation.mesh import IdentityRule
 from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.format import decode_entries, read_header
 from relay.ledger.batch_rows import packed_row
@@ -20,6 +22,11 @@ SHOPS = {f"s{n}": (f"store.s{n}.#", "news") for n in range(4)}
 
 def key_for(shop: int) -> bytes:
     return b"store.s%d.price" % shop
+
+
+def named(number: int) -> bytes:
+    """Properties with a UUID of its own as the message's ID."""
+    return b"\0\x80\x24" + str(uuid.UUID(int=number + 1)).encode()
 
 
 def headers_of(world: PackerWorld) -> list[BatchHeader]:
@@ -54,11 +61,59 @@ async def test_each_message_goes_to_the_sites_that_want_its_key_in_order() -> No
     world.assert_numbers_are_dense()
     got = arrivals(world)
     for shop in range(4):
-        mine = [b"%d" % n for n in range(400) if n % 4 == shop]
-        assert [body for body in got[f"s{shop}"] if not body.startswith(b"news")] == mine
-        assert len(got[f"s{shop}"]) == len(mine) + 4
+        mine = []
+        for number in range(400):
+            mine += [b"%d" % number] if number % 4 == shop else []
+            mine += [b"news %d" % number] if number % 100 == 0 else []
+        assert got[f"s{shop}"] == mine
     sets = {header.name.series.destinations for header in headers_of(world)}
     assert sets == {("s0",), ("s1",), ("s2",), ("s3",), ()}
+
+
+@in_virtual_time
+async def test_messages_for_other_sites_in_turn_share_batches_with_their_like() -> None:
+    world = PackerWorld(identity=IdentityRule())
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    for number in range(2000):
+        world.publish(b"%d" % number, key=key_for(number % 4), properties=named(number))
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    assert len(headers_of(world)) <= 40
+
+
+@in_virtual_time
+async def test_messages_without_identity_are_logged_in_egress_s_order_among_any_others() -> None:
+    world = PackerWorld(identity=IdentityRule())
+    world.narrow(SHOPS)
+    process = await world.start().ready()
+    for number in range(1000):
+        shop = world.chance.randrange(4)
+        has_identity = world.chance.random() < 0.8
+        properties = named(number) if has_identity else b"\0\0"
+        world.publish(b"%d" % number, key=key_for(shop), properties=properties)
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    entries = world.logged().entries["orders"]
+    unnamed = [int(e.body) for e in entries if e.properties == b"\0\0"]
+    assert unnamed == sorted(unnamed)
+    assert len(headers_of(world)) < 700
+
+
+@in_virtual_time
+async def test_what_some_sites_of_another_set_get_is_not_overtaken() -> None:
+    world = PackerWorld(identity=IdentityRule())
+    world.narrow({"s0": ("#.a.#",), "s1": ("#.b.#",), "s2": ("#.c.#",)})
+    process = await world.start().ready()
+    keys = [b"a", b"b", b"c", b"a.b", b"b.c", b"a.c", b"a.b.c"]
+    sent = [world.chance.choice(keys) for _ in range(600)]
+    for number, key in enumerate(sent):
+        world.publish(b"%d" % number, key=key, properties=named(number))
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    got = arrivals(world)
+    for shop, letter in (("s0", b"a"), ("s1", b"b"), ("s2", b"c")):
+        assert got[shop] == [b"%d" % n for n, key in enumerate(sent) if letter in key]
 
 
 @in_virtual_time
@@ -108,19 +163,23 @@ async def test_a_big_message_goes_to_the_sites_that_want_its_key() -> None:
     assert len(sets) > 3
 
 
+@pytest.mark.parametrize("named_share", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("seed", range(6))
 @in_virtual_time
 async def test_a_killed_packer_s_successor_packs_nothing_twice_whatever_is_wanted_by_then(
-    seed: int,
+    seed: int, named_share: float
 ) -> None:
-    world = PackerWorld(seed)
+    world = PackerWorld(seed, identity=IdentityRule())
     world.narrow(SHOPS, "r0")
     for life in range(4):
         process = await world.start().ready()
         for burst in range(20):
             for number in range(15):
                 key = world.chance.choice([key_for(world.chance.randrange(6)), b"news"])
-                world.publish(b"%d/%d/%d" % (life, burst, number), key=key)
+                own = named_share and world.chance.random() < named_share
+                properties = named((life * 20 + burst) * 15 + number) if own else b"\0\0"
+                body = b"%d/%d/%d" % (life, burst, number)
+                world.publish(body, key=key, properties=properties)
             await asyncio.sleep(world.chance.uniform(0, 0.006))
         await process.kill()
         taken = world.chance.sample(range(6), 3)  # the file has changed: others take other keys
