@@ -1,10 +1,13 @@
 """What egress hands out again of a flow whose log is not in egress's order throughout. Pure.
 
 Where messages for different sites wait in batches of their own, the log has them batch after batch.
-But what is open for other sites is logged before a message without an identity is taken: so those
-without are in egress's order among themselves, and are compared in it (`returned_prefix`). One that
-names itself is told by its digest alone: its like in the log has its identity too, and dropping it
-does what the barriers would do.
+But what is open for other sites is sealed before a message without an identity is taken. So the log
+has each of those behind all that came before it and before all that came later, and what the log
+lacks of what was taken came behind all of them that it has. They are compared in their order
+(`returned_prefix`), and any other that comes back tells where among them it came: if the log has
+it, then also those that came back before it, and the next of them is the next in the log; if not,
+no more of them comes. One that names itself is told by its digest alone: its like in the log has
+its identity too, and dropping it does what the barriers would do.
 """
 
 from __future__ import annotations
@@ -35,8 +38,19 @@ class ReturnedApart:
         unnamed = [entry for entry, has in zip(tail, is_named, strict=True) if not has]
         first_sure = len(tail) - surely_unacked
         sure = sum(not has for has in is_named[first_sure:])
-        self._unnamed = ReturnedPrefix(unnamed, sure, log_lacks_some=log_lacks_some)
-        self._named = {entry.digest for entry, has in zip(tail, is_named, strict=True) if has}
+        self._unnamed = ReturnedPrefix(
+            unnamed, sure, log_lacks_some=log_lacks_some, is_told_more=True
+        )
+        self._named: dict[bytes, int | None] = {}
+        """By digest, how many of the unnamed stand before it in the log; None: it is there twice,
+        not at the same place."""
+        before = 0
+        for entry, has in zip(tail, is_named, strict=True):
+            if has:
+                place = self._named.setdefault(entry.digest, before)
+                self._named[entry.digest] = before if place == before else None
+            else:
+                before += 1
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         self._is_named = named
         self._is_over = not tail and not log_lacks_some
@@ -51,15 +65,19 @@ class ReturnedApart:
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
         """See ReturnedMessages."""
-        unnamed = []
         for digest, said in zip(digests, properties, strict=True):
-            if self._is_named(said):
-                self._came.append(Returned.LOGGED if digest in self._named else self._new)
-            else:
+            if not self._is_named(said):
                 self._came.append(None)
-                unnamed.append(digest)
-        if unnamed:
-            self._verdicts.extend(self._unnamed.take(unnamed))
+                self._verdicts.extend(self._unnamed.take((digest,)))
+                continue
+            if digest not in self._named:
+                self._came.append(self._new)
+                self._verdicts.extend(self._unnamed.none_left())
+                continue
+            self._came.append(Returned.LOGGED)
+            place = self._named[digest]
+            if place is not None:
+                self._verdicts.extend(self._unnamed.all_logged(place))
         return self._told()
 
     def fresh(self) -> list[Returned]:

@@ -128,8 +128,14 @@ class ReturnedPrefix:
     """
 
     def __init__(
-        self, tail: Sequence[TailEntry], surely_unacked: int = 0, *, log_lacks_some: bool = False
+        self,
+        tail: Sequence[TailEntry],
+        surely_unacked: int = 0,
+        *,
+        log_lacks_some: bool = False,
+        is_told_more: bool = False,
     ) -> None:
+        """`is_told_more`: by `all_logged` and `none_left`, for which verdicts may wait."""
         size = len(tail)
         self._size = size
         self._places: dict[bytes, int] = {}
@@ -138,6 +144,7 @@ class ReturnedPrefix:
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
         self._is_in_order = not any(entry.doubtful for entry in tail)
+        self._lacks_some = log_lacks_some
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         least = 0 if log_lacks_some else min(surely_unacked, size)
         # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
@@ -149,6 +156,7 @@ class ReturnedPrefix:
         """The least number of what came that used up the tail under some beginning."""
         self._most = 0
         self._patient = True
+        self._is_told_more = is_told_more
         self._over = False
         self._note_used_up(0)
         self._over = not tail and not log_lacks_some
@@ -177,6 +185,7 @@ class ReturnedPrefix:
     def fresh(self) -> list[Returned]:
         """See ReturnedMessages."""
         self._may_be_next = 0  # refuted: more should have come back
+        self._is_told_more = False
         verdicts = self._judge()
         self._over = True
         return verdicts
@@ -185,6 +194,31 @@ class ReturnedPrefix:
         """See ReturnedMessages."""
         self._patient = False
         return self._judge()
+
+    def all_logged(self, place: int) -> list[Returned]:
+        """From elsewhere it is known that all that has come is in the log, and that what comes next
+        is the tail's message `place`. Verdicts as from `take`.
+        """
+        if not self._can_be_told:
+            return []
+        came = self._judged + len(self._taken)
+        is_used_up = place == self._size and self._most == came and self._fewest is not None
+        self._may_be_next &= 0 if place == self._size else 1 << place
+        self._fewest, self._most = (came, came) if is_used_up else (None, 0)
+        return self._judge()
+
+    def none_left(self) -> list[Returned]:
+        """From elsewhere it is known that nothing that the log has comes any more. Verdicts."""
+        if not self._can_be_told:
+            return []
+        self._may_be_next = 0
+        self._is_told_more = False
+        return self._judge()
+
+    @property
+    def _can_be_told(self) -> bool:
+        """Else what comes back has gaps in it, or another order, or the log has."""
+        return not (self._over or self._expiring) and self._is_in_order and not self._lacks_some
 
     def _past_expired(self, places: int) -> int:
         """These places, and those that come next if messages there have expired.
@@ -215,7 +249,8 @@ class ReturnedPrefix:
         else:
             surely = came if self._fewest is None else self._fewest
             perhaps = came if followed else self._most
-            certain = not followed or not self._patient
+            decided = not (followed or self._is_told_more)
+            certain = decided or not self._patient
             verdicts = [
                 Returned.LOGGED
                 if number < surely
@@ -227,7 +262,7 @@ class ReturnedPrefix:
                     self._judged,
                 )
             ]
-            self._over = not followed and self._new is Returned.NEW and self._is_in_order
+            self._over = decided and self._new is Returned.NEW and self._is_in_order
         del self._taken[: len(verdicts)]
         self._judged += len(verdicts)
         return verdicts
