@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from isthmus.load.latencies import Latencies
 from isthmus.load.message import HEAD, HEAD_BYTES
@@ -24,12 +24,18 @@ class Arrivals:
         self.flagged_duplicates = 0
         """Of them, those that said that they may be some."""
         self.out_of_order = 0
+        self.last_at_ns = 0
+        """When the last first one came."""
         self._next = 0
         self._skipped: set[int] = set()
 
-    def missing(self, sent: int) -> int:
-        """How many of the first `sent` have not come."""
-        return max(0, sent - self._next) + sum(1 for number in self._skipped if number < sent)
+    def missing(self, sent: int, besides: Collection[int] = ()) -> int:
+        """How many of the first `sent` have not come; those `besides` need not."""
+        missing = max(0, sent - self._next) + sum(1 for number in self._skipped if number < sent)
+        return missing - sum(1 for number in besides if number < sent and not self._has(number))
+
+    def _has(self, number: int) -> bool:
+        return number < self._next and number not in self._skipped
 
     def take(self, number: int, properties: bytes) -> bool:
         """Whether it is the first of that number."""
@@ -119,6 +125,7 @@ class LoadSink:
                 times.setdefault(origin, []).append(now - sent_ns)
         for origin, took in times.items():
             self.latencies[origin].add(took)
+            self.by_origin[origin].last_at_ns = now
             self.delivered += len(took)
             self.last_at_ns = now
         assert self._consumer is not None

@@ -24,7 +24,7 @@ class LoadSource:
     """One origin's. `run` tells the messages of one measurement from all others.
 
     `sent`, `confirmed` and `refused` (nacked, or without an answer when the connection went) count
-    messages.
+    messages; `refused_numbers` are the latter's, which may arrive all the same.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class LoadSource:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.sent = self.confirmed = self.refused = 0
+        self.refused_numbers: set[int] = set()
         self._uri, self._ssl_context = uri, ssl_context
         self._run, self._origin = run, origin
         self._exchange, self._key, self._bodies = exchange, key, bodies
@@ -122,6 +123,8 @@ class LoadSource:
         assert self._publisher is not None
         publication = self._under_way.popleft()
         outcome = await self._publisher.wait(publication)
-        refused = len({*outcome.nacked, *outcome.unknown})
-        self.refused += refused
-        self.confirmed += outcome.last - outcome.first + 1 - refused
+        refused = {*outcome.nacked, *outcome.unknown}
+        # The one publisher counts from 1.
+        self.refused_numbers.update(sequence - 1 for sequence in refused)
+        self.refused += len(refused)
+        self.confirmed += outcome.last - outcome.first + 1 - len(refused)

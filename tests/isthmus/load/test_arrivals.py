@@ -36,3 +36,9 @@ def test_a_second_copy_is_a_duplicate_whether_it_says_so_or_not() -> None:
 def test_a_copy_of_what_came_late_is_a_duplicate() -> None:
     arrivals = taken(1, 0, 0)
     assert (arrivals.delivered, arrivals.duplicates, arrivals.missing(2)) == (2, 1, 0)
+
+
+def test_what_need_not_come_is_not_missing() -> None:
+    arrivals = taken(0, 2, 3)
+    assert arrivals.missing(6, {1, 3, 5, 9}) == 1
+    assert arrivals.missing(6, range(9)) == 0
