@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from isthmus.load.latencies import Latencies
 from isthmus.load.message import HEAD, HEAD_BYTES
-from relay.bulk_amqp import BulkAmqpError, Connection, Consumer, Delivery, connect
+from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer, Delivery, connect
 
 REDELIVERED = b"x-mesh-redelivered"
 PREFETCH = 2000
@@ -85,11 +85,14 @@ class LoadSink:
         )
         return self._connection
 
+    async def channel(self) -> Channel:
+        """Another one of that connection."""
+        assert self._connection is not None
+        return await self._connection.channel()
+
     async def consume(self, arguments: Mapping[str, str] | None = None) -> None:
         """Begin. `arguments` are the consumer's."""
-        assert self._connection is not None
-        channel = await self._connection.channel()
-        self._consumer = Consumer(channel, self._queue, self._take, on_ended=self._end)
+        self._consumer = Consumer(await self.channel(), self._queue, self._take, on_ended=self._end)
         await self._consumer.start(prefetch=PREFETCH, arguments=arguments)
 
     async def close(self) -> None:

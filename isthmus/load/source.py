@@ -16,6 +16,8 @@ _GROUP = 256
 _GROUP_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024
 """What may be unconfirmed: more has a broker keep it in memory, less has it wait."""
+_ROOM_S = 0.002
+"""Until it is looked again whether there is room."""
 _TIMERS_NS = 2_000_000
 """By how much a timer may be late on its own."""
 
@@ -62,11 +64,20 @@ class LoadSource:
             await self._connection.close()
 
     async def publish(
-        self, count: int | None = None, *, going: Callable[[], bool] = lambda: True
+        self,
+        count: int | None = None,
+        *,
+        going: Callable[[], bool] = lambda: True,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """As fast as the broker confirms: `count` more, and as long as it is `going`."""
+        """As fast as the broker confirms, and others say that they have room: `count` more, and as
+        long as it is `going`.
+        """
         end = None if count is None else self.sent + count
         while going() and (end is None or self.sent < end):
+            if not has_room():
+                await asyncio.sleep(_ROOM_S)
+                continue
             number = self._group if end is None else min(self._group, end - self.sent)
             await self._publish([time.monotonic_ns()] * number)
         await self.confirm()
@@ -121,8 +132,9 @@ class LoadSource:
 
     async def _oldest(self) -> None:
         assert self._publisher is not None
-        publication = self._under_way.popleft()
-        outcome = await self._publisher.wait(publication)
+        outcome = await self._publisher.wait(self._under_way[0])
+        # Not before: whoever gives up waiting, and closes, still learns what became of it.
+        self._under_way.popleft()
         refused = {*outcome.nacked, *outcome.unknown}
         # The one publisher counts from 1.
         self.refused_numbers.update(sequence - 1 for sequence in refused)
