@@ -26,24 +26,24 @@ def parse_rates(texts: Sequence[str], mesh: Mesh) -> Rates:
     for text in texts:
         flow, is_special, rate = text.rpartition("=")
         if not is_special:
-            everywhere = _rate(text)
+            everywhere = parse_rate(text)
             continue
         exchange, is_of_site, site = flow.partition("@")
         if exchange not in mesh.exchanges:
             raise BadLoad(_unknown("exchange", exchange, list(mesh.exchanges)))
         if not is_of_site:
-            exchanges[exchange] = _rate(rate)
+            exchanges[exchange] = parse_rate(rate)
             continue
         if site not in mesh.sites:
             raise BadLoad(_unknown("site", site, list(mesh.sites)))
         if not mesh.exchanges[exchange].leaves(site):
             raise BadLoad(f"nothing leaves {site} by {exchange}: see its `from`")
-        flows[exchange, site] = _rate(rate)
+        flows[exchange, site] = parse_rate(rate)
     return Rates(everywhere, exchanges, flows)
 
 
-def _rate(text: str) -> float:
-    """Messages a second."""
+def parse_rate(text: str) -> float:
+    """Messages a second. Raises BadLoad."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
         raise BadLoad(f"{text!r} is no rate: write messages and a unit of time, such as 200/s")
