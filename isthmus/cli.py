@@ -12,6 +12,7 @@ import typer
 from isthmus.commands.accept_gap import accept_gap
 from isthmus.commands.apply import apply
 from isthmus.commands.audit import audit
+from isthmus.commands.bench import bench
 from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
@@ -42,7 +43,20 @@ app = typer.Typer(
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(validate, schema, plan, keygen, apply, up, down, status, uri, publish, consume),
-    *(pause, resume, drain, relay, recover, accept_gap, doctor, trace, repair, simulate, demo),
+    *(
+        pause,
+        resume,
+        drain,
+        relay,
+        recover,
+        accept_gap,
+        doctor,
+        trace,
+        repair,
+        simulate,
+        bench,
+        demo,
+    ),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -1,0 +1,1 @@
+"""`isthmus bench`: what an operator's own mesh carries, and how fast."""

@@ -1,0 +1,134 @@
+"""One measurement from its beginning to its end: publish, wait for what is under way, tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from isthmus.bench.ends import Ends
+from isthmus.bench.figures import Outcome
+from relay.bulk_amqp import BulkAmqpError
+
+POLL_S = 0.05
+SHOWN_EVERY_S = 1.0
+BRIEFLY_S = 5.0
+"""How long whoever presses Ctrl-C waits for what is still under way; at the second, not at all."""
+SECOND_COPIES_S = 0.5
+"""When all has arrived, a second copy of it may still come by another way."""
+
+
+class Measurement:
+    """`allowed` is asked when all brokers are connected to, before anything is declared there;
+    what it raises ends it. `show` is called every second while it goes on.
+    """
+
+    def __init__(
+        self, ends: Ends, allowed: Callable[[], Awaitable[None]], show: Callable[[], None]
+    ) -> None:
+        self._ends, self._asked, self._allowed, self._show = ends, ends.asked, allowed, show
+        self._asked_to_end = 0
+        self._problems: list[str] = []
+        self._published_s: dict[str, float] = {}
+        self._end_at = 0.0
+
+    def end(self) -> None:
+        """Publish no more, and wait briefly for what is under way; called again, do not wait."""
+        self._asked_to_end += 1
+
+    async def run(self) -> Outcome:
+        """Leaves nothing at the brokers, however it ends. Raises BrokerAway."""
+        left: list[str] = []
+        try:
+            await self._ends.connect()
+            await self._allowed()
+            await self._ends.listen()
+            await self._measure()
+        finally:
+            left += await self._ends.close()
+        return self._outcome(left)
+
+    async def _measure(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._end_at = loop.time() + self._asked.duration_s
+        publishing = [
+            asyncio.create_task(self._publish(site), name=f"bench {site}")
+            for site in self._asked.origins
+        ]
+        try:
+            await self._until_arrived(publishing)
+        finally:
+            for task in publishing:
+                task.cancel()
+            for gone in await asyncio.gather(*publishing, return_exceptions=True):
+                if isinstance(gone, Exception):
+                    raise gone
+        self._problems += [
+            f"{site} listens no more: {why}" for site, why in self._ends.ended().items()
+        ]
+        for site, source in self._ends.sources.items():
+            # What a broker that blocks publishers has not answered for, it does not any more.
+            await source.close()
+            await source.confirm()
+            self._published_s.setdefault(site, self._ends.seconds)
+
+    async def _until_arrived(self, publishing: list[asyncio.Task[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        moved, moved_at, shown_at = -1, loop.time(), loop.time()
+        while True:
+            await asyncio.sleep(POLL_S)
+            now = loop.time()
+            if now - shown_at >= SHOWN_EVERY_S:
+                shown_at += SHOWN_EVERY_S
+                self._show()
+            if self._moved() != moved or self._is_going():
+                moved, moved_at = self._moved(), now
+            is_published = all(task.done() for task in publishing)
+            if is_published and (not self._ends.waiting or self._ends.ended()):
+                await asyncio.sleep(SECOND_COPIES_S)
+                return
+            if now - moved_at > self._patience_s:
+                return
+
+    async def _publish(self, site: str) -> None:
+        ends, asked = self._ends, self._asked
+        source = ends.sources[site]
+        try:
+            if asked.per_second is None:
+                await source.publish(going=self._is_going, has_room=lambda: ends.has_room(site))
+            else:
+                await source.publish_at(asked.per_second, going=self._is_going)
+        except BulkAmqpError as error:
+            self._problems.append(f"{site} publishes no more: {error}")
+        self._published_s[site] = self._ends.seconds
+
+    def _is_going(self) -> bool:
+        return (
+            not self._asked_to_end
+            and not self._ends.ended()
+            and asyncio.get_running_loop().time() < self._end_at
+        )
+
+    @property
+    def _patience_s(self) -> float:
+        """Without anything that moves, once nothing is published any more."""
+        if self._asked_to_end > 1:
+            return 0.0
+        return min(self._asked.wait_s, BRIEFLY_S) if self._asked_to_end else self._asked.wait_s
+
+    def _moved(self) -> int:
+        return self._ends.delivered + sum(
+            source.confirmed + source.refused for source in self._ends.sources.values()
+        )
+
+    def _outcome(self, left: list[str]) -> Outcome:
+        ends = self._ends
+        return Outcome(
+            self._asked,
+            {site: ends.published(site) for site in self._asked.origins},
+            self._published_s,
+            list(ends.pairs()),
+            sum(sink.strangers for sink in ends.sinks.values()),
+            bool(self._asked_to_end),
+            self._problems,
+            left,
+        )
