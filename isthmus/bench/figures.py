@@ -11,6 +11,8 @@ from isthmus.bench.asked import Asked
 from isthmus.load import Arrivals, Latencies
 
 PERCENTS = (50, 90, 99)
+NEARLY = 0.97
+"""Of a rate that was asked for: what is less was not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,32 @@ class Outcome:
     pairs: Sequence[Pair]
     strangers: int = 0
     """Other messages that came under the key."""
+    busy: float = 0.0
+    """What part of a core this program took, on average."""
     interrupted: bool = False
     problems: Sequence[str] = ()
     left_behind: Sequence[str] = ()
     """Queues that could not be deleted."""
+
+    @property
+    def published_bytes(self) -> int:
+        """Of bodies, confirmed."""
+        return self.asked.size * sum(one.confirmed for one in self.published.values())
+
+    @property
+    def out_of_order(self) -> int:
+        return sum(pair.out_of_order for pair in self.pairs)
+
+    def slower(self) -> list[str]:
+        """The origins where less was published than was asked for."""
+        wanted = self.asked.per_second
+        if wanted is None:
+            return []
+        return [
+            site
+            for site, one in self.published.items()
+            if one.sent < NEARLY * wanted * min(self.asked.duration_s, self.published_s[site])
+        ]
 
     @property
     def missing(self) -> int:
@@ -125,6 +149,8 @@ def told_of(outcome: Outcome) -> dict[str, Any]:
         "duplicates_unflagged": outcome.unflagged,
         "all_arrived_once": outcome.all_arrived_once,
         "other_messages": outcome.strangers,
+        "rate_not_kept_at": outcome.slower(),
+        "own_cpu": round(outcome.busy, 2),
         "interrupted": outcome.interrupted,
         "problems": list(outcome.problems),
         "queues_left": list(outcome.left_behind),

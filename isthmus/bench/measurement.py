@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from isthmus.bench.ends import Ends
@@ -28,6 +29,7 @@ class Measurement:
         self._ends, self._asked, self._allowed, self._show = ends, ends.asked, allowed, show
         self._asked_to_end = 0
         self._problems: list[str] = []
+        self._busy_s = 0.0
         self._published_s: dict[str, float] = {}
         self._end_at = 0.0
 
@@ -48,8 +50,8 @@ class Measurement:
         return self._outcome(left)
 
     async def _measure(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._end_at = loop.time() + self._asked.duration_s
+        self._end_at = asyncio.get_running_loop().time() + self._asked.duration_s
+        busy_before_s = time.process_time()
         publishing = [
             asyncio.create_task(self._publish(site), name=f"bench {site}")
             for site in self._asked.origins
@@ -62,6 +64,7 @@ class Measurement:
             for gone in await asyncio.gather(*publishing, return_exceptions=True):
                 if isinstance(gone, Exception):
                     raise gone
+        self._busy_s = time.process_time() - busy_before_s
         self._problems += [
             f"{site} listens no more: {why}" for site, why in self._ends.ended().items()
         ]
@@ -70,6 +73,8 @@ class Measurement:
             await source.close()
             await source.confirm()
             self._published_s.setdefault(site, self._ends.seconds)
+        if not any(source.confirmed for source in self._ends.sources.values()):
+            self._problems.append("no broker confirmed anything that was published")
 
     async def _until_arrived(self, publishing: list[asyncio.Task[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -104,6 +109,7 @@ class Measurement:
     def _is_going(self) -> bool:
         return (
             not self._asked_to_end
+            and not self._problems
             and not self._ends.ended()
             and asyncio.get_running_loop().time() < self._end_at
         )
@@ -128,6 +134,7 @@ class Measurement:
             self._published_s,
             list(ends.pairs()),
             sum(sink.strangers for sink in ends.sinks.values()),
+            self._busy_s / ends.seconds,
             bool(self._asked_to_end),
             self._problems,
             left,

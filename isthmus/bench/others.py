@@ -13,7 +13,7 @@ from typing import Any
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.mesh import Exchange, Mesh
+from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.bench.asked import Asked
 from isthmus.bench.pairs import takers
@@ -41,12 +41,11 @@ class Untold:
     why: str
 
 
-def touched(
-    mesh: Mesh, exchange: Exchange, key: str, origins: Iterable[str]
-) -> dict[str, set[str]]:
+def touched(mesh: Mesh, asked: Asked) -> dict[str, set[str]]:
     """The exchanges that the messages get to, by site."""
+    exchange, key = asked.exchange, asked.key
     found: dict[str, set[str]] = {}
-    for origin in origins:
+    for origin in asked.origins:
         found.setdefault(origin, set()).add(exchange.name)
         for site in takers(mesh, exchange, origin, key):
             found.setdefault(site, set()).add(exchange.delivers_to)
@@ -73,7 +72,7 @@ async def others_at(
                     bindings = await api.get(*where, "bindings", "source") or []
                     found += [
                         Other(site, exchange, said)
-                        for said in _others(declared, bindings, names.egress(exchange))
+                        for said in others_among(declared, bindings, names.egress(exchange))
                     ]
         except ManagementError as error:
             return Untold(site, str(error))
@@ -86,10 +85,10 @@ async def others_at(
     )
 
 
-def _others(
+def others_among(
     declared: Mapping[str, Any], bindings: Sequence[Mapping[str, Any]], egress: str
 ) -> Iterator[str]:
-    """All but the queue of the mesh itself."""
+    """What an exchange leads to, but for the queue of the mesh itself."""
     keys: dict[tuple[str, str], list[str]] = {}
     for binding in bindings:
         kind, name = binding["destination_type"], binding["destination"]
@@ -115,7 +114,6 @@ class OthersListen(Exception):
 
 async def refuse_if_others_listen(book: AddressBook, asked: Asked) -> None:
     """Raises OthersListen, AddressError, PasswordMissing."""
-    where = touched(book.mesh, asked.exchange, asked.key, asked.origins)
-    others, untold = await others_at(book, where)
+    others, untold = await others_at(book, touched(book.mesh, asked))
     if others or untold:
         raise OthersListen(others, untold)

@@ -9,11 +9,13 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from federation.counted import counted
+from federation.mesh import OrderRule
 from federation.mesh_file.durations import show_duration
 from federation.mesh_file.sizes import show_size
 from isthmus.bench.figures import Outcome, told_of
-from isthmus.plan.words import MOST_OF_ALL, fill, table_of
+from isthmus.plan.words import MOST_OF_ALL, few, fill, table_of
 
+MOST_BUSY = 0.85
 Told = dict[str, Any]
 
 
@@ -32,7 +34,7 @@ def _heading(told: Told) -> str:
     pace = "as fast as it went" if rate is None else f"{rate:g}/s at each site that publishes"
     return (
         f"exchange {told['exchange']}, key {told['key']!r}: {pace}, "
-        f"{show_size(told['size_bytes'])} each, for {show_duration(told['duration_s'])}; "
+        f"{told['size_bytes']:,} bytes each, for {show_duration(told['duration_s'])}; "
         f"{told['queue_type']} queues"
     )
 
@@ -100,11 +102,21 @@ def _notes(outcome: Outcome) -> Iterator[str]:
             "as fast as it went, messages wait for each other: their latency is that of full "
             "queues. With --rate it is the mesh's."
         )
+    if slower := outcome.slower():
+        yield (
+            f"the rate was not kept at {few(slower)}: the broker there, or this machine, could "
+            "take no more. What waited counts from when it was due"
+        )
+    if outcome.busy > MOST_BUSY:
+        yield (
+            f"warning: this program itself took {outcome.busy:.0%} of a core, which may be what "
+            "limits the figures: measure fewer sites at a time, or from several machines"
+        )
     refused = sum(len(one.refused) for one in outcome.published.values())
     if refused:
         yield (
-            f"{counted(refused, 'message')} were refused, or never answered for: they may have "
-            "arrived or not, and count as neither missing nor late"
+            f"{counted(refused, 'message')} {'was' if refused == 1 else 'were'} refused, or never "
+            "answered for: what of that did not arrive is not missing"
         )
     if outcome.strangers:
         yield f"{counted(outcome.strangers, 'other message')} came under the key meanwhile"
@@ -113,8 +125,17 @@ def _notes(outcome: Outcome) -> Iterator[str]:
             "missing is what had not arrived when this gave up waiting; `isthmus status` says "
             "whether it is still under way, `isthmus doctor` why"
         )
+    if outcome.out_of_order and outcome.asked.exchange.order is OrderRule.STRICT:
+        yield (
+            f"{counted(outcome.out_of_order, 'message')} came after later ones of the same origin, "
+            "as happens where a queue refuses a message for a while"
+        )
     if outcome.interrupted:
         yield "it was ended before its time, without waiting for long"
+    yield (
+        f"{show_size(outcome.published_bytes)} were published; logs keep them, compressed, for the "
+        "outage window, and they are in the ledger like all messages"
+    )
     for left in outcome.left_behind:
         yield f"warning: a queue is left, and expires by itself: {left}"
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -41,6 +42,7 @@ async def mesh(
             {"name": "billed", "type": "fanout"},
             {"name": "held"},
             {"name": "ended"},
+            {"name": "broken"},
         ],
     ) as made:
         yield made
@@ -75,6 +77,18 @@ async def queues(mesh: LiveMesh, site: str) -> list[dict[str, Any]]:
 
 async def nothing_is_left(mesh: LiveMesh) -> bool:
     return not any([await queues(mesh, site) for site in SITES])
+
+
+async def cut(mesh: LiveMesh, site: str, name: str) -> bool:
+    """End the connections of that name; whether there were any yet."""
+    found = [
+        one["name"]
+        for one in await mesh.vhosts[site].api("GET", "/vhosts/{vhost}/connections")
+        if one.get("client_properties", {}).get("connection_name") == name
+    ]
+    for one in found:
+        await mesh.vhosts[site].api("DELETE", f"/connections/{quote(one, safe='')}")
+    return bool(found)
 
 
 async def test_all_that_was_published_is_counted_at_the_other_site(mesh: LiveMesh) -> None:
@@ -158,6 +172,46 @@ async def test_ended_early_it_tells_what_there_is_and_leaves_nothing(mesh: LiveM
     assert told["interrupted"]
     assert told["all_arrived_once"]
     assert all(0 < pair["sent"] == pair["delivered"] for pair in told["pairs"])
+    assert await nothing_is_left(mesh)
+
+
+async def test_one_that_loses_its_queue_is_no_measurement(mesh: LiveMesh) -> None:
+    words = ("--from", "paris", "--rate", "100", "--duration", "1h")
+    process = await begun(mesh, "--exchange", "broken", *words)
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            await process.stderr.readline()
+        (queue,) = await queues(mesh, "tokyo")
+        await mesh.vhosts["tokyo"].api("DELETE", f"/queues/{{vhost}}/{queue['name']}")
+        code, told, said = await ended(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert code == 3, said
+    (problem,) = told["problems"]
+    assert problem.startswith("tokyo listens no more: the broker cancelled consumer")
+    assert told["pairs"][0]["delivered"] > 0
+
+
+async def test_one_that_loses_its_publisher_is_no_measurement(mesh: LiveMesh) -> None:
+    words = ("--from", "paris", "--rate", "100", "--duration", "1h")
+    process = await begun(mesh, "--exchange", "broken", *words)
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            await process.stderr.readline()
+        await until(lambda: cut(mesh, "paris", "isthmus load: source"), "it is known there", 60)
+        code, told, said = await ended(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert code == 3, said
+    (problem,) = told["problems"]
+    assert problem.startswith("paris publishes no more: connection closed")
+    (pair,) = told["pairs"]
+    assert pair["confirmed"] - pair["missing"] <= pair["delivered"] <= pair["sent"]
+    assert pair["missing"] == 0
     assert await nothing_is_left(mesh)
 
 

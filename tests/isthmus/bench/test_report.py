@@ -1,0 +1,109 @@
+"""What a measurement came to, in figures and for people."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from isthmus.bench.asked import Said, asked_of
+from isthmus.bench.figures import Outcome, Pair, Published, pair_of, told_of
+from isthmus.bench.live import Snapshot, line_of
+from isthmus.bench.tables import tables
+from isthmus.load import Arrivals, Latencies
+from tests.federation.meshes import TRIANGLE, mesh_of
+
+ASKED = asked_of(
+    mesh_of(TRIANGLE), Said(origins=["paris"], destinations=["tokyo"], rate="100", duration="10s")
+)
+SECOND = 1_000_000_000
+
+
+def pair(*numbers: int, sent: int, refused: frozenset[int] = frozenset()) -> Pair:
+    """These came, in this order, each 20 ms after it was sent; the last after four seconds."""
+    arrivals, latencies = Arrivals(), Latencies()
+    firsts = [number for number in numbers if arrivals.take(number, b"")]
+    arrivals.last_at_ns = 5 * SECOND
+    latencies.add([20_000_000] * len(firsts))
+    published = Published(sent, sent - len(refused), refused)
+    return pair_of("paris", "tokyo", published, arrivals, latencies, began_ns=SECOND)
+
+
+def outcome(one: Pair) -> Outcome:
+    return Outcome(ASKED, {"paris": one.published}, {"paris": 10.0}, [one])
+
+
+def text(told: Outcome) -> str:
+    page = Console(file=io.StringIO(), width=160)
+    page.print(tables(told))
+    assert isinstance(page.file, io.StringIO)
+    return page.file.getvalue()
+
+
+def test_all_that_came_once_is_well() -> None:
+    whole = outcome(pair(*range(1000), sent=1000))
+    told = told_of(whole)
+    assert told["all_arrived_once"]
+    assert told["published"]["paris"]["per_second"] == 100
+    (row,) = told["pairs"]
+    assert (row["delivered"], row["missing"], row["seconds"], row["per_second"]) == (
+        1000,
+        0,
+        4,
+        250,
+    )
+    assert row["latency_ms"] == {"p50": 20, "p90": 20, "p99": 20, "max": 20}
+    assert "ALL ARRIVED ONCE" in text(whole)
+    assert "as fast as it went" not in text(whole)
+
+
+def test_what_did_not_come_is_missing_but_not_what_was_refused() -> None:
+    short = outcome(pair(0, 1, 3, sent=6, refused=frozenset({4})))
+    told = told_of(short)
+    assert (told["missing"], told["all_arrived_once"]) == (2, False)
+    assert "NOT ALL ARRIVED ONCE: 2 messages missing" in text(short)
+    assert "1 message was refused" in text(short)
+
+
+def test_a_second_copy_without_its_flag_is_not_well_and_one_with_it_is() -> None:
+    twice = pair(0, 1, 1, sent=2)
+    assert not outcome(twice).all_arrived_once
+    assert "1 duplicate without the flag" in text(outcome(twice))
+    assert outcome(replace(twice, flagged=1, unflagged=0)).all_arrived_once
+
+
+def test_of_what_never_came_there_is_no_latency() -> None:
+    (row,) = told_of(outcome(pair(sent=5)))["pairs"]
+    assert row["latency_ms"] == {"p50": None, "p90": None, "p99": None, "max": None}
+
+
+def test_what_was_out_of_order_or_slower_than_asked_is_said() -> None:
+    slow = outcome(pair(1, 0, sent=2))
+    assert told_of(slow)["rate_not_kept_at"] == ["paris"]
+    assert "the rate was not kept at paris" in text(slow)
+    assert "1 message came after later ones" in text(slow)
+
+
+def test_what_kept_it_from_being_measured_comes_before_what_was_counted() -> None:
+    broken = replace(outcome(pair(0, sent=2)), problems=["tokyo listens no more: gone"])
+    assert "NOT MEASURED: tokyo listens no more: gone" in text(broken)
+    assert "NOT ALL ARRIVED" not in text(broken)
+
+
+def test_this_program_says_when_it_may_be_the_limit() -> None:
+    whole = outcome(pair(0, sent=1))
+    assert "this program itself took" not in text(whole)
+    assert "took 97% of a core" in text(replace(whole, busy=0.97))
+
+
+def test_a_line_has_the_rates_since_the_last_one() -> None:
+    latencies = Latencies()
+    latencies.add([8_000_000])
+    before = Snapshot(1.0, {"paris": 100}, {"tokyo": 40})
+    now = Snapshot(3.0, {"paris": 300}, {"tokyo": 240}, {"tokyo": 60}, latencies)
+    assert line_of(now, before) == (
+        "   3 s: published 100/s; delivered at tokyo 100/s; waiting 60; "
+        "latency so far p50 8.0 ms, p99 8.0 ms"
+    )
+    assert "nothing has arrived yet" in line_of(Snapshot(1.0), Snapshot())
