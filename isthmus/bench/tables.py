@@ -144,7 +144,7 @@ def _verdict(outcome: Outcome) -> str:
     if outcome.problems:
         return f"NOT MEASURED: {'; '.join(outcome.problems)}"
     if outcome.all_arrived_once:
-        return "ALL ARRIVED ONCE: every confirmed message is at every site that takes it."
+        return "ALL ARRIVED ONCE: every confirmed message came to every site that was listened at."
     wrong = []
     if outcome.missing:
         wrong.append(f"{counted(outcome.missing, 'message')} missing, counted at each site")

@@ -14,6 +14,7 @@ from isthmus.local_brokers import RabbitMQInstallation
 from tests.certificates import DAY, Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
+from tests.journeys.supervised_mesh import isthmus
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.tls_broker import RELAY, TlsBroker, tls_broker
 from tests.tls_site import tls_keys
@@ -85,6 +86,16 @@ async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
     finally:
         broker.shows(broker.authority.issues())
         await broker.trusts(broker.clients)
+
+
+@pytest.mark.parametrize("mesh", ["external"], indirect=True)
+async def test_a_measurement_connects_as_the_mesh_file_says(mesh: LiveMesh) -> None:
+    words = ("--rate", "50", "--duration", "500ms")
+    code, said = await isthmus(mesh, "bench", *words)
+    assert code == 2, said
+    assert "tokyo: orders has queue sink.orders, bound by '#'" in said
+    code, said = await isthmus(mesh, "bench", *words, "--disturb-others")
+    assert code == 0, said
 
 
 @pytest.mark.parametrize("who", ["the broker's", "ours"])
