@@ -17,10 +17,11 @@ from federation.mesh import Mesh
 from federation.names import Names
 from isthmus.bench.asked import Asked
 from isthmus.bench.pairs import takers
-from isthmus.bench.queues import QUEUE_PREFIX
+from isthmus.bench.queues import EXPIRES_MS, QUEUE_PREFIX
 
 SITES_AT_ONCE = 8
 _SAID = 5
+_BENCH = f": another bench's; of one that was killed, it goes by itself in {EXPIRES_MS // 1000} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,7 @@ def others_among(
             keys.setdefault((kind, name), []).append(binding["routing_key"])
     for (kind, name), bound in keys.items():
         by = ", ".join(repr(key) for key in bound[:_SAID])
-        is_ours = ", of another bench" if name.startswith(QUEUE_PREFIX) else ""
-        yield f"{kind} {name}{is_ours}, bound by {by}"
+        yield f"{kind} {name}, bound by {by}{_BENCH if name.startswith(QUEUE_PREFIX) else ''}"
     if alternate := (declared.get("arguments") or {}).get("alternate-exchange"):
         yield f"exchange {alternate}, which gets what no queue takes"
 

@@ -8,6 +8,8 @@ from federation.destinations import DestinationIndex, addressing_of
 from federation.mesh import Exchange, Mesh
 from isthmus.departures import why_it_stays
 
+MOST_PAIRS = 1000
+"""One process does it all."""
 WORD = "bench"
 """Stands in a key for what its pattern leaves open."""
 
@@ -89,5 +91,11 @@ def pairs_of(
         raise BadBench(
             f"nothing of {exchange.name} goes from any site to another under {key!r}: see `from`, "
             "`to` and `wants` in the file, or give another --key"
+        )
+    count = sum(map(len, found.values()))
+    if count > MOST_PAIRS:
+        raise BadBench(
+            f"{count:,} pairs of sites are too many to measure at a time: choose with --from and "
+            f"--to, up to {MOST_PAIRS:,}"
         )
     return found

@@ -147,7 +147,8 @@ def bench(
     book = address_book_or_exit(mesh, state)
     outcome = _outcome(asked, book, disturb=disturb_others)
     if as_json:
-        typer.echo(json.dumps(told_of(outcome), indent=1))
+        told = {"mesh": mesh.name, "revision": mesh.revision, **told_of(outcome)}
+        typer.echo(json.dumps(told, indent=1))
     else:
         page().print(tables(outcome))
     if outcome.problems:

@@ -56,7 +56,8 @@ def test_each_other_one_is_said_with_its_keys() -> None:
     assert list(others_among(declared, [bound(EGRESS, "#"), *bindings], EGRESS)) == [
         "queue billing, bound by 'order.#', 'bill.*'",
         "exchange audit, bound by ''",
-        f"queue {orders}, of another bench, bound by 'bench'",
+        f"queue {orders}, bound by 'bench': another bench's; of one that was killed, it goes by "
+        "itself in 120 s",
         "exchange unrouted, which gets what no queue takes",
     ]
 

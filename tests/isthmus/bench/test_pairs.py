@@ -85,3 +85,13 @@ def test_what_would_measure_nothing_is_refused(
 ) -> None:
     with pytest.raises(BadBench, match=said):
         pairs(exchange, key, origins, destinations)
+
+
+def test_of_many_sites_some_have_to_be_chosen() -> None:
+    sites = ", ".join(f"s{number}: {{}}" for number in range(33))
+    mesh = mesh_of(
+        f"mesh: big\ntopology: {{hub: s0}}\nexchanges: [{{name: orders}}]\nsites: {{{sites}}}\n"
+    )
+    with pytest.raises(BadBench, match="1,056 pairs of sites are too many"):
+        pairs_of(mesh, mesh.exchanges["orders"], "x")
+    assert len(pairs_of(mesh, mesh.exchanges["orders"], "x", ["s0"])["s0"]) == 32
