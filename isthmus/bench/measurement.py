@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from federation.counted import counted
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import Outcome
 from relay.bulk_amqp import BulkAmqpError
@@ -58,6 +59,9 @@ class Measurement:
         ]
         try:
             await self._until_arrived(publishing)
+            for site, task in zip(self._asked.origins, publishing, strict=True):
+                if not task.done():
+                    self._problems.append(self._stuck(site))
         finally:
             for task in publishing:
                 task.cancel()
@@ -105,6 +109,12 @@ class Measurement:
         except BulkAmqpError as error:
             self._problems.append(f"{site} publishes no more: {error}")
         self._published_s[site] = self._ends.seconds
+
+    def _stuck(self, site: str) -> str:
+        source = self._ends.sources[site]
+        why = f": it takes no publishes ({source.blocked})" if source.blocked else ""
+        messages = counted(source.unanswered, "message")
+        return f"the broker of {site} did not answer for {messages}{why}"
 
     def _is_going(self) -> bool:
         return (

@@ -63,6 +63,16 @@ class LoadSource:
         if self._connection is not None:
             await self._connection.close()
 
+    @property
+    def unanswered(self) -> int:
+        """Messages that the broker has not answered for yet."""
+        return self.sent - self.confirmed - self.refused
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes no publishes (memory, disk); empty while it does."""
+        return (self._connection.blocked or "") if self._connection is not None else ""
+
     async def publish(
         self,
         count: int | None = None,
