@@ -108,6 +108,8 @@ class Measurement:
                 await source.publish_at(asked.per_second, going=self._is_going)
         except BulkAmqpError as error:
             self._problems.append(f"{site} publishes no more: {error}")
+            # What the broker had not answered for need not arrive: nobody waits for it.
+            await source.confirm()
         self._published_s[site] = self._ends.seconds
 
     def _stuck(self, site: str) -> str:

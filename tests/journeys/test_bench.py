@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import aio_pika
 import pytest
 import pytest_asyncio
 
@@ -18,6 +19,7 @@ from isthmus.bench.queues import EXPIRES_MS, QUEUE_PREFIX
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.shared_mesh import SHARED, running_mesh
 from tests.journeys.supervised_mesh import isthmus
+from tests.journeys.traffic import TrafficSink
 from tests.live_brokers import BrokerPool
 from tests.waiting import until
 
@@ -43,6 +45,7 @@ async def mesh(
             {"name": "held"},
             {"name": "ended"},
             {"name": "broken"},
+            {"name": "again"},
         ],
     ) as made:
         yield made
@@ -175,6 +178,32 @@ async def test_ended_early_it_tells_what_there_is_and_leaves_nothing(mesh: LiveM
     assert await nothing_is_left(mesh)
 
 
+async def test_copies_count_apart_by_their_flag(mesh: LiveMesh) -> None:
+    words = ("--from", "paris", "--rate", "50", "--duration", "1h", "--disturb-others")
+    sink = TrafficSink(mesh.uri("tokyo"), "tokyo", "again")
+    sink.keep_raw = True
+    await sink.start()
+    process = await begun(mesh, "--exchange", "again", *words)
+    try:
+        await until(lambda: len(sink.raw) > 2, "messages arrive", 60)
+        (queue,) = await queues(mesh, "tokyo")
+        async with await aio_pika.connect(mesh.vhosts["tokyo"].amqp_uri) as connection:
+            channel = await connection.channel()
+            for delivery, flagged in zip(sink.raw, (True, False, False), strict=False):
+                headers = {"x-mesh-redelivered": True} if flagged else {}
+                copy = aio_pika.Message(delivery[5], headers=headers)
+                await channel.default_exchange.publish(copy, queue["name"])
+        process.send_signal(signal.SIGINT)
+        code, told, said = await ended(process)
+    finally:
+        await sink.close()
+        if process.returncode is None:
+            process.kill()
+    assert code == 1, said
+    assert (told["duplicates_flagged"], told["duplicates_unflagged"]) == (1, 2)
+    assert told["missing"] == 0
+
+
 async def test_one_that_loses_its_queue_is_no_measurement(mesh: LiveMesh) -> None:
     words = ("--from", "paris", "--rate", "100", "--duration", "1h")
     process = await begun(mesh, "--exchange", "broken", *words)
@@ -195,7 +224,7 @@ async def test_one_that_loses_its_queue_is_no_measurement(mesh: LiveMesh) -> Non
 
 
 async def test_one_that_loses_its_publisher_is_no_measurement(mesh: LiveMesh) -> None:
-    words = ("--from", "paris", "--rate", "100", "--duration", "1h")
+    words = ("--from", "paris", "--rate", "100", "--duration", "1h", "--wait", "1h")
     process = await begun(mesh, "--exchange", "broken", *words)
     try:
         assert process.stderr is not None

@@ -41,3 +41,45 @@ async def test_every_message_is_accounted_for(vhost_factory: VhostFactory) -> No
     finally:
         for end in (source, stranger, sink):
             await end.close()
+
+
+async def test_what_the_broker_refused_is_known_by_number(vhost_factory: VhostFactory) -> None:
+    uri = (await vhost_factory("load")).amqp_uri
+    run = os.urandom(8)
+    sink = LoadSink(uri, run, "short")
+    channel = await (await sink.open()).channel()
+    full = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    await channel.declare_queue("short", durable=True, arguments=full)
+    await channel.bind_queue("short", "amq.topic", "#")
+    source = LoadSource(uri, run, 0, "amq.topic", HalfRandom(64))
+    try:
+        await source.open()
+        await source.publish(200)
+        assert source.confirmed + source.refused == 200
+        assert source.refused == len(source.refused_numbers) > 0
+        assert source.unanswered == 0
+        await sink.consume()
+        await until(lambda: sink.delivered >= source.confirmed, "those that it took come", 30)
+        assert sink.by_origin[0].missing(200, source.refused_numbers) == 0
+        assert sink.by_origin[0].missing(200) == 200 - sink.delivered
+    finally:
+        for end in (source, sink):
+            await end.close()
+
+
+async def test_a_source_waits_while_there_is_no_room(vhost_factory: VhostFactory) -> None:
+    uri = (await vhost_factory("load")).amqp_uri
+    source = LoadSource(uri, os.urandom(8), 0, "amq.topic", HalfRandom(64))
+    asked: list[int] = []
+
+    def has_room() -> bool:
+        asked.append(source.sent)
+        return len(asked) % 3 == 0
+
+    try:
+        await source.open()
+        await source.publish(600, has_room=has_room)
+        assert asked == [0, 0, 0, 256, 256, 256, 512, 512, 512]
+        assert source.confirmed == 600
+    finally:
+        await source.close()
