@@ -99,9 +99,10 @@ class Ends:
 
     def has_room(self, origin: str) -> bool:
         """Whether every site has had all but the latest of that origin's messages."""
-        number, sent = self.asked.origins.index(origin), self.sources[origin].sent
+        number, source = self.asked.origins.index(origin), self.sources[origin]
+        expected = source.sent - source.refused
         return all(
-            sent - (arrivals.delivered if arrivals else 0) < self.asked.ahead
+            expected - (arrivals.delivered if arrivals else 0) < self.asked.ahead
             for arrivals in (
                 self.sinks[site].by_origin.get(number) for site in self.asked.pairs[origin]
             )

@@ -84,7 +84,7 @@ class Outcome:
     strangers: int = 0
     """Other messages that came under the key."""
     busy: float = 0.0
-    """What part of a core this program took, on average."""
+    """What part of a core this program took while it published."""
     interrupted: bool = False
     problems: Sequence[str] = ()
     left_behind: Sequence[str] = ()

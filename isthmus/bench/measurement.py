@@ -30,7 +30,7 @@ class Measurement:
         self._ends, self._asked, self._allowed, self._show = ends, ends.asked, allowed, show
         self._asked_to_end = 0
         self._problems: list[str] = []
-        self._busy_s = 0.0
+        self._busy = self._busy_before_s = 0.0
         self._published_s: dict[str, float] = {}
         self._end_at = 0.0
 
@@ -52,7 +52,7 @@ class Measurement:
 
     async def _measure(self) -> None:
         self._end_at = asyncio.get_running_loop().time() + self._asked.duration_s
-        busy_before_s = time.process_time()
+        self._busy_before_s = time.process_time()
         publishing = [
             asyncio.create_task(self._publish(site), name=f"bench {site}")
             for site in self._asked.origins
@@ -68,7 +68,6 @@ class Measurement:
             for gone in await asyncio.gather(*publishing, return_exceptions=True):
                 if isinstance(gone, Exception):
                     raise gone
-        self._busy_s = time.process_time() - busy_before_s
         self._problems += [
             f"{site} listens no more: {why}" for site, why in self._ends.ended().items()
         ]
@@ -110,7 +109,9 @@ class Measurement:
             self._problems.append(f"{site} publishes no more: {error}")
             # What the broker had not answered for need not arrive: nobody waits for it.
             await source.confirm()
-        self._published_s[site] = self._ends.seconds
+        self._published_s[site] = ends.seconds
+        # Now, while there was work to do: afterwards it only waits.
+        self._busy = (time.process_time() - self._busy_before_s) / ends.seconds
 
     def _stuck(self, site: str) -> str:
         source = self._ends.sources[site]
@@ -146,7 +147,7 @@ class Measurement:
             self._published_s,
             list(ends.pairs()),
             sum(sink.strangers for sink in ends.sinks.values()),
-            self._busy_s / ends.seconds,
+            self._busy,
             bool(self._asked_to_end),
             self._problems,
             left,
