@@ -9,7 +9,7 @@ from rich.console import Console
 
 from isthmus.bench.asked import Said, asked_of
 from isthmus.bench.figures import Outcome, Pair, Published, pair_of, told_of
-from isthmus.bench.live import Snapshot, line_of
+from isthmus.bench.live import Snapshot, line_of, table_of
 from isthmus.bench.tables import tables
 from isthmus.load import Arrivals, Latencies
 from tests.federation.meshes import TRIANGLE, mesh_of
@@ -107,3 +107,13 @@ def test_a_line_has_the_rates_since_the_last_one() -> None:
         "latency so far p50 8.0 ms, p99 8.0 ms"
     )
     assert "nothing has arrived yet" in line_of(Snapshot(1.0), Snapshot())
+
+
+def test_on_a_terminal_each_site_has_its_row() -> None:
+    now = Snapshot(2.0, {"paris": 300}, {"tokyo": 240}, {"tokyo": 1060})
+    page = Console(file=io.StringIO(), width=100)
+    page.print(table_of(now, Snapshot(1.0)))
+    assert isinstance(page.file, io.StringIO)
+    rows = [row.replace("│", "").split() for row in page.file.getvalue().splitlines()]
+    assert ["paris", "300", "-", "-"] in rows
+    assert ["tokyo", "-", "240", "1,060"] in rows
