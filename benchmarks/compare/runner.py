@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ async def run(
         **described(installation),
         "cases": told,
         "bars": [
-            _held(bar, told, version)
+            held(bar, told, version)
             for bar in row.bars
             if bar.case in told and (bar.against_case or bar.case) in told
         ],
@@ -86,14 +86,14 @@ async def _case(
         if floor is not None:
             floors.append(await floor.broker_us(case.load))
             say(f"  {case.name}, round {number + 1}: floor: brokers {floors[-1]:.0f} us")
-    summary: dict[str, Any] = {
+    told: dict[str, Any] = {
         "load": asdict(case.load),
         "condition": None if case.condition is None else case.condition.to_json(),
-        "ways": {name: _summary(ones) for name, ones in by_way.items()},
+        "ways": {name: summary(ones) for name, ones in by_way.items()},
     }
     if floors:
-        summary["floor_broker_us"] = statistics.median(floors)
-    return summary
+        told["floor_broker_us"] = statistics.median(floors)
+    return told
 
 
 def _line(one: Round) -> str:
@@ -110,7 +110,7 @@ def _line(one: Round) -> str:
     return ", ".join(parts)
 
 
-def _summary(ones: Sequence[Round]) -> dict[str, Any]:
+def summary(ones: Sequence[Round]) -> dict[str, Any]:
     """Median, least and most of each measure, and all rounds."""
     told: dict[str, Any] = {}
     for measure in Measure:
@@ -127,7 +127,9 @@ def _summary(ones: Sequence[Round]) -> dict[str, Any]:
     return told
 
 
-def _held(bar: Bar, told: dict[str, Any], version: str) -> dict[str, Any]:
+def held(bar: Bar, told: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """What was reached of a bar, in the cases as they are told."""
+
     def median(case: str, way: str) -> float:
         return float(told[case]["ways"][way][bar.measure.value]["median"])
 
