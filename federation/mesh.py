@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from federation.lanes import NORMAL, NORMAL_NUMBER, Lane
+from federation.rates import RateSchedule
 
 RETENTION_MARGIN_S = 900.0
 """The least time that things are kept beyond the outage window."""
@@ -142,7 +145,8 @@ class Exchange:
     scope: IdentityScope = IdentityScope.MESH
     order: OrderRule = OrderRule.STRICT
     retry: RetryRule = RetryRule()
-    lane: int = 0
+    lane: int = NORMAL_NUMBER
+    """The number of its lane."""
     never_via: tuple[str, ...] = ()
     """Sites that must never hold its messages, not even on the way."""
     acks: AckRule = AckRule.LOCAL
@@ -258,6 +262,8 @@ class Site:
     """`env:NAME` or `file:PATH`: what its node shows at brokers of other sites' own, as the user of
     its links' ends; None: it logs in there as that broker's own user.
     """
+    max_rate: RateSchedule | None = None
+    """Of all links out of it together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +281,18 @@ class Link:
     via: str | None = None
     availability: float = LINE_AVAILABILITY
     """The part of the time that its line works, 0 to 1."""
+    max_rate: RateSchedule | None = None
+    lane: str = ""
+    """A strand of it: what carries this lane alone. Empty for the link itself, which carries the
+    normal lane, and all of them in a mesh without lanes."""
 
     @property
     def name(self) -> str:
+        return f"{self.line_name}.{self.lane}" if self.lane else self.line_name
+
+    @property
+    def line_name(self) -> str:
+        """The same for all its strands: what people call the link."""
         return f"{self.sender}-{self.receiver}"
 
 
@@ -302,6 +317,8 @@ class Mesh:
     """Sites whose repairs others believe: they send in the names of any. None: all sites."""
     revoked_keys: tuple[str, ...] = ()
     """Public keys that somebody else may have: what is signed with them is refused."""
+    lanes: tuple[Lane, ...] = ()
+    """The first goes before all others; none: everything goes one way."""
 
     @property
     def retention_s(self) -> float:
@@ -319,6 +336,16 @@ class Mesh:
 
     def links_to(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.links if link.receiver == site)
+
+    def strands(self, link: Link) -> tuple[Link, ...]:
+        """What carries the link's lanes, in the order of the lanes: the link itself, and one more
+        for each lane but the normal one. Each is a link to whoever runs it.
+        """
+        if not self.lanes:
+            return (link,)
+        return tuple(
+            link if lane.name == NORMAL else replace(link, lane=lane.name) for lane in self.lanes
+        )
 
     def destination_set(self, exchange: Exchange) -> tuple[str, ...]:
         """Sorted cluster IDs that the exchange's batches are for; empty for every site.

@@ -7,8 +7,10 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from federation.lanes import lane_word
 from federation.mesh import Begins, Mesh, Site
 from federation.mesh_file.durations import show_duration
+from federation.rates import RateSchedule
 
 _WORDS = {
     "origins": "from",
@@ -44,11 +46,17 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
     lines += [f"- revoked_keys {one}" for one in former.revoked_keys if one not in new.revoked_keys]
     if former.batch_format != new.batch_format:
         lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
+    if former.lanes != new.lanes:
+        lines.append(f"~ lanes {_lanes(former)} -> {_lanes(new)}")
     for name in ("signing", "unsigned"):
         before, after = getattr(former, name).value, getattr(new, name).value
         if before != after:
             lines.append(f"~ {name} {before} -> {after}")
     return lines
+
+
+def _lanes(mesh: Mesh) -> str:
+    return ", ".join(f"{lane.name} ({lane.weight})" for lane in mesh.lanes) or "none"
 
 
 def _links(mesh: Mesh) -> dict[str, object]:
@@ -86,7 +94,7 @@ def _fields(before: Any, after: Any) -> Iterable[str]:
         word = _WORDS.get(one.name, one.name)
         if one.name in ("password", "link_password"):
             yield f"{word} changed"  # never shown, not even the former one
-        elif is_dataclass(old) and is_dataclass(now):
+        elif is_dataclass(old) and is_dataclass(now) and not isinstance(now, RateSchedule):
             yield f"{word} ({', '.join(_fields(old, now))})"
         else:
             yield f"{word} {_shown(one.name, old)} -> {_shown(one.name, now)}"
@@ -97,6 +105,10 @@ def _shown(name: str, value: Any) -> str:
         return "all"
     if value is None or value == ():
         return _NOTHING.get(name, "none")
+    if isinstance(value, RateSchedule):
+        return str(value)
+    if name == "lane":
+        return lane_word(value)
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, tuple):

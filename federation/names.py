@@ -1,8 +1,11 @@
 """Every name that Isthmus gives to something on a broker, made in one place.
 
 All begin with `isthmus.<mesh>.`, so that several meshes can share a virtual host and rights can be
-given by a pattern. Names of meshes and sites have no dots (mesh_rules sees to it), so no name is a
-prefix of another by accident: rights of site `a` never cover what belongs to site `a-b`.
+given by a pattern. Names of meshes, sites and lanes have no dots (mesh_rules sees to it), so no
+name is a prefix of another by accident: rights of site `a` never cover what belongs to site `a-b`.
+
+A link's strand has the link's names with its lane behind them, so that a mesh that gets lanes keeps
+the links that it has.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from federation.mesh import Link
 
 MAX_NAME_BYTES = 255
 """What AMQP, streams and RabbitMQ's users allow."""
+_OF_LINK = "the names of its sites"
 
 
 class NameTooLong(ValueError):
@@ -87,19 +91,19 @@ class Names:
 
     def link_data(self, link: Link) -> str:
         """The exchange that the link's sender publishes batches to."""
-        return self._made(f"data.{link.sender}.{link.receiver}", "the names of its sites")
+        return self._made(f"data.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def link_acks(self, link: Link) -> str:
         """The exchange that the link's receiver publishes welcomes and acks to."""
-        return self._made(f"acks.{link.sender}.{link.receiver}", "the names of its sites")
+        return self._made(f"acks.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def receiver_queue(self, link: Link) -> str:
         """The exclusive queue, bound to the data exchange, of which there is one receiver."""
-        return self._made(f"link.{link.receiver}.data-from.{link.sender}", "the names of its sites")
+        return self._made(f"link.{link.receiver}.data-from.{link.sender}{_lane(link)}", _OF_LINK)
 
     def sender_queue(self, link: Link) -> str:
         """The exclusive queue, bound to the acks exchange, of the sender."""
-        return self._made(f"link.{link.sender}.acks-from.{link.receiver}", "the names of its sites")
+        return self._made(f"link.{link.sender}.acks-from.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def link_queue_prefix(self, site: str) -> str:
         """What the names of the queues begin with that `site` holds at other sites' brokers."""
@@ -174,6 +178,10 @@ def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
     whole = [_literal(name) for name in names]
     begun = [f"{_literal(prefix)}.*" for prefix in prefixes]
     return f"^(?:{'|'.join(whole + begun)})$"
+
+
+def _lane(link: Link) -> str:
+    return f".{link.lane}" if link.lane else ""
 
 
 def _literal(name: str) -> str:

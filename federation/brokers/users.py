@@ -128,8 +128,8 @@ def _node_users(
 
 
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
-    """The links whose two ends connect to the broker of `site`."""
-    return [link for link in mesh.links if link.meeting == site]
+    """What connects two ends at the broker of `site`: links, and the strands of each."""
+    return [one for link in mesh.links if link.meeting == site for one in mesh.strands(link)]
 
 
 def put_aside_queues(names: Names) -> tuple[str, str]:

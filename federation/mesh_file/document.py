@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 
 from federation.mesh import OLDEST_BATCH_FORMAT
 from federation.mesh_file.exchange_keys import ExchangeKeys
+from federation.mesh_file.lane_values import Lanes, MaxRate
 from federation.mesh_file.section import Section
 from federation.mesh_file.site_keys import BranchesKeys, LogKeys, SiteKeys
 from federation.mesh_file.topology_keys import LinkKeys, ShortTopology, TopologyKeys, whole_topology
@@ -91,6 +92,20 @@ class MeshKeys(Section):
     branches: _Branches = key([], "sites that are alike, one such group or a list of them")
     include: _Includes = key([], "files of more sites, relative to this one")
     log: LogKeys = key({}, "the disk that a site's log may take, where the site says nothing")
+    lanes: Lanes | None = key(
+        None,
+        "classes of messages that share each link, the first before all others; a list, or with "
+        "the weights by which they share a `max_rate`. An exchange says its `lane`",
+        trades="more: each takes a connection of its own at both ends of each link",
+        without="none: all goes one way",
+    )
+    max_rate: MaxRate | None = key(
+        None,
+        "what a link may send, where `links` says nothing of its own; by the clock of the site "
+        'that sends: `{default: 20Mbit/s, "22:00-06:00": unlimited}`',
+        trades="less: others have more of the line, and a backlog takes longer",
+        without="unlimited",
+    )
     batch_format: BatchFormat = key(
         OLDEST_BATCH_FORMAT,
         "the format in which batches are written; every node reads all that may stand here",

@@ -92,6 +92,12 @@ class ExchangeKeys(Section):
         "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
         "what comes after a message for it",
     )
+    lane: str = key(
+        "normal",
+        "which of the mesh's `lanes` its messages go in",
+        trades="urgent: past all backlogs, as long as it is little; bulk: what may wait. Order "
+        "holds within an exchange and lane, so it is not kept across a change of this",
+    )
     deadline: Duration | None = key(
         None,
         "from publishing to delivery; what takes longer is `late` in the audit, delivered all the "

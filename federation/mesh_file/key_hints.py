@@ -68,6 +68,11 @@ OTHER_WORDS = {
     "bidirectional": "both",
     "hubs": "center",
     "max_size": "max_bytes",
+    "priority": "lane",
+    "priorities": "lanes",
+    "bandwidth": "max_rate",
+    "rate_limit": "max_rate",
+    "throttle": "max_rate",
     "size": "max_bytes",
     "limit": "max_bytes",
     "name": "mesh",
@@ -146,7 +151,7 @@ _OWNERS: tuple[tuple[type[Section], str], ...] = (
 def meant_word(word: str, known: list[str]) -> str:
     """The known word that this one was probably meant for, or nothing."""
     other = OTHER_WORDS.get(word.lower(), "")
-    return nearest(word, known) or (other if other in known else "")
+    return (other if other in known else "") or nearest(word, known) or ""
 
 
 def owner_of(key: str, known: list[str]) -> str:

@@ -34,12 +34,15 @@ in _slanted letters_ is what leaving the key out comes to.
 - A **duration** is a number and one unit: `250ms`, `90s`, `30m`, `72h`, `7d`.
 - A **size** is a number and one unit: `B`, `KB`, `MB`, `GB`, `TB` (powers of 1000), `KiB`, `MiB`,
   `GiB`, `TiB` (powers of 1024). A rate is a size and `/s`: `200KB/s`.
+- A **`max_rate`** is a rate in bytes (`2MB/s`) or bits (`20Mbit/s`, `512kbit/s`, `1Gbit/s`), at
+  least `16kbit/s`; or `unlimited`; or a mapping of `default` and hours of the day to such:
+  `{default: 20Mbit/s, "22:00-06:00": unlimited}`, by the clock of the machine that sends.
 - **Sites and tags**: `from`, `to`, `never_via` and `hub` take names of sites, and tags, which
   stand for all sites that bear them. A word is a site if there is one of that name, else a tag; no
   tag may have the name of a site. A tag matters by the sites that it stands for, and by nothing
   else.
-- **Names** of a mesh, of sites and of tags are 1 to 63 letters, digits, `-` and `_`, and begin with
-  a letter or digit. `from`, `to` and `all` are reserved.
+- **Names** of a mesh, of sites, of lanes and of tags are 1 to 63 letters, digits, `-` and `_`, and
+  begin with a letter or digit. `from`, `to` and `all` are reserved.
 - `{site}` in a text of a site stands for the site's name; `{{` and `}}` are braces.
 - **Paths** are relative to the file in which they stand.
 - The YAML is plain: `true`, `false`, `null`, decimal numbers and text; no tags (`!x`), no merge

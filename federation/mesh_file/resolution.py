@@ -12,6 +12,7 @@ from federation.brokers.broker_uri import (
     parse_management,
     parse_stream,
 )
+from federation.lanes import Lane, lane_number
 from federation.mesh import (
     LOCAL_ADMIN,
     AckRule,
@@ -61,6 +62,9 @@ def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
         unsigned=Unsigned(keys.unsigned or Unsigned.REFUSE),
         repairers=_repairers(keys, words),
         revoked_keys=tuple(keys.revoked_keys or ()),
+        lanes=tuple(
+            Lane(name, lane_number(name), weight) for name, weight in (keys.lanes or {}).items()
+        ),
     )
     return replace(mesh, revision=revision_of(mesh, keys))
 
@@ -87,6 +91,7 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         log=LogLimit(log.max_bytes, WhenLogIsFull(log.on_full or WhenLogIsFull.BLOCK)),
         public_keys=tuple(keys.public_key or ()),
         private_key=_reference(keys.private_key or "", folder),
+        max_rate=keys.max_rate,
     )
 
 
@@ -154,6 +159,7 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         order=OrderRule(keys.order),
         retry=RetryRule(keys.retry.max_attempts, first, most),
         never_via=words.sites_of(keys.never_via),
+        lane=lane_number(keys.lane),
         acks=AckRule(keys.acks),
         deadline_s=keys.deadline,
     )

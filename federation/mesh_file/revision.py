@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
-from federation.mesh import OLDEST_BATCH_FORMAT, Exchange, Mesh, SigningRule, Site
+from federation.mesh import OLDEST_BATCH_FORMAT, Exchange, Link, Mesh, SigningRule, Site
 from federation.mesh_file.document import MeshKeys
 
 _FORM = "isthmus mesh 2"
@@ -28,10 +28,12 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
         "rule": mesh.rule,
         "sites": {name: _site(site, keys) for name, site in mesh.sites.items()},
         "exchanges": {name: _exchange(exchange) for name, exchange in mesh.exchanges.items()},
-        "links": sorted((_said(link) for link in mesh.links), key=_pair),
+        "links": sorted((_link(link) for link in mesh.links), key=_pair),
     }
     if mesh.batch_format != OLDEST_BATCH_FORMAT:
         said["batch_format"] = mesh.batch_format
+    if mesh.lanes:
+        said["lanes"] = [asdict(lane) for lane in mesh.lanes]
     if mesh.signing is not SigningRule.NONE:
         said["signing"] = {
             "rule": mesh.signing,
@@ -41,6 +43,13 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
         }
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_FORM}\n{canonical}".encode()).hexdigest()[:12]
+
+
+def _link(link: Link) -> dict[str, Any]:
+    said = _said(link)
+    if link.max_rate is not None:
+        said["max_rate"] = asdict(link.max_rate)
+    return said
 
 
 def _pair(link: dict[str, Any]) -> tuple[str, str]:
@@ -65,6 +74,8 @@ def _site(site: Site, keys: MeshKeys) -> dict[str, Any]:
         said["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
     if "log" in said:
         said["log"] = _said(site.log)
+    if site.max_rate is not None:
+        said["max_rate"] = asdict(site.max_rate)
     written = keys.sites[site.name]
     if site.private_key:
         said["private_key"] = written.private_key

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from federation.mesh_file.admin_rules import admin_violations
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.exchange_rules import exchange_violations
+from federation.mesh_file.lane_rules import lane_violations
 from federation.mesh_file.link_password_rules import (
     reference_violations,
     separate_users_violations,
@@ -47,6 +48,7 @@ def violations(
     yield from _names(keys)
     yield from _window(keys)
     yield from log_violations(keys)
+    yield from lane_violations(keys)
     yield from site_violations(keys)
     yield from signing_violations(keys, tags_are_known=tags_are_known and sites_are_known)
     yield from admin_violations(keys)

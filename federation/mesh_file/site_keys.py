@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from federation.mesh_file.lane_values import MaxRate
 from federation.mesh_file.section import Section
 from federation.mesh_file.values import (
     AdminText,
@@ -207,6 +208,13 @@ class SiteKeys(Section):
         alias="from",
     )
     log: LogKeys | None = key(None, "the disk that its log may take", without="the mesh's `log`")
+    max_rate: MaxRate | None = key(
+        None,
+        "what all links out of it may send together: its line to the rest; besides what each of "
+        "them may",
+        trades="less: others have more of the line, and a backlog takes longer",
+        without="what its links may",
+    )
     availability: Availability = key(
         1.0,
         "the part of the time that its broker and node work",

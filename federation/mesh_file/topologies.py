@@ -144,7 +144,8 @@ def entry_links(entry: LinkKeys, keys: MeshKeys, shape: Shape | None) -> Iterato
             meeting = named.get(entry.dial, entry.dial)
         else:
             meeting = shape.meeting(pair) if shape is not None else pair[1]
-        yield Link(*pair, meeting, entry.via, entry.availability)
+        max_rate = entry.max_rate or keys.max_rate
+        yield Link(*pair, meeting, entry.via, entry.availability, max_rate)
 
 
 def declared_links(
@@ -154,7 +155,11 @@ def declared_links(
     saying so is for mesh_rules. `shape` is that of the keys, where the caller has it.
     """
     shape = shape if shape is not None else shape_of(keys)
-    links = {pair: Link(*pair, shape.meeting(pair)) for pair in shape.pairs} if shape else {}
+    links = (
+        {pair: Link(*pair, shape.meeting(pair), max_rate=keys.max_rate) for pair in shape.pairs}
+        if shape
+        else {}
+    )
     known = set(known)
     for entry in keys.links:
         for link in entry_links(entry, keys, shape):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from federation.mesh_file.lane_values import MaxRate
 from federation.mesh_file.section import Section
 from federation.mesh_file.values import Availability, HostPortText, OneOrMore, key
 
@@ -27,6 +28,12 @@ class LinkKeys(Section):
         None,
         "host:port to dial instead of that broker's own address: a port forward, a tunnel",
         without="the broker's own address",
+    )
+    max_rate: MaxRate | None = key(
+        None,
+        "what it may send, each way for itself; as the mesh's `max_rate`",
+        trades="less: others have more of the line, and a backlog takes longer",
+        without="the mesh's",
     )
     availability: Availability = key(
         0.99,
