@@ -50,10 +50,14 @@ from relay.bulk_amqp.frame_reader import (
     Method,
 )
 from relay.bulk_amqp.heartbeat import TICKS_PER_HEARTBEAT, HeartbeatWatch
+from relay.bulk_amqp.paced_writer import Pace, PacedWriter
 
 FRAME_MAX = 131072
 """Bytes: what we ask for. RabbitMQ's own default; larger frames gain nothing measurable."""
 
+_PACED_HIGH_WATER = 64 * 1024
+"""Of a paced connection: what its turn has come for and the socket does not take is soon too much.
+"""
 _HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _MOST_CHANNELS = 2047
 _LOGIN_REFUSED = (403, 530)
@@ -156,6 +160,7 @@ class Connection(asyncio.Protocol):
         self._pausers: set[object] = set()
         self._watch = HeartbeatWatch()
         self._timer: asyncio.TimerHandle | None = None
+        self._paced: PacedWriter | None = None
 
     # --- for everybody --------------------------------------------------------------------------
 
@@ -215,7 +220,20 @@ class Connection(asyncio.Protocol):
         """Bytes written, but not yet taken by the socket."""
         if self._state is _State.CLOSED or self._transport is None:
             return 0
-        return self._transport.get_write_buffer_size()
+        paced = self._paced.waiting if self._paced is not None else 0
+        return self._transport.get_write_buffer_size() + paced
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether what is written waits for its pace, and not for the socket."""
+        return self._paced is not None and self._paced.pace.holds_back
+
+    def pace(self, pace: Pace) -> None:
+        """From now on what is written waits for this. At most once, while it is open."""
+        self._check_open()
+        assert self._transport is not None
+        self._paced = PacedWriter(pace, self._transport.writelines)
+        self._transport.set_write_buffer_limits(high=_PACED_HIGH_WATER)
 
     # --- for channels, consumers and publishers -------------------------------------------------
 
@@ -225,7 +243,10 @@ class Connection(asyncio.Protocol):
             self._check_open()
             raise Misuse("nothing can be sent before the connection is made")
         self.bytes_sent += len(data)
-        self._transport.write(data)
+        if self._paced is not None:
+            self._paced.write([data])
+        else:
+            self._transport.write(data)
 
     def send_pieces(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write whole frames that lie in pieces, which must not change any more; their size.
@@ -237,7 +258,10 @@ class Connection(asyncio.Protocol):
             raise Misuse("nothing can be sent before the connection is made")
         size = sum(map(len, pieces))
         self.bytes_sent += size
-        self._transport.writelines(pieces)
+        if self._paced is not None:
+            self._paced.write(pieces)
+        else:
+            self._transport.writelines(pieces)
         return size
 
     def send_method(self, channel: int, frame: pamqp_base.Frame) -> None:
@@ -318,10 +342,14 @@ class Connection(asyncio.Protocol):
         self._finish(ConnectionLost(0, text))
 
     def pause_writing(self) -> None:
+        if self._paced is not None:
+            self._paced.pace.hold()
         if self._writable is None:
             self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
+        if self._paced is not None:
+            self._paced.pace.go_on()
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -458,6 +486,9 @@ class Connection(asyncio.Protocol):
         if in_login and not self._opened.done():
             self._opened.set_exception(self._why_login_failed(reason))
         self._pausers.clear()
+        if self._paced is not None:
+            self._paced.drop()
+            self._paced = None
         self.resume_writing()
         for channel in list(self._channels.values()):
             self.tell(partial(channel.end, reason))

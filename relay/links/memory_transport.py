@@ -13,11 +13,14 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
+from relay.bulk_amqp.paced_writer import Pace
 from relay.links.settings import MIB
 from relay.links.transport import Carried, Line, LinkListener, LinkTaken, LinkUnreachable
 
 Schedule = Callable[[float, Callable[[], None]], object]
 """`loop.call_later`, or its like in virtual time."""
+
+_OUT_HIGH_WATER = 64 * 1024
 
 Tamper = Callable[[bytes], Sequence[bytes]]
 """What becomes of a frame on the way: itself, nothing, itself twice, something damaged."""
@@ -162,6 +165,10 @@ class MemoryEnd:
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._sending = False
+        self._pace: Pace | None = None
+        self._paced: deque[bytes] = deque()
+        self._paced_bytes = 0
+        self._granted = 0
         self._in: deque[Carried] = deque()
         self._in_bytes = 0
         self._delivering = False
@@ -175,7 +182,14 @@ class MemoryEnd:
 
     @property
     def line(self) -> Line:
-        return Line(self._taken, self._out_bytes, self.blocked)
+        held_back = self._pace is not None and self._pace.holds_back
+        waiting = self._out_bytes + self._paced_bytes
+        return Line(self._taken, waiting, self.blocked, held_back)
+
+    def pace(self, pace: Pace) -> None:
+        if self._closed is None:
+            self._pace = pace
+            pace.open(self._let_through)
 
     def listen(self, listener: LinkListener) -> None:
         self._listener = listener
@@ -188,9 +202,12 @@ class MemoryEnd:
     def send(self, frame: bytes) -> None:
         if self._closed is not None:
             return
-        self._out.append(frame)
-        self._out_bytes += len(frame)
-        self._send_soon()
+        if self._pace is not None:
+            self._paced.append(frame)
+            self._paced_bytes += len(frame)
+            self._pace.put(len(frame))
+        else:
+            self._put_out(frame)
 
     def abort(self, reason: str) -> None:
         self._out.clear()
@@ -242,6 +259,22 @@ class MemoryEnd:
 
     # Moving
 
+    def _let_through(self, nbytes: int) -> None:
+        # Its line takes whole frames: each when the last byte of it may go.
+        self._granted += nbytes
+        while self._paced and len(self._paced[0]) <= self._granted:
+            frame = self._paced.popleft()
+            self._granted -= len(frame)
+            self._paced_bytes -= len(frame)
+            self._put_out(frame)
+        if self._pace is not None and self._out_bytes > _OUT_HIGH_WATER:
+            self._pace.hold()
+
+    def _put_out(self, frame: bytes) -> None:
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        self._send_soon()
+
     def _send_soon(self) -> None:
         if self._sending or not self._out or self.blocked:
             return
@@ -258,6 +291,8 @@ class MemoryEnd:
         frame = self._out.popleft()
         self._out_bytes -= len(frame)
         self._taken += len(frame)
+        if self._pace is not None and self._out_bytes <= _OUT_HIGH_WATER:
+            self._pace.go_on()
         self._later(self._line.delay_s, lambda: self._arrived(frame))
         self._send_soon()
 
@@ -289,6 +324,11 @@ class MemoryEnd:
             return
         self._closed = reason
         self._in.clear()
+        if self._pace is not None:
+            self._paced.clear()
+            self._paced_bytes = 0
+            self._pace.close()
+            self._pace = None
         if self._meeting.is_cut(self):
             # The broker hears nothing of it until its heartbeats fail.
             self._later(self._meeting.heartbeats_s, lambda: self._meeting.gone(self))

@@ -29,6 +29,7 @@ from relay.bulk_amqp import (
     connect,
 )
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, USER_ID, rewrite, text
+from relay.bulk_amqp.paced_writer import Pace
 from relay.links.transport import (
     Carried,
     Line,
@@ -106,8 +107,15 @@ class RabbitLinkEnd:
     def line(self) -> Line:
         connection = self._connection
         return Line(
-            connection.bytes_taken, connection.bytes_waiting, connection.blocked is not None
+            connection.bytes_taken,
+            connection.bytes_waiting,
+            connection.blocked is not None,
+            connection.is_held_back,
         )
+
+    def pace(self, pace: Pace) -> None:
+        if self._connection.close_reason is None:
+            self._connection.pace(pace)
 
     def listen(self, listener: LinkListener) -> None:
         self._listener = listener
@@ -131,6 +139,9 @@ class RabbitLinkEnd:
         self._connection.abort(reason)
 
     async def close(self) -> None:
+        if self._connection.is_held_back:
+            # Good order would come after all that waits for its turn.
+            self._connection.abort("closed")
         await self._connection.close(timeout=2.0)
         if self._watch is not None:
             await self._watch

@@ -122,6 +122,7 @@ class LinkSender:
         self._setbacks = 0
         self._asked = 0
         self._window_bytes = self._settings.window_bytes
+        self._most_window: int | None = None
         self._session: SenderSession | None = None
         self._session_number = 0
         self._nonce = NO_NONCE
@@ -211,10 +212,18 @@ class LinkSender:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None or self._session.stands:
             return 0
-        window = self._session.window
+        window, most = self._session.window, self._window_bytes
+        if self._most_window is not None:
+            most = min(most, self._most_window)
         if not window.outstanding:
-            return self._window_bytes
-        return max(0, self._window_bytes - window.outstanding_bytes)
+            return most
+        return max(0, most - window.outstanding_bytes)
+
+    def limit_window(self, most: int | None) -> None:
+        """Have no more bytes than that under way; None: as many as the settings say. More than the
+        link's rate lets through before they are acknowledged would only wait at another place.
+        """
+        self._most_window = most
 
     def wakeup(self) -> float | None:
         """When `tick` is due, at the latest."""
@@ -353,6 +362,9 @@ class LinkSender:
             # No time-out runs while it is blocked; each begins anew with the first tick after.
             session.progress_at = session.heard_at = now
         self._blocked = line.blocked
+        if line.held_back:
+            # It is us who wait; that the line is good, the receiver's signs of life tell.
+            session.progress_at = now
         window = session.window
         if session.arrived < window.last_sent and now >= self._progress_due(session):
             return self._time_out(now, "no progress")

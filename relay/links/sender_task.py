@@ -33,6 +33,7 @@ from relay.links.sender_actions import (
     StopReading,
 )
 from relay.links.transport import Carried, LinkConnector, LinkEnd
+from relay.links.uplink import Gate
 from relay.links.wire import Send
 from relay.log.gap import gap_reason, just_before
 from relay.log.reader import LogGap, LogReader, PlaceLost
@@ -61,9 +62,11 @@ class LinkSenderTask:
         is_undecided: Callable[[BatchHeader], bool],
         on_gap: Callable[[LogGap], None],
         on_news: Callable[[], None] = lambda: None,
+        gate: Gate | None = None,
     ) -> None:
         """`make_machine` is given the machine's `safe_place`. `on_gap` is called once, `on_news`
-        whenever it is known of more batches that the receiver has them.
+        whenever it is known of more batches that the receiver has them. What is sent waits before
+        the `gate`, if there is one.
         """
         self.name = name
         self.machine = make_machine(self._safe_place)
@@ -75,6 +78,8 @@ class LinkSenderTask:
         self._is_undecided = is_undecided
         self._on_gap = on_gap
         self._on_news = on_news
+        self._gate = gate
+        self._paced = False
         self._closed: str | None = None
         self._reader: LogReader | None = None
         self._sent_back = 0
@@ -111,6 +116,11 @@ class LinkSenderTask:
         """The meeting broker takes no publishes on this end's connection at present."""
         return self._connection.blocked
 
+    @property
+    def held_back(self) -> bool:
+        """What is to be sent waits for the link's rate."""
+        return self._gate is not None and self._gate.holds_back
+
     async def run(self) -> None:
         """Connect, and again whenever the connection goes."""
         try:
@@ -130,6 +140,7 @@ class LinkSenderTask:
         """Until it is gone; why."""
         machine, clock = self.machine, self._clock
         self._closed = None
+        self._paced = False
         end.listen(self)
         await self._do(machine.connected(clock.now(), end.line))
         try:
@@ -154,6 +165,11 @@ class LinkSenderTask:
     async def _turn(self, end: LinkEnd) -> None:
         """Hand the machine everything that has come, and let it look at the clock."""
         machine, clock = self.machine, self._clock
+        if self._gate is not None:
+            if self._gate.is_limited and not self._paced:
+                self._paced = True
+                end.pace(self._gate)
+            machine.limit_window(self._gate.window)
         known = (machine.counters.acked, machine.counters.sessions)
         forwarding, self._forwarding = self._forwarding, None
         if forwarding is not None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from relay.bulk_amqp.paced_writer import Pace
+
 
 class LinkTransportError(Exception):
     """Root of what a transport raises. `reason` is fit to be shown as the link's state.
@@ -54,6 +56,8 @@ class Line(NamedTuple):
     """Bytes handed over and not yet taken."""
     blocked: bool
     """The carrier takes nothing at present (`connection.blocked`): no time-out runs."""
+    held_back: bool = False
+    """Some wait for the link's rate, and the line takes all that is let through."""
 
 
 class LinkListener(Protocol):
@@ -82,6 +86,10 @@ class LinkEnd(Protocol):
 
     def listen(self, listener: LinkListener) -> None:
         """From now on tell this listener; what came before is told at once. Call it once."""
+        ...
+
+    def pace(self, pace: Pace) -> None:
+        """From now on what is handed over waits for its turn. Call it once."""
         ...
 
     def send(self, frame: bytes) -> None:

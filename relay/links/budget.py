@@ -1,0 +1,247 @@
+"""Which strand of a site's links may send next, how much, and when. Pure: no clock, no socket.
+
+::
+
+    site (its `max_rate`) --+-- link (its `max_rate`) --+-- urgent   by its weight a part of the
+                            |                           +-- normal   rate is each lane's own, the
+                            +-- link                    +-- bulk     rest is borrowed
+
+A *meter* counts what a rate allows: of the site, of each link. It may go into debt by one piece. A
+strand may send if each meter above it either has something left, or is in debt while the strand's
+lane has not used its own part: so a lane that was quiet does not wait for what another has
+borrowed, and none is starved. Of several that may, the one goes that has had the least for its
+weight, and first of equals the one whose lane stands first (start-time fair queueing).
+
+Pieces are about 10 ms of the rate, and not batches: a batch of 256 KiB would have the others wait
+for half a minute at 8 kB/s, and come in one burst after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from federation.lanes import NORMAL, Lane
+
+PIECE_S = 0.01
+LEAST_PIECE = 512
+MOST_PIECE = 64 * 1024
+IDLE_S = 0.02
+"""How much of its rate a meter saves up while nobody wants any: about a piece."""
+BUSY_S = 0.25
+"""... and while somebody waits: what a process that stood still did not use. More holds the rate
+on a busier machine; less keeps bursts shorter."""
+OWN_S = 0.1
+"""How much of its own part a lane saves up."""
+LEAST_WAIT_S = 0.001
+WINDOW_S = 4.0
+"""How much of a rate is handed over for sending, and its acknowledgement: any line's round trip."""
+LEAST_WINDOW = 64 * 1024
+
+
+class Strand(NamedTuple):
+    """What carries one lane of a link. `line`: the link's name."""
+
+    line: str
+    lane: str
+
+
+class Turn(NamedTuple):
+    """It may send up to so many bytes now."""
+
+    strand: Strand
+    most: int
+
+
+class Rates(NamedTuple):
+    """Bytes a second, None: no limit. A link that is not in there has none of its own."""
+
+    site: int | None = None
+    links: Mapping[str, int | None] = {}
+    lanes: Sequence[Lane] = ()
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Of one rate. `parts`: what part of it is each lane's own."""
+
+    rate: int | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    left: float = 0.0
+    own: dict[str, float] = field(default_factory=dict)
+    waiting: int = 0
+    """Strands below it that want to send."""
+    looked_at: float = 0.0
+
+    def change(self, rate: int | None, parts: dict[str, float], now: float) -> None:
+        self.look(now)
+        if self.rate is None:
+            self.left = 0.0
+            self.looked_at = now
+        self.rate, self.parts = rate, parts
+        self.own = {lane: self.own.get(lane, 0.0) for lane in parts}
+
+    def look(self, now: float) -> None:
+        """Take in the time that has passed."""
+        passed, self.looked_at = max(0.0, now - self.looked_at), max(now, self.looked_at)
+        rate = self.rate
+        if rate is None or not passed:
+            return
+        most = rate * (BUSY_S if self.waiting else IDLE_S)
+        self.left = min(most, self.left + rate * passed)
+        for lane, part in self.parts.items():
+            own = self.own[lane] + rate * part * passed
+            self.own[lane] = min(rate * part * OWN_S, own)
+
+    def may(self, lane: str) -> bool:
+        return self.rate is None or self.left >= 0 or self.own.get(lane, -1.0) >= 0
+
+    def due_s(self, lane: str) -> float:
+        """Seconds until it may."""
+        rate = self.rate
+        if rate is None or self.may(lane):
+            return 0.0
+        waits = [-self.left / rate]
+        part = self.parts.get(lane)
+        if part:
+            waits.append(-self.own[lane] / (rate * part))
+        return min(waits)
+
+    def spend(self, lane: str, nbytes: int) -> None:
+        if self.rate is None:
+            return
+        self.left -= nbytes
+        if lane in self.own:
+            # What it has borrowed is no debt of its own: the meter's is enough.
+            self.own[lane] = max(self.own[lane] - nbytes, -float(nbytes))
+
+
+class Budget:
+    """One site's."""
+
+    def __init__(self) -> None:
+        self._site = _Meter()
+        self._links: dict[str, _Meter] = {}
+        self._lanes: dict[str, tuple[int, int]] = {NORMAL: (0, 1)}
+        """By name: its rank, its weight."""
+        self._waiting: dict[Strand, float] = {}
+        """Of those that want to send: what each has had, by its weight, as it counts here."""
+        self._had: dict[Strand, float] = {}
+        """The same of those that do not at present."""
+        self._had_least = 0.0
+        self._behind: set[Strand] = set()
+
+    def change(self, rates: Rates, now: float) -> None:
+        """From now on these hold; what was borrowed stays borrowed."""
+        lanes = rates.lanes or (Lane(NORMAL, 0, 1),)
+        self._lanes = {lane.name: (rank, lane.weight) for rank, lane in enumerate(lanes)}
+        whole = sum(lane.weight for lane in lanes)
+        parts = {lane.name: lane.weight / whole for lane in lanes}
+        self._site.change(rates.site, parts, now)
+        for line, rate in rates.links.items():
+            self._meter(line, now).change(rate, parts, now)
+        for line in self._links.keys() - rates.links.keys():
+            self._links[line].change(None, parts, now)
+
+    def is_limited(self, line: str) -> bool:
+        """Whether strands of that link have to ask at all."""
+        meter = self._links.get(line)
+        return self._site.rate is not None or (meter is not None and meter.rate is not None)
+
+    def rate(self, line: str) -> int | None:
+        """What that link may send at most, at present."""
+        meter = self._links.get(line)
+        rates = [self._site.rate, meter.rate if meter is not None else None]
+        return min((rate for rate in rates if rate is not None), default=None)
+
+    def window(self, line: str) -> int | None:
+        """Bytes that are worth having under way over one strand of it; None: as many as ever."""
+        rate = self.rate(line)
+        return None if rate is None else max(LEAST_WINDOW, round(rate * WINDOW_S))
+
+    def is_behind(self, strand: Strand, behind: bool) -> None:
+        """Whether it has a backlog: then it counts as the last lane does until it has caught up,
+        unless it is of the first.
+        """
+        if behind and self._lanes.get(strand.lane, (0, 1))[0] > 0:
+            self._behind.add(strand)
+        else:
+            self._behind.discard(strand)
+
+    def wants(self, strand: Strand, now: float) -> None:
+        """It has something to send from now on."""
+        if strand in self._waiting:
+            return
+        for meter in self._above(strand, now):
+            meter.look(now)
+            meter.waiting += 1
+        # Who comes back has not saved up what he did not take meanwhile.
+        self._waiting[strand] = max(self._had.pop(strand, 0.0), self._had_least)
+
+    def wants_no_more(self, strand: Strand, now: float) -> None:
+        """It has nothing to send, or cannot, from now on."""
+        had = self._waiting.pop(strand, None)
+        if had is None:
+            return
+        for meter in self._above(strand, now):
+            meter.look(now)
+            meter.waiting -= 1
+        self._had[strand] = had
+
+    def forget(self, strand: Strand, now: float) -> None:
+        """It is no more."""
+        self.wants_no_more(strand, now)
+        self._had.pop(strand, None)
+        self._behind.discard(strand)
+
+    def next(self, now: float) -> Turn | None:
+        """Whose turn it is; None: nobody's at present."""
+        best: tuple[float, int, Strand] | None = None
+        for strand, had in self._waiting.items():
+            if all(meter.may(strand.lane) for meter in self._looked_at(strand, now)):
+                found = had, self._lanes.get(strand.lane, (0, 1))[0], strand
+                best = found if best is None else min(best, found)
+        if best is None:
+            return None
+        self._had_least = max(self._had_least, best[0])
+        strand = best[2]
+        rate = self.rate(strand.line)
+        most = MOST_PIECE if rate is None else round(rate * PIECE_S)
+        return Turn(strand, min(MOST_PIECE, max(LEAST_PIECE, most)))
+
+    def spent(self, strand: Strand, nbytes: int, now: float) -> None:
+        """It has sent so many bytes."""
+        for meter in self._looked_at(strand, now):
+            meter.spend(strand.lane, nbytes)
+        # It may have become the last of what it wanted to send.
+        table = self._waiting if strand in self._waiting else self._had
+        table[strand] = table.get(strand, self._had_least) + nbytes / self._weight(strand)
+
+    def due(self, now: float) -> float | None:
+        """When it may be somebody's turn, if it is nobody's now; None: nobody wants one."""
+        waits = [
+            max(meter.due_s(strand.lane) for meter in self._looked_at(strand, now))
+            for strand in self._waiting
+        ]
+        return now + max(LEAST_WAIT_S, min(waits)) if waits else None
+
+    def _weight(self, strand: Strand) -> int:
+        if strand in self._behind:
+            return min(weight for _, weight in self._lanes.values())
+        return self._lanes.get(strand.lane, (0, 1))[1]
+
+    def _above(self, strand: Strand, now: float) -> tuple[_Meter, _Meter]:
+        return self._site, self._meter(strand.line, now)
+
+    def _looked_at(self, strand: Strand, now: float) -> tuple[_Meter, _Meter]:
+        meters = self._above(strand, now)
+        for meter in meters:
+            meter.look(now)
+        return meters
+
+    def _meter(self, line: str, now: float) -> _Meter:
+        meter = self._links.get(line)
+        if meter is None:
+            meter = self._links[line] = _Meter(looked_at=now)
+        return meter
