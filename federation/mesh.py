@@ -347,6 +347,13 @@ class Mesh:
             link if lane.name == NORMAL else replace(link, lane=lane.name) for lane in self.lanes
         )
 
+    @property
+    def last_lane(self) -> int | None:
+        """The number of the one that waits for all others, for what is sent again; None: there are
+        no lanes.
+        """
+        return self.lanes[-1].number if self.lanes else None
+
     def destination_set(self, exchange: Exchange) -> tuple[str, ...]:
         """Sorted cluster IDs that the exchange's batches are for; empty for every site.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing
@@ -44,7 +44,7 @@ async def cut_line(world: World, chance: random.Random) -> None:
     cut = [
         one
         for one in world.network.crossings.values()
-        if one is crossing or (both and one.link.name == back)
+        if one.link.line_name == crossing.link.line_name or (both and one.link.line_name == back)
     ]
     world.trace.say("cut", ",".join(one.link.name for one in cut))
     for one in cut:
@@ -312,12 +312,23 @@ async def set_clock(world: World, chance: random.Random) -> None:
 
 
 async def change_mesh(world: World, chance: random.Random) -> None:
-    """The mesh file links the same sites otherwise; one node sees that after the other."""
+    """The mesh file links the same sites otherwise, and where there were lanes may have them no
+    more, or again; one node sees that after the other.
+    """
     sites = len(world.mesh.sites)
     topology = chance.choice(topologies_for(sites))
     seed = chance.randrange(1000)
     world.trace.say("change", "mesh", f"{topology} {seed}")
-    world.change(simulated_mesh(topology, sites, len(world.mesh.exchanges), seed))
+    mesh = simulated_mesh(topology, sites, len(world.mesh.exchanges), seed)
+    if world.first_mesh.lanes:
+        lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
+        max_rate = world.first_mesh.links[0].max_rate
+        links = tuple(replace(link, max_rate=max_rate) for link in mesh.links)
+        # What is in a lane stays there: as a flow of another one it would come in another order.
+        exchanges = world.first_mesh.exchanges
+        mesh = replace(mesh, lanes=lanes, links=links, exchanges=exchanges)
+        world.trace.say("lanes", "mesh", str(len(lanes)))
+    world.change(mesh)
     most_s = chance.choice((0.1, 2.0, 30.0))
 
     async def sees(site: SimulatedSite, after_s: float) -> None:

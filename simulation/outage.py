@@ -145,11 +145,17 @@ def watch(
 
 
 def _in_memory(mesh: Mesh) -> Mesh:
-    """The same with brokers that need no addresses or passwords."""
+    """The same with brokers that need no addresses or passwords; and without lanes and rates, which
+    say what comes first and when, not what comes.
+    """
     return replace(
         mesh,
-        sites={name: replace(site, broker=None, admin=None) for name, site in mesh.sites.items()},
-        links=tuple(replace(link, via=None) for link in mesh.links),
+        sites={
+            name: replace(site, broker=None, admin=None, max_rate=None)
+            for name, site in mesh.sites.items()
+        },
+        links=tuple(replace(link, via=None, max_rate=None) for link in mesh.links),
+        lanes=(),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dedup.memory_store import MemoryStore
+from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
 from relay.node.gaps import read_open_gaps
 from relay.node.machine import Machine
@@ -136,8 +137,14 @@ class SimulatedSite:
         """The mesh file says something else: its node takes that up, if it runs; not frozen."""
         assert not self.is_frozen
         self._book = book
-        if self.node is not None:
+        if self.node is None:
+            return
+        try:
             self._process.context.copy().run(self.node.take_up, book)
+        except StoreClosed:
+            if self.node is not None:
+                raise
+            # Its fuse has burnt down in the middle of this: so much for what it would have done.
 
     async def stop(self) -> None:
         """As SIGTERM does it. Raises what the node ends with, unless it had come to a gap: then it

@@ -39,6 +39,8 @@ class Scenario:
     load: Load = field(default_factory=Load)
     trouble: Trouble = field(default_factory=Trouble)
     exchanges: int = 2
+    max_rate: str = ""
+    """Of each link, as a mesh file has it; the mesh has lanes then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ class Outcome:
 
 def run(scenario: Scenario) -> Outcome:
     """Run it to its end, in virtual time."""
-    mesh = simulated_mesh(scenario.topology, scenario.sites, scenario.exchanges, scenario.seed)
+    mesh = simulated_mesh(
+        scenario.topology, scenario.sites, scenario.exchanges, scenario.seed, scenario.max_rate
+    )
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
         world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))
@@ -118,6 +122,10 @@ async def _phases(world: World, scenario: Scenario) -> None:
         group.create_task(world.publish(scenario.load))
         group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
+    if scenario.max_rate:
+        # What has come by one way may take its time by another.
+        lacks = "something is before the nodes: {}".format
+        await world.until(world.is_at_rest, lambda: lacks(world.before_nodes()), DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)
     if not world.is_at_rest():
         raise Broken(

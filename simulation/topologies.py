@@ -13,6 +13,7 @@ FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
 """Sites of each."""
 DENSE = 8
 """A complete graph of more has hundreds of links: minutes a world."""
+LANES = ("urgent", "normal", "bulk")
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
 """For longer than any fault lasts: nothing becomes a dead letter."""
 
@@ -28,16 +29,24 @@ def topologies_for(sites: int) -> list[str]:
     ]
 
 
-def simulated_mesh(topology: str, sites: int, exchanges: int, seed: int = 0) -> Mesh:
+def simulated_mesh(
+    topology: str, sites: int, exchanges: int, seed: int = 0, max_rate: str = ""
+) -> Mesh:
     """A mesh of so many sites, all alike, with so many exchanges. Raises NoSuchMesh.
 
-    `seed` is for `random` only: a tree, and links across it, some of them one way.
+    `seed` is for `random` only: a tree, and links across it, some of them one way. With a
+    `max_rate` links have it, and lanes, in which the exchanges are in turn.
     """
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
     names = [f"site{number:02}" for number in range(1, sites + 1)]
-    made = (f"{{name: exchange{number}, retry: {RETRY}}}" for number in range(1, exchanges + 1))
+    made = (
+        f"{{name: exchange{number}, retry: {RETRY}{_lane(number) if max_rate else ''}}}"
+        for number in range(1, exchanges + 1)
+    )
     lines = ["mesh: simulated", f"exchanges: [{', '.join(made)}]"]
+    if max_rate:
+        lines += [f"lanes: [{', '.join(LANES)}]", f"max_rate: {max_rate}"]
     parents: dict[str, str] = {}
     match topology:
         case "ring":
@@ -65,6 +74,10 @@ def simulated_mesh(topology: str, sites: int, exchanges: int, seed: int = 0) -> 
     if reading.mesh is None:
         raise NoSuchMesh("\n".join(map(str, reading.problems)))
     return reading.mesh
+
+
+def _lane(number: int) -> str:
+    return f", lane: {(*LANES[1:], LANES[0])[(number - 1) % len(LANES)]}"
 
 
 def _random_links(names: Sequence[str], seed: int) -> list[tuple[str, str]]:

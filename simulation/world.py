@@ -41,7 +41,7 @@ class World:
     """`folder` is where nodes keep the little that they keep in files of their own."""
 
     def __init__(self, mesh: Mesh, folder: Path, chance: random.Random) -> None:
-        self.mesh = mesh
+        self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
         self.chance = chance
@@ -60,7 +60,9 @@ class World:
             site: SiteBroker(mesh, site, credentials, self.applications.listener(site))
             for site in mesh.sites
         }
-        self.network = Network(mesh, self.brokers, [self._crossing(link) for link in mesh.links])
+        self.network = Network(
+            mesh, self.brokers, [self._crossing(link) for link in _strands(mesh)]
+        )
         self.sites = {
             site: SimulatedSite(
                 site,
@@ -88,7 +90,7 @@ class World:
 
     def change(self, mesh: Mesh) -> None:
         """The mesh file says this from now on: the same sites and exchanges, linked otherwise."""
-        for link in mesh.links:
+        for link in _strands(mesh):
             if not self.network.has(link):
                 self.network.add(self._crossing(link))
         self.mesh, self.book = mesh, replace(self.book, mesh=mesh)
@@ -189,7 +191,8 @@ class World:
         """
         return {
             message
-            for link in self.mesh.links_to(broker.site)
+            for line in self.mesh.links_to(broker.site)
+            for link in self.mesh.strands(line)
             for message in messages_to_send(
                 self.brokers[link.sender].stream.records, forwarding_for(self.mesh, link)
             )
@@ -289,3 +292,7 @@ class World:
             if site.is_running:
                 site.kill()
             await site.died()
+
+
+def _strands(mesh: Mesh) -> list[Link]:
+    return [one for link in mesh.links for one in mesh.strands(link)]

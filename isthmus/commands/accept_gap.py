@@ -109,13 +109,18 @@ def _chosen(
     """Those that the options name, or all; ends the command if one names none."""
     if not links and not flows:
         return stand
-    chosen = [gap for gap in stand if gap.link in links or _flow(gap, names) in flows]
-    found = {gap.link or _flow(gap, names) for gap in chosen}
+    chosen = [gap for gap in stand if _links(gap).intersection(links) or _flow(gap, names) in flows]
+    found = {one for gap in chosen for one in _links(gap) or {_flow(gap, names)}}
     if missing := [one for one in (*links, *flows) if one not in found]:
         known = ", ".join(_who(gap, names) for gap in stand) or "nothing"
         typer.echo(f"{site}: {', '.join(missing)} stands at no gap; {known} does", err=True)
         raise typer.Exit(EXIT_USAGE)
     return chosen
+
+
+def _links(gap: OpenGap) -> set[str]:
+    """The names that its link may be called by: one of a lane, by the whole link's too."""
+    return {gap.link, gap.link.partition(".")[0]} if gap.link else set()
 
 
 def _flow(gap: OpenGap, names: dict[str, str]) -> str:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
 from relay.ledger.members import Absent
+from relay.links.lane_share import WHOLE, LaneShare, share_of
 
 FEW_SITES = 8
 
@@ -27,6 +28,7 @@ class Verdict(StrEnum):
     ONLY_THE_ORIGIN_SENDS = "only its origin sends"
     NOT_WANTED = "no destination that way"
     KEPT_OFF = "its exchange may not cross that site"
+    OTHER_LANE = "in another lane"
     JOINED_SINCE = "packed before any site that way had joined"
 
 
@@ -53,6 +55,8 @@ class Forwarding:
     vouched: frozenset[str] = frozenset()
     """Exchanges of which our own batches go to every neighbour: that its log has them is waited
     for (`acks: remote`), whoever they are for."""
+    lanes: LaneShare = WHOLE
+    """Of a strand of a link: what of all this goes over it."""
 
     def reach(self, exchange: str) -> frozenset[str]:
         """Sites that a batch of this exchange can get to by this neighbour."""
@@ -72,6 +76,8 @@ class Forwarding:
             # Over one link, from log to log: the neighbours have canaries of their own.
             ours = series.origin == self.own
             return Verdict.SEND if ours else Verdict.ONLY_THE_ORIGIN_SENDS
+        if self.lanes is not WHOLE and not self.lanes.has(series.lane):
+            return Verdict.OTHER_LANE
         complete = self.rule is ForwardingRule.COMPLETE
         reachable = self.reachable
         # A mark is of no exchange.
@@ -114,6 +120,7 @@ class FilterSeen:
     reachable: frozenset[str]
     sites: frozenset[str]
     kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lanes: LaneShare = WHOLE
 
     def after(self, now: Forwarding) -> FilterSeen:
         """What is to be kept once the link has gone through its log with `now`."""
@@ -128,6 +135,8 @@ class FilterSeen:
         """
         if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
             return True
+        if now.lanes.exceeds(self.lanes):
+            return True
         if not (now.reachable & self.sites) <= self.reachable:
             return True
         if (now.reachable & now.from_start) - self.sites:
@@ -140,7 +149,9 @@ class FilterSeen:
 
 def seen_with(now: Forwarding) -> FilterSeen:
     """The filter of a link that begins."""
-    return FilterSeen(now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off)
+    return FilterSeen(
+        now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off, now.lanes
+    )
 
 
 def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forwarding:
@@ -170,6 +181,7 @@ def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forw
         frozenset(
             exchange.name for exchange in mesh.exchanges.values() if exchange.acks is AckRule.REMOTE
         ),
+        share_of(mesh, link),
     )
 
 

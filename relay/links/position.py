@@ -16,10 +16,13 @@ from typing import Any, NamedTuple, Protocol
 from federation.mesh import ForwardingRule
 from relay.batches.batch import BatchHeader, BatchName, Place, Series
 from relay.links.forwarding import FilterSeen, Forwarding, seen_with
+from relay.links.lane_share import WHOLE, LaneShare
 
 _VERSION = 1
-_WITH_KEPT_OFF = POSITION_VERSION = 2
-"""A node that does not know `kept_off` would take such a position for more than it is."""
+_WITH_KEPT_OFF = 2
+_WITH_LANES = POSITION_VERSION = 3
+"""A node that does not know `kept_off`, or lanes, would take such a position for more than it is.
+"""
 
 
 class Sample(NamedTuple):
@@ -59,7 +62,7 @@ class LinkPosition:
         last = self.history[-1].at
         return json.dumps(
             {
-                "version": _WITH_KEPT_OFF if self.seen.kept_off else _VERSION,
+                "version": self._version,
                 "receiver_log": self.receiver_log.hex(),
                 "run": self.run.hex(),
                 "rule": self.seen.rule.value,
@@ -71,6 +74,7 @@ class LinkPosition:
                     exchange: sorted(reachable)
                     for exchange, reachable in self.seen.kept_off.items()
                 },
+                **_lanes_out(self.seen.lanes),
                 "place": _place_out(self.place),
                 "history": [[last - s.at, _place_out(s.place)] for s in self.history],
                 "reached": _place_out(self.reached),
@@ -79,11 +83,17 @@ class LinkPosition:
             separators=(",", ":"),
         ).encode()
 
+    @property
+    def _version(self) -> int:
+        if self.seen.lanes != WHOLE:
+            return _WITH_LANES
+        return _WITH_KEPT_OFF if self.seen.kept_off else _VERSION
+
     @classmethod
     def decode(cls, data: bytes, now: float) -> LinkPosition:
         """The position in these bytes, its last sample taken as of `now`. Raises ValueError."""
         kept = json.loads(data)
-        if kept["version"] not in (_VERSION, _WITH_KEPT_OFF):
+        if kept["version"] not in (_VERSION, _WITH_KEPT_OFF, _WITH_LANES):
             raise ValueError(f"a link's position of version {kept['version']}")
         return cls(
             bytes.fromhex(kept["receiver_log"]),
@@ -98,6 +108,7 @@ class LinkPosition:
                     exchange: frozenset(reachable)
                     for exchange, reachable in kept.get("kept_off", {}).items()
                 },
+                _lanes_in(kept),
             ),
             _place_in(kept["place"]),
             tuple(Sample(now - age, _place_in(place)) for age, place in kept["history"]),
@@ -196,6 +207,16 @@ def _later(one: Place | None, other: Place | None) -> Place | None:
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda place: place.offset)
+
+
+def _lanes_out(share: LaneShare) -> dict[str, Any]:
+    if share == WHOLE:
+        return {}
+    return {"lane": share.only, "other_lanes": sorted(share.others)}
+
+
+def _lanes_in(kept: dict[str, Any]) -> LaneShare:
+    return LaneShare(kept.get("lane"), frozenset(kept.get("other_lanes", ())))
 
 
 def _place_out(place: Place | None) -> list[Any] | None:

@@ -37,9 +37,14 @@ class LinkWatch:
     ) -> None:
         """To be called once a second."""
         out, seen = {}, []
-        back = {link.sender: task.machine.measured for link, task in receivers}
+        back = {
+            link.sender: task.machine.measured
+            for link, task in receivers
+            if task.machine.measured is not None
+        }
         for link, task in senders:
-            out[link.receiver] = task.machine.measured
+            if task.machine.measured is not None:
+                out[link.receiver] = task.machine.measured
             in_session = task.machine.heard_at is not None and not task.gap
             acked = task.machine.counters.acked if in_session else None
             seen.append(LinkSeen(link.name, acked, task.machine.receiver_has))
@@ -65,7 +70,8 @@ class LinkWatch:
             is_blocked=task.blocked,
             lag_messages=lag.messages,
             lag_s=lag.seconds,
-            unmoved_s=self._movements[link.name].unmoved_s(now),
-            unanswered_s=self._canaries.unanswered_s(link.name, now),
+            # By its rate it may take long over one batch, and nothing is wrong with that.
+            unmoved_s=0.0 if task.held_back else self._movements[link.name].unmoved_s(now),
+            unanswered_s=0.0 if task.held_back else self._canaries.unanswered_s(link.name, now),
         )
         return told_state(facts, link.receiver)

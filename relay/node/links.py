@@ -32,12 +32,14 @@ from relay.links.sender import LinkSender
 from relay.links.sender_task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.uplink import Uplink, minute_of_day, rates_at
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
 from relay.node.brokers import Brokers
 from relay.node.gaps import SiteGaps
 from relay.node.holds import Holds
+from relay.node.lane_reports import reports_by_link
 from relay.node.link_gaps import LinkGaps
 from relay.node.link_reports import receiver_report, resting_report, sender_report
 from relay.node.link_watch import LinkWatch
@@ -47,6 +49,9 @@ from relay.state.node_state import Commit, NodeState
 log = logging.getLogger(__name__)
 
 NOTHING_HELD = Holds()
+BEHIND_S = 30.0
+"""A lane whose oldest message has waited for so long has a backlog, which does not go before what
+others send now."""
 
 
 class _Connector:
@@ -110,6 +115,7 @@ class NodeLinks:
         self._times = AppendTimes()
         self._random = machine.random
         self._random_bytes = machine.random_bytes
+        self._uplink = Uplink(machine.clock.now)
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
@@ -134,23 +140,28 @@ class NodeLinks:
         """
         self._mesh, self._book, self._authenticity = mesh, book, authenticity
         self._absent = self._members.absent(mesh)
-        into = mesh.links_to(self._site) if receives else ()
+        into = self._strands(mesh.links_to(self._site)) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
-        every = mesh.links_from(self._site)
-        self._tell_of_backlogs({link.name for link in every})
-        self._resting = [link for link in every if link.name in holds.links]
-        out = [link for link in every if link.name not in holds.links]
+        every = self._strands(mesh.links_from(self._site))
+        self._tell_of_backlogs({link.line_name for link in every})
+        self._resting = [link for link in every if link.line_name in holds.links]
+        out = [link for link in every if link.line_name not in holds.links]
         self._senders.want({link: self._sender_made_of(link) for link in out}, every)
+        self._look_at_rates()
         self._change_forwarding()
         for _, task in self._receivers:
             task.mesh_changed()
+
+    def _strands(self, links: Iterable[Link]) -> list[Link]:
+        """Each lane of a link is run as a link of its own."""
+        return [one for link in links for one in self._mesh.strands(link)]
 
     def _tell_of_backlogs(self, names: Collection[str]) -> None:
         """Warn of links that are to end, but for those of these names, with something before them:
         none of them will ever say that there was a gap. Not where the neighbour leaves the mesh.
         """
         for link, task in self._senders:
-            if link.name in names or link.receiver not in self._mesh.sites:
+            if link.line_name in names or link.receiver not in self._mesh.sites:
                 continue
             if (lag := task.lag).messages:
                 log.warning(
@@ -164,7 +175,7 @@ class NodeLinks:
     def go_on(self, name: str) -> None:
         """A person has accepted the gap at which this link out of here stands."""
         self._gone_on[name] += 1
-        every = self._mesh.links_from(self._site)
+        every = self._strands(self._mesh.links_from(self._site))
         self._senders.want(
             {link: self._sender_made_of(link) for link in self._senders.links}, every
         )
@@ -189,9 +200,12 @@ class NodeLinks:
         await self._receivers.run()
 
     async def run_senders(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._note_times())
-            group.create_task(self._senders.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._note_times())
+                group.create_task(self._senders.run())
+        finally:
+            self._uplink.stop()
 
     @property
     def blocked(self) -> bool:
@@ -226,14 +240,17 @@ class NodeLinks:
         """The figures of the links that begin here."""
         now = self._clock.now()
         told = [
-            sender_report(link, task, *self.watch.state_of(link, task, now))
+            (link, sender_report(link, task, *self.watch.state_of(link, task, now)))
             for link, task in self._senders
         ]
-        return [*told, *(resting_report(link, *self._resting_lag(link)) for link in self._resting)]
+        told += [(link, resting_report(link, *self._resting_lag(link))) for link in self._resting]
+        return reports_by_link(told)
 
     def incoming(self) -> list[dict[str, Any]]:
         """The figures of the links that end here."""
-        return [receiver_report(link, task) for link, task in self._receivers]
+        return reports_by_link(
+            (link, receiver_report(link, task)) for link, task in self._receivers
+        )
 
     def not_understood(self) -> dict[str, str]:
         """By neighbour, why nothing is taken of what it sends: it is of a newer version, or of an
@@ -255,7 +272,16 @@ class NodeLinks:
         while True:
             self._times.note(self._writer.counts.appended_messages, self._clock.now())
             self.watch.look(self._mesh, self._senders, self._receivers, self._clock.now())
+            self._look_at_rates()
             await asyncio.sleep(ticks.about(1.0, asyncio.get_running_loop().time()))
+
+    def _look_at_rates(self) -> None:
+        """What the mesh file says for this hour; and which strands have fallen behind."""
+        minute = minute_of_day(self._clock.wall_ms())
+        self._uplink.change(rates_at(self._mesh, self._site, minute))
+        for link, task in self._senders:
+            if link.max_rate is not None or self._mesh.sites[self._site].max_rate is not None:
+                self._uplink.gate(link).behind(task.lag.seconds > BEHIND_S)
 
     def _made_of(self, link: Link, other: str) -> Hashable:
         """All that an end cannot take up while it runs."""
@@ -304,6 +330,7 @@ class NodeLinks:
             voids.is_undecided,
             on_gap,
             self._neighbours.news,
+            self._uplink.gate(link),
         )
         self._neighbours.link(link.name, task.machine.receiver_has)
         return task
@@ -355,6 +382,7 @@ class NodeLinks:
 
     def _forget_position(self, link: Link) -> None:
         self._neighbours.unlink(link.name)
+        self._uplink.forget(link)
         # Should the link come back, its receiver's names tell what it has; a position from before
         # would have the link miss what retention has eaten meanwhile, and others have carried.
         StateLinkMemory(self._state, link.name, link.receiver, self._clock).forget()

@@ -134,6 +134,7 @@ class Stages:
                 voids.is_void,
                 packer.repair,
                 lambda: packer.batch_format > OLDEST_BATCH_FORMAT,
+                lambda: context.mesh.last_lane,
             ),
             proof,
             members,

@@ -89,7 +89,8 @@ PIECES = (
 
 class Repairing:
     """One site's. `repair` puts a parcel into the log (`PackerLoop.repair`). `is_new_format`: every
-    node of the mesh reads batches that the first release did not.
+    node of the mesh reads batches that the first release did not. `lane`: the lane that repairs go
+    in; None: that of what is repaired.
     """
 
     def __init__(
@@ -98,11 +99,13 @@ class Repairing:
         is_void: Callable[[BatchHeader], bool],
         repair: Callable[[RepairParcel], None],
         is_new_format: Callable[[], bool] = lambda: True,
+        lane: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._log = log
         self._is_void = is_void
         self._repair = repair
         self._is_new_format = is_new_format
+        self._lane = lane
         self._present: _Present | None = None
         self._free = asyncio.Event()
 
@@ -128,7 +131,7 @@ class Repairing:
         async for waits in self._until_free():
             yield waits
         with self._working_on(request):
-            open_parcels = _Parcels()
+            open_parcels = _Parcels(self._lane())
             looked_at = 0
             async for step in self._search(search):
                 if isinstance(step, Progress):
@@ -255,14 +258,16 @@ class _Pace:
 class _Parcels:
     """What was found, put together: whose it is, flow and destinations make a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, lane: int | None) -> None:
+        self._lane = lane
         self._open: dict[tuple[str, str, int, tuple[str, ...]], list[Found]] = {}
         self._bytes = 0
 
     def add(self, found: Found) -> list[tuple[RepairParcel, list[Wanted]]]:
         """Those that are full with this."""
         series = found.wanted.batch.series
-        key = (series.origin, series.exchange, series.lane, found.wanted.destinations)
+        lane = series.lane if self._lane is None else self._lane
+        key = (series.origin, series.exchange, lane, found.wanted.destinations)
         size = total_bytes([found.entry])
         full = []
         waiting = self._open.get(key, [])

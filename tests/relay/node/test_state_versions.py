@@ -29,7 +29,7 @@ def put(state: NodeState, key: str, value: bytes) -> None:
     [
         ("log", b"\x02", "snapshot of the log has format 2, .* knows up to 1"),
         ("packer", b'{"version": 3}', "record of the packer has format 3, .* knows up to 2"),
-        ("link:a-b", b'{"version": 3}', "position of link a-b has format 3, .* knows up to 2"),
+        ("link:a-b", b'{"version": 4}', "position of link a-b has format 4, .* knows up to 3"),
     ],
 )
 def test_a_part_of_a_newer_format_is_refused_and_named(
