@@ -14,6 +14,9 @@ from simulation.topologies import topologies_for
 
 SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
 """Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
+RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
+LANED = 0.15
+"""How many of the worlds have lanes, and links with one of these rates."""
 LATER = "freeze"
 """Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
 """
@@ -39,4 +42,7 @@ def drawn(seed: int) -> Scenario:
     if apart.random() < 0.25:
         kinds = (*without_losses(kinds), "change")
     trouble = Trouble(kinds, chance.choice((0.3, 1.0, 3.0)))
-    return Scenario(seed, topology, sites, load, trouble, chance.randint(1, 3))
+    exchanges = chance.randint(1, 3)
+    lanes = random.Random(f"lanes {seed}")
+    max_rate = lanes.choice(RATES) if lanes.random() < LANED else ""
+    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate)

@@ -98,6 +98,14 @@ def simulate(
     first: Annotated[
         int | None, typer.Option(min=1, help="Of each site's messages, only so many.")
     ] = None,
+    max_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="What each link may send, as 512kbit/s: the mesh has lanes then. Without it "
+            "neither.",
+        ),
+    ] = None,
     without: Annotated[
         str, typer.Option(metavar="N,A..B", help="Leave out these faults; the others strike.")
     ] = "",
@@ -155,6 +163,7 @@ def simulate(
         every,
         first,
         _numbers(without),
+        None if max_rate is None else _rate(max_rate),
     )
     chosen = range(seed, seed + 1) if seeds is None else _range(seeds)
     if trace and jobs > 1:
@@ -200,6 +209,7 @@ class _Asked:
     every: float | None
     first: int | None
     without: frozenset[int]
+    max_rate: str | None
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario of this seed."""
@@ -227,6 +237,7 @@ class _Asked:
                 self.without,
             ),
             self.exchanges or base.exchanges,
+            base.max_rate if self.max_rate is None else self.max_rate,
         )
 
 
@@ -325,6 +336,18 @@ def _kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
+def _rate(text: str) -> str:
+    """As a mesh file has it; ends the command if it is none."""
+    from federation.mesh_file.line_rates import parse_line_rate
+    from federation.mesh_file.sizes import BadSize
+
+    try:
+        parse_line_rate(text)
+    except BadSize as error:
+        _refuse(f"--max-rate: {error}")
+    return text
+
+
 def _asked(kinds: tuple[str, ...]) -> str:
     """What `_kinds` reads as these."""
     from simulation.faults import TOGETHER
@@ -338,6 +361,8 @@ def command_of(scenario: Scenario) -> str:
     less = "" if load.first is None else f" --first {load.first}"
     if trouble.without:
         less += f" --without {_ranges(trouble.without)}"
+    if scenario.max_rate:
+        less += f" --max-rate {scenario.max_rate}"
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"
