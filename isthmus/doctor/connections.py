@@ -156,8 +156,9 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
     names = Names(book.mesh.name)
     try:
         channel = await connection.channel()
-        for exchange in (names.link_data(link), names.link_acks(link)):
-            await channel.declare_exchange(exchange, passive=True)
+        for strand in book.mesh.strands(link):
+            for exchange in (names.link_data(strand), names.link_acks(strand)):
+                await channel.declare_exchange(exchange, passive=True)
     except BulkAmqpError as error:
         found.fault(
             subject,

@@ -122,11 +122,19 @@ def prometheus_text(report: dict[str, Any]) -> str:
         lines += _numbers(figures, f'site="{site}"', "isthmus_site")
         for link in figures.get("links_in", ()):
             labels = f'from="{link["from"]}",to="{link["to"]}"'
-            lines += _numbers(link, labels, "isthmus_link_in")
+            lines += _link_numbers(link, labels, "_in")
     for link in report["links"]:
         labels = f'from="{link["from"]}",to="{link["to"]}"'
-        lines += _numbers(link, labels, "isthmus_link")
+        lines += _link_numbers(link, labels, "")
     return "\n".join(sorted(lines)) + "\n"
+
+
+def _link_numbers(link: dict[str, Any], labels: str, way: str) -> list[str]:
+    """Lanes have names of their own, so that a sum over links does not count them twice."""
+    lines = _numbers(link, labels, f"isthmus_link{way}")
+    for lane, figures in link.get("lanes", {}).items():
+        lines += _numbers(figures, f'{labels},lane="{lane}"', f"isthmus_lane{way}")
+    return lines
 
 
 def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:

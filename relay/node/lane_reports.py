@@ -18,7 +18,16 @@ _FROM_BAD_TO_GOOD = (
 _WORST_OF = ("lag_messages", "lag_bytes", "lag_seconds")
 """A strand counts as before it what stands in the log behind its place, of whatever lane: so these
 do not add up."""
-_OF_ANY = ("from", "to", "state", "reason", "receiver_formats", "round_trip_s", "clock_ahead_ms")
+_OF_ANY = (
+    "from",
+    "to",
+    "state",
+    "reason",
+    "receiver_formats",
+    "round_trip_s",
+    "clock_ahead_ms",
+    "max_rate",
+)
 
 
 def reports_by_link(told: Iterable[tuple[Link, dict[str, Any]]]) -> list[dict[str, Any]]:

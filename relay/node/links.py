@@ -31,7 +31,7 @@ from relay.links.receiver_task import LinkReceiverTask
 from relay.links.sender import LinkSender
 from relay.links.sender_task import LinkSenderTask
 from relay.links.settings import LinkSettings
-from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport import LinkConnector
 from relay.links.uplink import Uplink, minute_of_day, rates_at
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
@@ -44,6 +44,7 @@ from relay.node.link_gaps import LinkGaps
 from relay.node.link_reports import receiver_report, resting_report, sender_report
 from relay.node.link_watch import LinkWatch
 from relay.node.machine import Machine
+from relay.node.present_connector import PresentConnector
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
@@ -52,20 +53,6 @@ NOTHING_HELD = Holds()
 BEHIND_S = 30.0
 """A lane whose oldest message has waited for so long has a backlog, which does not go before what
 others send now."""
-
-
-class _Connector:
-    """Looks the address up at each connection: a private broker may not have been made yet."""
-
-    def __init__(self, present: Callable[[], LinkConnector]) -> None:
-        self._present = present
-
-    async def connect(self) -> LinkEnd:
-        try:
-            connector = self._present()
-        except (AddressError, PasswordMissing) as error:
-            raise LinkUnreachable(str(error)) from error
-        return await connector.connect()
 
 
 class NodeLinks:
@@ -243,6 +230,10 @@ class NodeLinks:
             (link, sender_report(link, task, *self.watch.state_of(link, task, now)))
             for link, task in self._senders
         ]
+        for link, report in told:
+            rate = self._uplink.budget.rate(link.line_name)
+            if rate is not None:
+                report["max_rate"] = rate
         told += [(link, resting_report(link, *self._resting_lag(link))) for link in self._resting]
         return reports_by_link(told)
 
@@ -294,7 +285,7 @@ class NodeLinks:
         return link.meeting, own, neighbour, vouched_user(mesh, link, other), address
 
     def _connector(self, link: Link) -> LinkConnector:
-        return _Connector(lambda: self._brokers.link(self._address(link)))
+        return PresentConnector(lambda: self._brokers.link(self._address(link)))
 
     def _make_sender(self, link: Link) -> LinkSenderTask:
         state, voids = self._state, self._voids

@@ -334,3 +334,82 @@ def _is_over(end: LinkEnd) -> bool:
     end.send(frame("?"))
     after = end.line
     return before == after
+
+
+class _ByHand:
+    """A pace whose test grants."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_open = False
+        self._grant: Callable[[int], None] = lambda nbytes: None
+
+    @property
+    def holds_back(self) -> bool:
+        return self.waiting > 0
+
+    def open(self, grant: Callable[[int], None]) -> None:
+        self._grant, self.is_open = grant, True
+
+    def put(self, nbytes: int) -> None:
+        self.waiting += nbytes
+
+    def hold(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def close(self) -> None:
+        self.waiting, self.is_open = 0, False
+
+    def grant(self, nbytes: int) -> None:
+        nbytes = min(nbytes, self.waiting)
+        self.waiting -= nbytes
+        self._grant(nbytes)
+
+
+async def test_what_is_paced_goes_in_order_as_far_as_it_is_granted(
+    ends: Ends, eventually: Eventually
+) -> None:
+    sender, receiver = ends()
+    listening(sender)
+    at_receiver = listening(receiver)
+    sender.send(frame("before"))
+    pace = _ByHand()
+    sender.pace(pace)
+    data = [frame(f"data {n}", size) for n, size in enumerate((100, 50_000, 300_000, 40))]
+    for one in data:
+        sender.send(one)
+    await eventually(lambda: len(at_receiver.frames) == 1, "what went before")
+    assert pace.waiting >= sum(map(len, data))
+    assert sender.line.held_back
+    assert sender.line.bytes_waiting >= pace.waiting
+    taken = sender.line.bytes_taken
+    pace.grant(60_000)
+    await eventually(lambda: len(at_receiver.frames) == 3, "two more, and part of the next")
+    assert taken < sender.line.bytes_taken <= taken + 60_000
+    while pace.waiting:
+        pace.grant(7_777)
+    await eventually(lambda: len(at_receiver.frames) == 5, "all", deadline_s=30)
+    assert at_receiver.frames == [frame("before"), *data]
+    assert not sender.line.held_back
+
+
+async def test_an_end_that_is_paced_closes_without_what_waits(
+    road: Road, eventually: Eventually
+) -> None:
+    receiver, sender = await road.receiver(), await road.sender()
+    at_sender, at_receiver = listening(sender), listening(receiver)
+    pace = _ByHand()
+    sender.pace(pace)
+    sender.send(frame("data", 100_000))
+    pace.grant(500)
+    await sender.close()
+    await eventually(lambda: len(at_sender.closed) == 1, "the sender is told")
+    assert not pace.is_open
+    assert at_receiver.frames == []
+    again = await road.sender()
+    listening(again)
+    again.send(frame("next"))
+    await eventually(lambda: at_receiver.frames == [frame("next")], "only what came after")
+    await again.close()
+    await receiver.close()

@@ -19,7 +19,14 @@ REPORT = {
     "sites": {"paris": {"state": "running", "delivered": 7}},
     "links": [
         {"from": "paris", "to": "tokyo", "state": "down", "lag_messages": 3},
-        {"from": "tokyo", "to": "paris", "state": "lagging", "clock_ahead_ms": None},
+        {
+            "from": "tokyo",
+            "to": "paris",
+            "state": "lagging",
+            "clock_ahead_ms": None,
+            "sent": 5,
+            "lanes": {"normal": {"state": "running", "sent": 3}, "bulk": {"sent": 2}},
+        },
     ],
 }
 
@@ -36,6 +43,9 @@ async def test_it_answers_health_status_and_metrics() -> None:
     assert 'isthmus_link_up{from="paris",to="tokyo",state="down"} 0' in metrics
     # One that lags carries what it should.
     assert 'isthmus_link_up{from="tokyo",to="paris",state="lagging"} 1' in metrics
+    assert 'isthmus_link_sent{from="tokyo",to="paris"} 5' in metrics
+    assert 'isthmus_lane_sent{from="tokyo",to="paris",lane="bulk"} 2' in metrics
+    assert 'isthmus_lane_up{from="tokyo",to="paris",lane="normal",state="running"} 1' in metrics
     await admin.close()
 
 

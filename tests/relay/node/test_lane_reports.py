@@ -50,12 +50,12 @@ def test_reasons_are_counted_together() -> None:
 
 def test_what_is_measured_of_the_line_is_that_of_a_strand_that_knows_it() -> None:
     told = [
-        (URGENT, report(clock_ahead_ms=7, round_trip_s=0.2, receiver_formats="1-2")),
-        (LINK, report(clock_ahead_ms=None, round_trip_s=0.1, receiver_formats=None)),
+        (URGENT, report(max_rate=9, clock_ahead_ms=7, round_trip_s=0.2, receiver_formats="1-2")),
+        (LINK, report(max_rate=9, clock_ahead_ms=None, round_trip_s=0.1, receiver_formats=None)),
     ]
     (link,) = reports_by_link(told)
     assert (link["clock_ahead_ms"], link["round_trip_s"]) == (7, 0.1)
-    assert link["receiver_formats"] == "1-2"
+    assert (link["receiver_formats"], link["max_rate"]) == ("1-2", 9)
 
 
 def test_links_are_told_apart() -> None:
