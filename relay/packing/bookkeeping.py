@@ -20,11 +20,8 @@ from relay.packing.read_from import ReadFromSearch
 class Bookkeeping:
     """One incarnation's. `memory` learns at once what is certain."""
 
-    def __init__(
-        self, cluster_id: str, incarnation: bytes, parts: PackerParts, memory: PackerMemory
-    ) -> None:
+    def __init__(self, incarnation: bytes, parts: PackerParts, memory: PackerMemory) -> None:
         self.read_from = ReadFromSearch()
-        self._cluster_id = cluster_id
         self._incarnation = incarnation
         self._parts = parts
         self._memory = memory
@@ -81,7 +78,7 @@ class Bookkeeping:
             acked = Acked(self._incarnation, sequence)
         elif flow.recognised and (before is None or before.incarnation != self._incarnation):
             # What only came round afterwards takes nothing back of what this run has acknowledged.
-            last = self._past.tail.last(flow.exchange.flow(self._cluster_id))
+            last = self._past.tail.last(name)
             if last is not None:
                 acked = last
         if acked is None or acked == before:

@@ -1,8 +1,11 @@
-"""The last messages of each flow that the own log has: what egress may hand out again.
+"""The last messages of each exchange that the own log has: what egress may hand out again.
 
-As many a flow as a consumer may hold unacknowledged, as digests. Made when an incarnation begins,
-by reading the log twice: first the headers alone, since what makes a batch void may stand behind
-it and void messages must not take the places of others; then the batches that are needed.
+Whatever lanes they went in: an exchange has one egress queue, and the log has its messages in that
+order also where the mesh file has put it into another lane meanwhile, which is another flow.
+
+As many an exchange as a consumer may hold unacknowledged, as digests. Made when an incarnation
+begins, by reading the log twice: first the headers alone, since what makes a batch void may stand
+behind it and void messages must not take the places of others; then the batches that are needed.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
-from relay.batches.batch import BatchHeader, BatchKind, BatchName, Flow
+from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import decode_entries
 from relay.batches.fragments import message_of
 from relay.packing.packer_record import Acked
@@ -37,7 +40,8 @@ class TailSearch:
     """The first reading: finds which batches make up the tails."""
 
     def __init__(self) -> None:
-        self._seen: dict[Flow, list[_Seen]] = {}
+        self._seen: dict[str, list[_Seen]] = {}
+        """By exchange."""
 
     def take(self, offset: int, header: BatchHeader) -> None:
         """The next own batch of the log, void or not."""
@@ -48,20 +52,20 @@ class TailSearch:
         else:
             return
         series = header.name.series
-        self._seen.setdefault(series.flow, []).append(
+        self._seen.setdefault(series.exchange, []).append(
             _Seen(offset, count, series.incarnation, header.incarnation_sequence)
         )
 
-    def first_needed(self, counts: VoidRule) -> dict[Flow, int]:
-        """By flow, the offset from which on its last messages stand."""
-        needed: dict[Flow, int] = {}
-        for flow, seen in self._seen.items():
+    def first_needed(self, counts: VoidRule) -> dict[str, int]:
+        """By exchange, the offset from which on its last messages stand."""
+        needed: dict[str, int] = {}
+        for exchange, seen in self._seen.items():
             wanted = PREFETCH
             for one in reversed(seen):
                 if wanted <= 0:
                     break
                 if counts(one.incarnation, one.whole_sequence):
-                    needed[flow] = one.offset
+                    needed[exchange] = one.offset
                     wanted -= one.messages
         return needed
 
@@ -90,12 +94,12 @@ class _Pieces:
 
 
 class LoggedTail:
-    """The tails of all flows of one origin. Only batches that came off egress are kept."""
+    """The tails of all exchanges of one origin. Only batches that came off egress are kept."""
 
     def __init__(self) -> None:
-        self._flows: dict[Flow, deque[_Logged]] = {}
-        self._counts: dict[Flow, int] = {}
-        self._pieces: dict[Flow, _Pieces] = {}
+        self._tails: dict[str, deque[_Logged]] = {}
+        self._counts: dict[str, int] = {}
+        self._pieces: dict[str, _Pieces] = {}
 
     def add(self, header: BatchHeader, data: bytes) -> None:
         """The next own batch in log order, not a void one.
@@ -117,41 +121,41 @@ class LoggedTail:
             self._add_piece(header, data)
 
     @property
-    def flows(self) -> list[Flow]:
+    def exchanges(self) -> list[str]:
         """Those that have messages here."""
-        return list(self._flows)
+        return list(self._tails)
 
-    def last(self, flow: Flow) -> Acked | None:
-        """The flow's last batch; None if the tail has none."""
-        tail = self._flows.get(flow)
+    def last(self, exchange: str) -> Acked | None:
+        """The exchange's last batch; None if the tail has none."""
+        tail = self._tails.get(exchange)
         return Acked(tail[-1].incarnation, tail[-1].whole_sequence) if tail else None
 
-    def entries(self, flow: Flow) -> list[TailEntry]:
-        """The flow's last messages, oldest first."""
-        return [entry for logged in self._flows.get(flow, ()) for entry in logged.entries]
+    def entries(self, exchange: str) -> list[TailEntry]:
+        """The exchange's last messages, oldest first."""
+        return [entry for logged in self._tails.get(exchange, ()) for entry in logged.entries]
 
-    def after(self, flow: Flow, acknowledged: AckedUpTo) -> int:
+    def after(self, exchange: str, acknowledged: AckedUpTo) -> int:
         """How many of the last messages stand in batches of which none was acknowledged."""
         count = 0
-        for logged in reversed(self._flows.get(flow, ())):
+        for logged in reversed(self._tails.get(exchange, ())):
             if acknowledged(logged.incarnation, logged.whole_sequence):
                 break
             count += len(logged.entries)
         return count
 
-    def is_spread(self, flow: Flow) -> bool:
+    def is_spread(self, exchange: str) -> bool:
         """Whether its messages are for more than one destination set: then the log need not have
         them in egress's order.
         """
-        sets = {logged.name.series.destinations for logged in self._flows.get(flow, ())}
+        sets = {logged.name.series.destinations for logged in self._tails.get(exchange, ())}
         return len(sets) > 1
 
-    def batches_of_last(self, flow: Flow, count: int) -> list[BatchName]:
-        """The batches in which the flow's last `count` messages stand, oldest first; of a message
-        in pieces the last.
+    def batches_of_last(self, exchange: str, count: int) -> list[BatchName]:
+        """The batches in which the exchange's last `count` messages stand, oldest first; of a
+        message in pieces the last.
         """
         names: list[BatchName] = []
-        for logged in reversed(self._flows.get(flow, ())):
+        for logged in reversed(self._tails.get(exchange, ())):
             if count <= 0:
                 break
             names.append(logged.name)
@@ -159,33 +163,33 @@ class LoggedTail:
         return names[::-1]
 
     def _add_piece(self, header: BatchHeader, data: bytes) -> None:
-        flow = header.name.series.flow
+        exchange = header.name.series.exchange
         first, pieces = message_of(header)
         assert header.fragment is not None
         (entry,) = decode_entries(data)
-        seen = self._pieces.get(flow)
+        seen = self._pieces.get(exchange)
         if header.fragment.piece == 0:
             digest = digest_start(entry.routing_key, entry.properties)
             seen = _Pieces(first, 0, digest, entry.properties)
-            self._pieces[flow] = seen
+            self._pieces[exchange] = seen
         if seen is None or seen.first != first or seen.next_piece != header.fragment.piece:
             # Its first pieces lie before the place where reading began.
-            self._pieces.pop(flow, None)
+            self._pieces.pop(exchange, None)
             return
         seen.digest.update(entry.body)
         seen.next_piece += 1
         if seen.next_piece == pieces:
-            del self._pieces[flow]
+            del self._pieces[exchange]
             expires = entry.deadline_ms != 0
             whole = TailEntry(seen.digest.digest(), expires, entry.doubtful, seen.properties)
             self._keep(header, (whole,))
 
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
-        flow = header.name.series.flow
+        exchange = header.name.series.exchange
         logged = _Logged(header.name, header.incarnation_sequence, entries)
-        tail = self._flows.setdefault(flow, deque())
+        tail = self._tails.setdefault(exchange, deque())
         tail.append(logged)
-        count = self._counts.get(flow, 0) + len(logged.entries)
+        count = self._counts.get(exchange, 0) + len(logged.entries)
         while count - len(tail[0].entries) >= PREFETCH:
             count -= len(tail.popleft().entries)
-        self._counts[flow] = count
+        self._counts[exchange] = count

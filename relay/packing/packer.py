@@ -87,7 +87,7 @@ class Packer:
             self._on_confirmed,
             lambda reason: self._end(f"log: {reason}"),
         )
-        self._books = Bookkeeping(settings.cluster_id, self.incarnation, parts, memory)
+        self._books = Bookkeeping(self.incarnation, parts, memory)
         self._past = PackerPast()
         self._linger: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
@@ -276,7 +276,7 @@ class Packer:
             comes_round=exchange.comes_round,
         )
         returned = self._past.returned(
-            exchange.flow(self._settings.cluster_id),
+            exchange.name,
             self._books.acked(exchange.name),
             intake.names_itself,
             is_addressed=exchange.addressing is not None,
@@ -292,10 +292,9 @@ class Packer:
         )
 
     def _remote_acks(self, exchange: PackedExchange) -> RemoteAcks:
-        flow = exchange.flow(self._settings.cluster_id)
         return RemoteAcks(
             self._parts.neighbours.has,
-            lambda count: self._past.sent_of_last(flow, count),
+            lambda count: self._past.sent_of_last(exchange.name, count),
             self._settings.patience_s,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from federation.destinations import Addressing, addressing_of
 from federation.mesh import OLDEST_BATCH_FORMAT, AckRule, ExchangeMode, IdentityRule, Mesh
 from federation.names import Names
-from relay.batches.batch import EVERY_SITE, MAX_ENTRIES, Flow
+from relay.batches.batch import EVERY_SITE, MAX_ENTRIES
 from relay.batches.signature import Signer
 
 
@@ -27,9 +27,6 @@ class PackedExchange:
     addressing: Addressing | None = None
     """How destinations follow from keys; None where no site narrows it."""
     acks: AckRule = AckRule.LOCAL
-
-    def flow(self, origin: str) -> Flow:
-        return Flow(origin, self.name, self.lane)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from relay.batches.batch import (
     BatchHeader,
     BatchKind,
     BatchName,
-    Flow,
     LoggedBatch,
     Predecessor,
 )
@@ -36,7 +35,7 @@ class PackerPast:
 
     predecessors: tuple[Predecessor, ...] = ()
     tail: LoggedTail = field(default_factory=LoggedTail)
-    """The last messages that the log has, by flow."""
+    """The last messages that the log has, by exchange."""
     order: dict[bytes, int] = field(default_factory=dict)
     """Incarnations in the order in which the log has them."""
     acked: dict[str, Acked] = field(default_factory=dict)
@@ -64,10 +63,10 @@ class PackerPast:
     """
 
     def returned(
-        self, flow: Flow, acked: Acked | None, named: Named, *, is_addressed: bool = False
+        self, exchange: str, acked: Acked | None, named: Named, *, is_addressed: bool = False
     ) -> ReturnedMessages:
-        """What egress may hand out again of a flow that was acknowledged up to there. `named` says
-        what has an identity of its own; `is_addressed`: destinations follow from the key.
+        """What egress may hand out again of an exchange that was acknowledged up to there. `named`
+        says what has an identity of its own; `is_addressed`: destinations follow from the key.
         """
 
         def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
@@ -78,10 +77,10 @@ class PackerPast:
             # One that is not in the order is older than all that was read.
             return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
 
-        lacks_some = self.lacks_some or flow.exchange in self.in_doubt
-        surely = self.tail.after(flow, may_be_acked) if self.trusted else 0
-        tail = self.tail.entries(flow)
-        if is_addressed or self.tail.is_spread(flow):
+        lacks_some = self.lacks_some or exchange in self.in_doubt
+        surely = self.tail.after(exchange, may_be_acked) if self.trusted else 0
+        tail = self.tail.entries(exchange)
+        if is_addressed or self.tail.is_spread(exchange):
             return ReturnedApart(tail, surely, named, log_lacks_some=lacks_some)
         return ReturnedPrefix(tail, surely, log_lacks_some=lacks_some)
 
@@ -90,14 +89,14 @@ class PackerPast:
         """What egress hands out again may have been in the log, though it is not now."""
         return self.lost_tail or self.lost_head or self.lost_power
 
-    def sent_of_last(self, flow: Flow, count: int) -> list[BatchName]:
-        """The batches of the flow's last messages that other sites should have; all that is
+    def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
+        """The batches of the exchange's last messages that other sites should have; all that is
         remembered, where what came last off egress may stand anywhere in it.
         """
-        if count and self.tail.is_spread(flow):
+        if count and self.tail.is_spread(exchange):
             count = PREFETCH
-        names = self.tail.batches_of_last(flow, count)
-        return [name for name in names if name.series.destinations != (flow.origin,)]
+        names = self.tail.batches_of_last(exchange, count)
+        return [name for name in names if name.series.destinations != (name.series.origin,)]
 
 
 async def read_past(
@@ -141,7 +140,7 @@ async def read_past(
             if series.origin != cluster_id:
                 continue
             if history.counts(series.incarnation, header.incarnation_sequence):
-                in_tail = offset >= needed.get(series.flow, offset + 1)
+                in_tail = offset >= needed.get(series.exchange, offset + 1)
                 is_recorded = _is_recorded(record, header)
                 if in_tail or not is_recorded:
                     _remember(past, batch, in_tail=in_tail, is_recorded=is_recorded)
@@ -213,8 +212,8 @@ def _acked_before(past: PackerPast, record: PackerRecord | None) -> dict[str, Ac
     if past.trusted and record is not None:
         return dict(record.acked)
     acked: dict[str, Acked] = {}
-    for flow in past.tail.flows:
-        last = past.tail.last(flow)
+    for exchange in past.tail.exchanges:
+        last = past.tail.last(exchange)
         if last is not None:
-            acked[flow.exchange] = last
+            acked[exchange] = last
     return acked

@@ -1,17 +1,17 @@
-"""The last messages of each flow that the log has."""
+"""The last messages of each exchange that the log has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, Fragment, Series
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
 from relay.batches.format import seal
 from relay.batches.fragments import split
 from relay.packing.logged_tail import LoggedTail, TailSearch
 from relay.packing.returned_prefix import PREFETCH, TailEntry, message_digest
 
 I1, I2 = b"incarna1", b"incarna2"
-ORDERS = Flow("paris", "orders", 0)
+ORDERS = "orders"
 
 
 def entry(body: bytes, deadline_ms: int = 0) -> Entry:
@@ -51,14 +51,14 @@ def digests(*bodies: bytes, may_expire: bool = False) -> list[TailEntry]:
     ]
 
 
-def test_it_has_what_was_logged_in_order_by_flow() -> None:
+def test_it_has_what_was_logged_in_order_by_exchange() -> None:
     tail = LoggedTail()
     tail.add(*batch(0, b"a", b"b"))
     tail.add(*batch(1, b"x", exchange="prices"))
     tail.add(*batch(2, b"c", deadline_ms=5))
     assert tail.entries(ORDERS) == digests(b"a", b"b") + digests(b"c", may_expire=True)
-    assert tail.entries(ORDERS._replace(exchange="prices")) == digests(b"x")
-    assert tail.entries(ORDERS._replace(exchange="none")) == []
+    assert tail.entries("prices") == digests(b"x")
+    assert tail.entries("none") == []
     last = tail.last(ORDERS)
     assert last is not None
     assert last.sequence == 2
@@ -117,7 +117,7 @@ def test_void_batches_take_no_place_when_looking_for_where_to_begin() -> None:
     search.take(90, other)
     assert search.first_needed(lambda incarnation, sequence: True) == {
         ORDERS: 122,
-        ORDERS._replace(exchange="prices"): 90,
+        "prices": 90,
     }
 
 

@@ -20,6 +20,11 @@ def only(settings: PackerSettings, *names: str, revision: str = "r2") -> PackerS
     return replace(settings, exchanges=exchanges, revision=revision)
 
 
+def in_lanes(settings: PackerSettings, *lanes: int) -> PackerSettings:
+    pairs = zip(settings.exchanges, lanes, strict=False)
+    return replace(settings, exchanges=tuple(replace(one, lane=lane) for one, lane in pairs))
+
+
 async def incarnations(process: Process, count: int) -> None:
     metrics, status = process.packer.metrics, process.packer.status
     await until(
@@ -82,6 +87,24 @@ async def test_paused_it_takes_nothing_and_forgets_nothing_of_what_may_come_back
     world.assert_exactly_once_in_order()
 
 
+@in_virtual_time
+async def test_what_comes_back_is_recognised_after_its_exchange_was_put_into_another_lane() -> None:
+    world = PackerWorld()
+    world.publish(*numbered(50))
+    world.broker.ack_s = 5.0  # the broker hears of no acknowledgement before the kill
+    process = await world.start().ready()
+    await process.has_packed(50)
+    await process.kill()
+    world.broker.ack_s = 0.001
+    world.settings = in_lanes(replace(world.settings, revision="r2"), 2)
+    process = await world.start().ready()
+    world.publish(*numbered(50, 50))
+    await process.finish()
+    world.assert_exactly_once_in_order()
+    packed = [one for one in world.logged().headers if one.kind is BatchKind.MESSAGES]
+    assert {one.name.series.lane for one in packed} == {0, 2}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_changes_while_packers_are_killed_nothing_is_lost_nor_repeated(seed: int) -> None:
     @in_virtual_time
@@ -97,6 +120,7 @@ def test_whatever_changes_while_packers_are_killed_nothing_is_lost_nor_repeated(
                 if chance.random() < 0.3:
                     names = chance.choice([("orders",), ("stock",), ("orders", "stock")])
                     settings = only(whole, *names, revision=f"r{life}.{burst}")
+                    settings = in_lanes(settings, *chance.choices((0, 1, 2), k=2))
                     world.settings = replace(settings, paused=chance.random() < 0.3)
                     process.packer.change(world.settings)
             await process.kill()
