@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from federation.lanes import lane_word
 from federation.mesh import Mesh, retention_s
 from federation.mesh_file.violation import Violation
 from isthmus.known_meshes import KnownMeshes
@@ -23,6 +24,7 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
         *(_still_drains(file, site) for site in mesh.sites if _is_to_leave(state / "sites" / site)),
         *_shorter_window(mesh, since),
         *_newer_batches(mesh, since),
+        *_other_lanes(mesh, since),
     ]
 
 
@@ -128,3 +130,17 @@ def _newer_batches(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
         "to that version before the outage window has passed: let `isthmus doctor` show first that "
         "all nodes read it"
     )
+
+
+def _other_lanes(mesh: Mesh, since: SinceApplied) -> Iterable[str]:
+    for name, exchange in mesh.exchanges.items():
+        for before in filter(None, since.former.values()):
+            was = before.exchanges.get(name)
+            if was is not None and was.lane != exchange.lane:
+                former = lane_word(was.lane, before.lanes)
+                yield (
+                    f"exchange {name} goes in lane {lane_word(exchange.lane, mesh.lanes)} from now "
+                    f"on (until now {former}): what is still on its way in the other may come "
+                    "after what is published later; each by itself keeps its order"
+                )
+                break

@@ -136,6 +136,17 @@ def test_a_newer_format_of_batches_says_what_older_nodes_do(file: Path) -> None:
     assert told(file) == []
 
 
+def test_an_exchange_in_another_lane_says_what_becomes_of_its_order(file: Path) -> None:
+    lanes = "lanes: [urgent, normal]\nmax_rate: 1MB/s\n"
+    file.write_text(lanes + FILE)
+    assert told(file) == []
+    file.write_text(lanes + FILE.replace("{name: orders", "{name: orders, lane: urgent"))
+    (caution,) = told(file)
+    assert "exchange orders goes in lane urgent from now on (until now normal)" in caution
+    applied(file)
+    assert told(file) == []
+
+
 def test_another_cluster_id_of_a_site_that_ran_is_refused_where_it_stands(file: Path) -> None:
     file.write_text(FILE.replace("lima-1", "lima-2"))
     result = run("apply", file)
