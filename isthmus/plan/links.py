@@ -24,6 +24,7 @@ def link_told(link: Link) -> dict[str, Any]:
         "dials": dials(link),
         "via": link.via,
         "availability": link.availability,
+        **({} if link.max_rate is None else {"max_rate": str(link.max_rate)}),
     }
 
 

@@ -12,7 +12,7 @@ lane has not used its own part: so a lane that was quiet does not wait for what 
 borrowed, and none is starved. Of several that may, the one goes that has had the least for its
 weight, and first of equals the one whose lane stands first (start-time fair queueing).
 
-Pieces are about 10 ms of the rate, and not batches: a batch of 256 KiB would have the others wait
+Pieces are about 20 ms of the rate, and not batches: a batch of 256 KiB would have the others wait
 for half a minute at 8 kB/s, and come in one burst after it.
 """
 
@@ -20,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from federation.lanes import NORMAL, Lane
 
-PIECE_S = 0.01
+PIECE_S = 0.02
 LEAST_PIECE = 512
+"""Smaller ones let others in sooner, and cost a write to the socket each."""
 MOST_PIECE = 64 * 1024
 IDLE_S = 0.02
 """How much of its rate a meter saves up while nobody wants any: about a piece."""
@@ -131,6 +133,12 @@ class Budget:
         """The same of those that do not at present."""
         self._had_least = 0.0
         self._behind: set[Strand] = set()
+        self._ready: dict[str, list[tuple[float, int, Strand]]] = {}
+        """By lane a heap of those whose link lets them: what each has had, its lane's rank. What
+        does not agree with `_waiting` any more is passed over when it comes to the top; with
+        hundreds of links nobody looks at all of them."""
+        self._parked: list[tuple[float, Strand]] = []
+        """A heap of those whose link is in debt, and when it may let them at the soonest."""
 
     def change(self, rates: Rates, now: float) -> None:
         """From now on these hold; what was borrowed stays borrowed."""
@@ -143,6 +151,10 @@ class Budget:
             self._meter(line, now).change(rate, parts, now)
         for line in self._links.keys() - rates.links.keys():
             self._links[line].change(None, parts, now)
+        self._ready.clear()
+        self._parked.clear()
+        for strand in self._waiting:
+            self._is_ready(strand)
 
     def is_limited(self, line: str) -> bool:
         """Whether strands of that link have to ask at all."""
@@ -178,6 +190,7 @@ class Budget:
             meter.waiting += 1
         # Who comes back has not saved up what he did not take meanwhile.
         self._waiting[strand] = max(self._had.pop(strand, 0.0), self._had_least)
+        self._is_ready(strand)
 
     def wants_no_more(self, strand: Strand, now: float) -> None:
         """It has nothing to send, or cannot, from now on."""
@@ -197,15 +210,23 @@ class Budget:
 
     def next(self, now: float) -> Turn | None:
         """Whose turn it is; None: nobody's at present."""
-        best: tuple[float, int, Strand] | None = None
-        for strand, had in self._waiting.items():
-            if all(meter.may(strand.lane) for meter in self._looked_at(strand, now)):
-                found = had, self._lanes.get(strand.lane, (0, 1))[0], strand
-                best = found if best is None else min(best, found)
+        while self._parked and self._parked[0][0] <= now:
+            _, strand = heappop(self._parked)
+            if strand in self._waiting:
+                self._is_ready(strand)
+        self._site.look(now)
+        while (best := self._first_ready()) is not None:
+            strand = best[2]
+            link = self._meter(strand.line, now)
+            link.look(now)
+            wait_s = link.due_s(strand.lane)
+            if wait_s <= 0:
+                break
+            heappop(self._ready[strand.lane])
+            heappush(self._parked, (now + wait_s, strand))
         if best is None:
             return None
         self._had_least = max(self._had_least, best[0])
-        strand = best[2]
         rate = self.rate(strand.line)
         most = MOST_PIECE if rate is None else round(rate * PIECE_S)
         return Turn(strand, min(MOST_PIECE, max(LEAST_PIECE, most)))
@@ -214,17 +235,36 @@ class Budget:
         """It has sent so many bytes."""
         for meter in self._looked_at(strand, now):
             meter.spend(strand.lane, nbytes)
-        # It may have become the last of what it wanted to send.
-        table = self._waiting if strand in self._waiting else self._had
-        table[strand] = table.get(strand, self._had_least) + nbytes / self._weight(strand)
+        had = nbytes / self._weight(strand)
+        if strand in self._waiting:
+            self._waiting[strand] += had
+            self._is_ready(strand)
+        else:  # it was the last of what it wanted to send
+            self._had[strand] = self._had.get(strand, self._had_least) + had
 
     def due(self, now: float) -> float | None:
-        """When it may be somebody's turn, if it is nobody's now; None: nobody wants one."""
-        waits = [
-            max(meter.due_s(strand.lane) for meter in self._looked_at(strand, now))
-            for strand in self._waiting
-        ]
+        """When it may be somebody's turn, `next` having said that it is nobody's now; None: nobody
+        wants one.
+        """
+        while self._parked and self._parked[0][1] not in self._waiting:
+            heappop(self._parked)
+        waits = [at - now for at, _ in self._parked[:1]]
+        waits += [self._site.due_s(lane) for lane in self._ready if self._top(lane) is not None]
         return now + max(LEAST_WAIT_S, min(waits)) if waits else None
+
+    def _is_ready(self, strand: Strand) -> None:
+        rank = self._lanes.get(strand.lane, (0, 1))[0]
+        heappush(self._ready.setdefault(strand.lane, []), (self._waiting[strand], rank, strand))
+
+    def _first_ready(self) -> tuple[float, int, Strand] | None:
+        tops = (self._top(lane) for lane in self._ready if self._site.may(lane))
+        return min((top for top in tops if top is not None), default=None)
+
+    def _top(self, lane: str) -> tuple[float, int, Strand] | None:
+        heap = self._ready[lane]
+        while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        return heap[0] if heap else None
 
     def _weight(self, strand: Strand) -> int:
         if strand in self._behind:

@@ -1,7 +1,8 @@
 """Has what a site sends over its links wait for its turn, by its budget.
 
 Each strand has a gate. Who sends puts bytes before it, and is granted some of them whenever it is
-its turn: at once where no rate holds. One timer a site, which runs only while somebody waits.
+its turn: at once where no rate holds. Links are independent of each other, unless the site has a
+rate as well; so a hub looks at all its links only then. Timers run only while somebody waits.
 """
 
 from __future__ import annotations
@@ -49,42 +50,29 @@ def minute_of_day(wall_ms: int) -> int:
     return there.tm_hour * 60 + there.tm_min
 
 
-class Uplink:
-    """All that one site sends over links. `now` as its nodes' clocks have it."""
+class _Pump:
+    """Grants turns by one budget, whose links depend on each other."""
 
-    def __init__(self, now: Callable[[], float], call_later: CallLater = _by_the_loop) -> None:
+    def __init__(self, now: Callable[[], float], call_later: CallLater) -> None:
         self.budget = Budget()
-        self.now = now
+        self.gates: dict[Strand, Gate] = {}
+        self._now = now
         self._call_later = call_later
-        self._gates: dict[Strand, Gate] = {}
-        self._rates: Rates | None = None
         self._timer: Timer | None = None
         self._granting = False
 
-    def change(self, rates: Rates) -> None:
-        """From now on these hold. To be told as often as they may change."""
-        if rates != self._rates:
-            self._rates = rates
-            self.budget.change(rates, self.now())
+    def look(self, gate: Gate) -> None:
+        """Something has come before this gate, or has gone."""
+        if gate.holds_back:
+            self.budget.wants(gate.strand, self._now())
             self.grant()
+        else:
+            self.budget.wants_no_more(gate.strand, self._now())
 
-    def gate(self, link: Link) -> Gate:
-        """That of one strand."""
-        strand = Strand(link.line_name, link.lane or NORMAL)
-        if strand not in self._gates:
-            self._gates[strand] = Gate(self, strand)
-        return self._gates[strand]
-
-    def forget(self, link: Link) -> None:
-        """The strand is no more."""
-        strand = Strand(link.line_name, link.lane or NORMAL)
-        self._gates.pop(strand, None)
-        self.budget.forget(strand, self.now())
-
-    def stop(self) -> None:
-        """Nothing is granted any more."""
-        self._gates.clear()
-        self._set_timer(None)
+    def take_out(self, strand: Strand) -> Gate | None:
+        """The strand's gate, which is another's affair from now on."""
+        self.budget.forget(strand, self._now())
+        return self.gates.pop(strand, None)
 
     def grant(self) -> None:
         """All that may be granted now; the rest when it is due."""
@@ -92,20 +80,17 @@ class Uplink:
             return  # somebody who was granted something wants more: that comes in its turn
         self._granting = True
         try:
-            while (turn := self.budget.next(self.now())) is not None:
-                gate = self._gates.get(turn.strand)
-                if gate is None:
-                    self.budget.forget(turn.strand, self.now())
-                    continue
+            while (turn := self.budget.next(self._now())) is not None:
+                gate = self.gates[turn.strand]
                 limited = self.budget.is_limited(turn.strand.line)
                 taken = gate.take(turn.most if limited else gate.waiting)
-                self.budget.spent(turn.strand, taken, self.now())
+                self.budget.spent(turn.strand, taken, self._now())
         finally:
             self._granting = False
-        due = self.budget.due(self.now())
-        self._set_timer(None if due is None else due - self.now())
+        due = self.budget.due(self._now())
+        self.set_timer(None if due is None else due - self._now())
 
-    def _set_timer(self, delay_s: float | None) -> None:
+    def set_timer(self, delay_s: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if delay_s is None else self._call_later(max(0.0, delay_s), self._due)
@@ -115,14 +100,89 @@ class Uplink:
         self.grant()
 
 
+class Uplink:
+    """All that one site sends over links. `now` as its nodes' clocks have it."""
+
+    def __init__(self, now: Callable[[], float], call_later: CallLater = _by_the_loop) -> None:
+        self._now = now
+        self._call_later = call_later
+        self._rates = Rates()
+        self._pumps: dict[str, _Pump] = {}
+        """By link; under no name the one of all, while there is a rate that they share."""
+
+    def change(self, rates: Rates) -> None:
+        """From now on these hold. To be told as often as they may change."""
+        if rates == self._rates:
+            return
+        was_shared, self._rates = self._is_shared, rates
+        if was_shared != self._is_shared:
+            former, self._pumps = self._pumps, {}
+            for pump in former.values():
+                pump.set_timer(None)
+                for strand in list(pump.gates):
+                    gate = pump.take_out(strand)
+                    assert gate is not None
+                    self.pump(strand.line).gates[strand] = gate
+            for gate in self._gates():
+                self.pump(gate.strand.line).look(gate)
+        for line, pump in self._pumps.items():
+            pump.budget.change(self._rates_of(line), self._now())
+            pump.grant()
+
+    def rate(self, link: Link) -> int | None:
+        """What the link may send at most, at present."""
+        return self.pump(link.line_name).budget.rate(link.line_name)
+
+    def gate(self, link: Link) -> Gate:
+        """That of one strand."""
+        strand = Strand(link.line_name, link.lane or NORMAL)
+        gates = self.pump(strand.line).gates
+        if strand not in gates:
+            gates[strand] = Gate(self, strand)
+        return gates[strand]
+
+    def forget(self, link: Link) -> None:
+        """The strand is no more."""
+        gate = self.pump(link.line_name).take_out(Strand(link.line_name, link.lane or NORMAL))
+        if gate is not None:
+            gate.close()
+
+    def stop(self) -> None:
+        """Nothing is granted any more."""
+        for pump in self._pumps.values():
+            pump.set_timer(None)
+        self._pumps.clear()
+
+    def pump(self, line: str) -> _Pump:
+        """What grants the turns of that link."""
+        key = "" if self._is_shared else line
+        pump = self._pumps.get(key)
+        if pump is None:
+            pump = self._pumps[key] = _Pump(self._now, self._call_later)
+            pump.budget.change(self._rates_of(key), self._now())
+        return pump
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._rates.site is not None
+
+    def _rates_of(self, key: str) -> Rates:
+        if self._is_shared:
+            return self._rates
+        return self._rates._replace(links={key: self._rates.links.get(key)})
+
+    def _gates(self) -> list[Gate]:
+        return [gate for pump in self._pumps.values() for gate in pump.gates.values()]
+
+
 class Gate:
     """Before one strand: over all its connections, of which there is one at a time."""
 
     def __init__(self, uplink: Uplink, strand: Strand) -> None:
         self.waiting = 0
         """Bytes that stand before it."""
+        self.strand = strand
         self._uplink = uplink
-        self._strand = strand
         self._grant: Callable[[int], None] | None = None
         self._on_hold = False
 
@@ -134,16 +194,16 @@ class Gate:
     @property
     def is_limited(self) -> bool:
         """Whether a rate holds at present. A strand of which that was never so needs no gate."""
-        return self._uplink.budget.is_limited(self._strand.line)
+        return self._budget.is_limited(self.strand.line)
 
     @property
     def window(self) -> int | None:
         """Bytes that are worth having under way; None: as many as ever."""
-        return self._uplink.budget.window(self._strand.line)
+        return self._budget.window(self.strand.line)
 
     def behind(self, is_behind: bool) -> None:
         """Whether the strand has a backlog."""
-        self._uplink.budget.is_behind(self._strand, is_behind)
+        self._budget.is_behind(self.strand, is_behind)
 
     def open(self, grant: Callable[[int], None]) -> None:
         """A new connection: `grant` is told how many of the bytes before the gate may go."""
@@ -187,9 +247,10 @@ class Gate:
         return taken
 
     def _look(self) -> None:
-        budget, now = self._uplink.budget, self._uplink.now()
-        if self.holds_back:
-            budget.wants(self._strand, now)
-            self._uplink.grant()
-        else:
-            budget.wants_no_more(self._strand, now)
+        pump = self._uplink.pump(self.strand.line)
+        if pump.gates.get(self.strand) is self:
+            pump.look(self)
+
+    @property
+    def _budget(self) -> Budget:
+        return self._uplink.pump(self.strand.line).budget

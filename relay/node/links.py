@@ -231,7 +231,7 @@ class NodeLinks:
             for link, task in self._senders
         ]
         for link, report in told:
-            rate = self._uplink.budget.rate(link.line_name)
+            rate = self._uplink.rate(link)
             if rate is not None:
                 report["max_rate"] = rate
         told += [(link, resting_report(link, *self._resting_lag(link))) for link in self._resting]

@@ -122,7 +122,7 @@ def test_an_urgent_message_waits_for_one_piece_and_not_for_what_was_borrowed(rat
         senders.put(URGENT, 200)
         senders.run(second + 0.99)
         waited.append(next(at for at, n in senders.log if at >= second and n == 200) - second)
-    assert max(waited) < 0.3
+    assert max(waited) < 0.6
     # ... while the last lane hardly notices.
     assert senders.sent[BULK] == pytest.approx(60 * rate, rel=0.15)
 
@@ -173,7 +173,7 @@ def test_what_is_urgent_on_one_link_passes_what_another_has_borrowed_of_the_site
     senders.put(Strand("a-c", "bulk"), 10_000_000)
     senders.run(10.0)
     senders.put(URGENT, 400)
-    senders.run(10.3)
+    senders.run(10.4)
     assert senders.is_empty(URGENT)
 
 

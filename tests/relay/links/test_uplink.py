@@ -164,6 +164,36 @@ def test_a_strand_that_is_no_more_holds_nobody_up(world: World) -> None:
     assert world.timers.is_idle
 
 
+def test_a_rate_that_the_links_of_a_site_share_comes_and_goes_while_bytes_wait() -> None:
+    tokyo = BULK
+    sydney = next(link for link in LANED.links if link.name == "paris-sydney")
+    each = Rates(None, {tokyo.line_name: 10_000, sydney.line_name: 10_000}, LANED.lanes)
+    world = World(each)
+    world.writer(tokyo).write([bytes(1_000_000)])
+    world.writer(sydney).write([bytes(1_000_000)])
+
+    def sent(link: Link, until: float) -> int:
+        before = len(world.written[link.name])
+        world.timers.run(until)
+        return len(world.written[link.name]) - before
+
+    def both(until: float) -> int:
+        before = sum(map(len, world.written.values()))
+        world.timers.run(until)
+        return sum(map(len, world.written.values())) - before
+
+    assert both(10.0) == pytest.approx(200_000, rel=0.05)
+    world.uplink.change(each._replace(site=5_000))
+    assert both(30.0) == pytest.approx(100_000, rel=0.05)
+    assert world.uplink.rate(sydney) == 5_000
+    world.uplink.forget(tokyo)
+    assert sent(sydney, 40.0) == pytest.approx(50_000, rel=0.05)
+    world.uplink.change(each)
+    assert sent(sydney, 50.0) == pytest.approx(100_000, rel=0.05)
+    world.uplink.stop()
+    assert world.timers.is_idle
+
+
 def test_the_rates_are_those_of_the_hour_and_of_the_links_out_of_the_site() -> None:
     mesh = mesh_of(
         'max_rate: {default: 80kbit/s, "22:00-06:00": unlimited}\n'
