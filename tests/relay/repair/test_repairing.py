@@ -90,6 +90,23 @@ async def test_wanted_messages_go_into_the_log_again_for_who_lacks_them() -> Non
     ]
 
 
+@in_virtual_time
+async def test_what_is_sent_again_goes_in_the_lane_that_waits_for_all_others() -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(*numbered(10))
+    await process.has_packed(10)
+    (first,) = batches(world)
+    again = Repairing(
+        process.log, process.voids.is_void, process.packer.repair, lambda: True, lambda: 2
+    )
+    _, missing = await all_of(again.send(Request(wanted_of(first, 3)), FAST))
+    assert missing == []
+    ((name, _),) = repaired(world)
+    assert (first.header.name.series.lane, name.series.lane) == (0, 2)
+    await process.stop()
+
+
 def _is_repair(packed: PackedBatch) -> bool:
     return packed.header.kind is BatchKind.REPAIR
 
