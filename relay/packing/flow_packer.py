@@ -16,6 +16,7 @@ else by which to tell one from its like.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,7 @@ class FlowPacker:
         """Parcels that were sealed and that the log has not confirmed."""
         self.is_due = False
         """What is open has lingered, and goes when those in flight are confirmed."""
+        self._taken_at = -math.inf
         self._intake = intake
         self._returned: ReturnedMessages | None = returned
         self._waiting: deque[_Waiting] = deque()
@@ -167,6 +169,11 @@ class FlowPacker:
         if self._intake.malformed:
             self._metrics.malformed += self._intake.malformed
             self._intake.malformed = 0
+
+    def is_quiet(self, now: float, linger_s: float) -> bool:
+        """Whether what comes now comes after a pause of more than two lingers."""
+        before, self._taken_at = self._taken_at, now
+        return now - before > 2 * linger_s
 
     def seal_lingered(self) -> None:
         """What is open has waited long enough; it goes now, or right behind those in flight.

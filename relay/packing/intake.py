@@ -222,6 +222,14 @@ class Intake:
         return Cleaned(properties, ttl)
 
 
+def is_named(entry: Entry) -> bool:
+    """Whether a logged message had an identity of its own when it was packed: one that was made
+    here begins with the time at which the message was taken.
+    """
+    made_at = int.from_bytes(entry.identity[:6])
+    return made_at != entry.published_ms or entry.identity[6] >> 4 != 7
+
+
 def message_id_of(properties: bytes) -> bytes | None:
     """The message ID; None if there is none. Raises MalformedProperties.
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import decode_entries
 from relay.batches.fragments import message_of
+from relay.packing.intake import is_named
 from relay.packing.packer_record import Acked
 from relay.packing.returned_prefix import PREFETCH, TailEntry, digest_start, message_digest
 
@@ -112,6 +113,7 @@ class LoggedTail:
                     message_digest(e.routing_key, e.properties, e.body),
                     e.deadline_ms != 0,
                     e.doubtful,
+                    is_named(e),
                     e.properties,
                 )
                 for e in decode_entries(data)
@@ -150,6 +152,14 @@ class LoggedTail:
         sets = {logged.name.series.destinations for logged in self._tails.get(exchange, ())}
         return len(sets) > 1
 
+    def batches_not(self, exchange: str, acknowledged: AckedUpTo) -> list[BatchName]:
+        """The batches of which no message was acknowledged, oldest first."""
+        return [
+            logged.name
+            for logged in self._tails.get(exchange, ())
+            if not acknowledged(logged.incarnation, logged.whole_sequence)
+        ]
+
     def batches_of_last(self, exchange: str, count: int) -> list[BatchName]:
         """The batches in which the exchange's last `count` messages stand, oldest first; of a
         message in pieces the last.
@@ -181,7 +191,9 @@ class LoggedTail:
         if seen.next_piece == pieces:
             del self._pieces[exchange]
             expires = entry.deadline_ms != 0
-            whole = TailEntry(seen.digest.digest(), expires, entry.doubtful, seen.properties)
+            whole = TailEntry(
+                seen.digest.digest(), expires, entry.doubtful, is_named(entry), seen.properties
+            )
             self._keep(header, (whole,))
 
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:

@@ -48,7 +48,8 @@ class PackerSettings:
     """Take nothing from egress. What was taken and not acknowledged before is not forgotten."""
     linger_ms: float = 3.0
     """How long a batch waits for more: 5 ms costs 1.4 ms of p50 at 1000/s, saves 29 % of CPU. While
-    the log has unconfirmed batches of the same flow it waits for those too."""
+    the log has unconfirmed batches of the same flow it waits for those too. What comes after a
+    pause of twice as long goes at once: at that pace nothing would join it."""
     batch_entries: int = MAX_ENTRIES
     batch_bytes: int = 256 * 1024
     in_hand_bytes: int = 8 * 1024 * 1024

@@ -19,12 +19,12 @@ from relay.batches.batch import (
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
-from relay.packing.logged_tail import LoggedTail, TailSearch
+from relay.packing.logged_tail import AckedUpTo, LoggedTail, TailSearch
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.read_from import ReadFrom
 from relay.packing.returned_apart import Named, ReturnedApart
-from relay.packing.returned_prefix import PREFETCH, ReturnedMessages, ReturnedPrefix
+from relay.packing.returned_prefix import ReturnedMessages, ReturnedPrefix
 
 _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
@@ -68,17 +68,8 @@ class PackerPast:
         """What egress may hand out again of an exchange that was acknowledged up to there. `named`
         says what has an identity of its own; `is_addressed`: destinations follow from the key.
         """
-
-        def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
-            if acked is None:
-                return False
-            if incarnation == acked.incarnation:
-                return whole_sequence <= acked.sequence
-            # One that is not in the order is older than all that was read.
-            return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
-
         lacks_some = self.lacks_some or exchange in self.in_doubt
-        surely = self.tail.after(exchange, may_be_acked) if self.trusted else 0
+        surely = self.tail.after(exchange, self._acked_up_to(acked)) if self.trusted else 0
         tail = self.tail.entries(exchange)
         if is_addressed or self.tail.is_spread(exchange):
             return ReturnedApart(tail, surely, named, log_lacks_some=lacks_some)
@@ -89,13 +80,26 @@ class PackerPast:
         """What egress hands out again may have been in the log, though it is not now."""
         return self.lost_tail or self.lost_head or self.lost_power
 
+    def _acked_up_to(self, acked: Acked | None) -> AckedUpTo:
+        def may_be_acked(incarnation: bytes, whole_sequence: int) -> bool:
+            if acked is None:
+                return False
+            if incarnation == acked.incarnation:
+                return whole_sequence <= acked.sequence
+            # One that is not in the order is older than all that was read.
+            return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
+
+        return may_be_acked
+
     def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
-        """The batches of the exchange's last messages that other sites should have; all that is
-        remembered, where what came last off egress may stand anywhere in it.
-        """
+        """The batches of the exchange's last messages that other sites should have."""
         if count and self.tail.is_spread(exchange):
-            count = PREFETCH
-        names = self.tail.batches_of_last(exchange, count)
+            # What came last off egress is anywhere in the tail; but a neighbour had what was
+            # acknowledged.
+            acked = self.acked.get(exchange) if self.trusted else None
+            names = self.tail.batches_not(exchange, self._acked_up_to(acked))
+        else:
+            names = self.tail.batches_of_last(exchange, count)
         return [name for name in names if name.series.destinations != (name.series.origin,)]
 
 

@@ -3,11 +3,12 @@
 Where messages for different sites wait in batches of their own, the log has them batch after batch.
 But what is open for other sites is sealed before a message without an identity is taken. So the log
 has each of those behind all that came before it and before all that came later, and what the log
-lacks of what was taken came behind all of them that it has. They are compared in their order
-(`returned_prefix`), and any other that comes back tells where among them it came: if the log has
-it, then also those that came back before it, and the next of them is the next in the log; if not,
-no more of them comes. One that names itself is told by its digest alone: its like in the log has
-its identity too, and dropping it does what the barriers would do.
+lacks of what was taken came behind all of them that it has: they are compared among themselves, in
+their order (`returned_prefix`). One that names itself is told by its digest alone: its like in the
+log has its identity too, and dropping it does what the barriers would do.
+
+Named ones say nothing of the others. One that the log has may be a copy that its publisher sent
+later, and one that the log lacks may be such a copy too, which an earlier run has dropped.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from collections.abc import Callable, Sequence
 from relay.packing.returned_prefix import Returned, ReturnedPrefix, TailEntry
 
 Named = Callable[[bytes], bool]
-"""(properties as they are logged) -> whether the message has an identity of its own."""
+"""(properties as they are logged) -> whether the message has an identity of its own, by the present
+mesh file."""
 
 
 class ReturnedApart:
     """`tail`: the flow's last logged messages; `surely_unacked`: of so many of the last of them no
-    ack was ever sent.
+    ack was ever sent. See ReturnedMessages.
     """
 
     def __init__(
@@ -34,23 +36,15 @@ class ReturnedApart:
         *,
         log_lacks_some: bool,
     ) -> None:
-        is_named = [named(entry.properties) for entry in tail]
-        unnamed = [entry for entry, has in zip(tail, is_named, strict=True) if not has]
-        first_sure = len(tail) - surely_unacked
-        sure = sum(not has for has in is_named[first_sure:])
-        self._unnamed = ReturnedPrefix(
-            unnamed, sure, log_lacks_some=log_lacks_some, is_told_more=True
-        )
-        self._named: dict[bytes, int | None] = {}
-        """By digest, how many of the unnamed stand before it in the log; None: it is there twice,
-        not at the same place."""
-        before = 0
-        for entry, has in zip(tail, is_named, strict=True):
-            if has:
-                place = self._named.setdefault(entry.digest, before)
-                self._named[entry.digest] = before if place == before else None
-            else:
-                before += 1
+        # By an earlier mesh file it may have been otherwise. Those that were named then need not
+        # be in order; those that are named now are told by their digests.
+        in_order = [not entry.is_named and not named(entry.properties) for entry in tail]
+        unnamed = [entry for entry, is_one in zip(tail, in_order, strict=True) if is_one]
+        sure = sum(in_order[len(tail) - surely_unacked :])
+        self._unnamed = ReturnedPrefix(unnamed, sure, log_lacks_some=log_lacks_some)
+        self._others = {
+            entry.digest for entry, is_one in zip(tail, in_order, strict=True) if not is_one
+        }
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         self._is_named = named
         self._is_over = not tail and not log_lacks_some
@@ -64,30 +58,25 @@ class ReturnedApart:
         return self._is_over and not self._came
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
-        """See ReturnedMessages."""
+        unnamed = []
         for digest, said in zip(digests, properties, strict=True):
-            if not self._is_named(said):
+            if self._is_named(said):
+                self._came.append(Returned.LOGGED if digest in self._others else self._new)
+            elif digest in self._others:
+                self._came.append(Returned.MAYBE_LOGGED)
+            else:
                 self._came.append(None)
-                self._verdicts.extend(self._unnamed.take((digest,)))
-                continue
-            if digest not in self._named:
-                self._came.append(self._new)
-                self._verdicts.extend(self._unnamed.none_left())
-                continue
-            self._came.append(Returned.LOGGED)
-            place = self._named[digest]
-            if place is not None:
-                self._verdicts.extend(self._unnamed.all_logged(place))
+                unnamed.append(digest)
+        if unnamed:
+            self._verdicts.extend(self._unnamed.take(unnamed))
         return self._told()
 
     def fresh(self) -> list[Returned]:
-        """See ReturnedMessages."""
         self._is_over = True
         self._verdicts.extend(self._unnamed.fresh())
         return self._told()
 
     def give_up_waiting(self) -> list[Returned]:
-        """See ReturnedMessages."""
         self._verdicts.extend(self._unnamed.give_up_waiting())
         return self._told()
 

@@ -54,12 +54,14 @@ class Returned(IntEnum):
 
 class TailEntry(NamedTuple):
     """A logged message. `may_expire`: it had an expiration, so it need not come back. `doubtful`:
-    it had come back and was logged once more. `properties`: as they are logged.
+    it had come back and was logged once more. `is_named`: its identity was its own. `properties`:
+    as they are logged.
     """
 
     digest: bytes
     may_expire: bool
     doubtful: bool = False
+    is_named: bool = False
     properties: bytes = b""
 
 
@@ -96,7 +98,8 @@ def _comparable(properties: bytes) -> bytes:
 class ReturnedMessages(Protocol):
     """Compares what one flow's egress hands out with the end of what the log has of that flow.
 
-    Verdicts come out in the order of delivery, late where later messages may still tell.
+    `take` in the order of delivery; verdicts come out in that order, late where later messages
+    may still tell.
     """
 
     @property
@@ -122,20 +125,14 @@ class ReturnedMessages(Protocol):
 
 
 class ReturnedPrefix:
-    """Of a flow that the log has in egress's order.
+    """Of a flow that the log has in egress's order; see ReturnedMessages.
 
     Without `surely_unacked` the whole overlap stays in doubt until it has passed.
     """
 
     def __init__(
-        self,
-        tail: Sequence[TailEntry],
-        surely_unacked: int = 0,
-        *,
-        log_lacks_some: bool = False,
-        is_told_more: bool = False,
+        self, tail: Sequence[TailEntry], surely_unacked: int = 0, *, log_lacks_some: bool = False
     ) -> None:
-        """`is_told_more`: by `all_logged` and `none_left`, for which verdicts may wait."""
         size = len(tail)
         self._size = size
         self._places: dict[bytes, int] = {}
@@ -144,7 +141,6 @@ class ReturnedPrefix:
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
         self._is_in_order = not any(entry.doubtful for entry in tail)
-        self._lacks_some = log_lacks_some
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         least = 0 if log_lacks_some else min(surely_unacked, size)
         # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
@@ -156,7 +152,6 @@ class ReturnedPrefix:
         """The least number of what came that used up the tail under some beginning."""
         self._most = 0
         self._patient = True
-        self._is_told_more = is_told_more
         self._over = False
         self._note_used_up(0)
         self._over = not tail and not log_lacks_some
@@ -171,7 +166,7 @@ class ReturnedPrefix:
         return len(self._taken)
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes] = ()) -> list[Returned]:
-        """See ReturnedMessages; the properties say nothing here that the digests do not."""
+        """The properties say nothing here that the digests do not."""
         if self._over:
             return [Returned.NEW] * len(digests)
         came = self._judged + len(self._taken)
@@ -183,42 +178,14 @@ class ReturnedPrefix:
         return self._judge()
 
     def fresh(self) -> list[Returned]:
-        """See ReturnedMessages."""
         self._may_be_next = 0  # refuted: more should have come back
-        self._is_told_more = False
         verdicts = self._judge()
         self._over = True
         return verdicts
 
     def give_up_waiting(self) -> list[Returned]:
-        """See ReturnedMessages."""
         self._patient = False
         return self._judge()
-
-    def all_logged(self, place: int) -> list[Returned]:
-        """From elsewhere it is known that all that has come is in the log, and that what comes next
-        is the tail's message `place`. Verdicts as from `take`.
-        """
-        if not self._can_be_told:
-            return []
-        came = self._judged + len(self._taken)
-        is_used_up = place == self._size and self._most == came and self._fewest is not None
-        self._may_be_next &= 0 if place == self._size else 1 << place
-        self._fewest, self._most = (came, came) if is_used_up else (None, 0)
-        return self._judge()
-
-    def none_left(self) -> list[Returned]:
-        """From elsewhere it is known that nothing that the log has comes any more. Verdicts."""
-        if not self._can_be_told:
-            return []
-        self._may_be_next = 0
-        self._is_told_more = False
-        return self._judge()
-
-    @property
-    def _can_be_told(self) -> bool:
-        """Else what comes back has gaps in it, or another order, or the log has."""
-        return not (self._over or self._expiring) and self._is_in_order and not self._lacks_some
 
     def _past_expired(self, places: int) -> int:
         """These places, and those that come next if messages there have expired.
@@ -249,8 +216,7 @@ class ReturnedPrefix:
         else:
             surely = came if self._fewest is None else self._fewest
             perhaps = came if followed else self._most
-            decided = not (followed or self._is_told_more)
-            certain = decided or not self._patient
+            certain = not followed or not self._patient
             verdicts = [
                 Returned.LOGGED
                 if number < surely
@@ -262,7 +228,7 @@ class ReturnedPrefix:
                     self._judged,
                 )
             ]
-            self._over = decided and self._new is Returned.NEW and self._is_in_order
+            self._over = not followed and self._new is Returned.NEW and self._is_in_order
         del self._taken[: len(verdicts)]
         self._judged += len(verdicts)
         return verdicts

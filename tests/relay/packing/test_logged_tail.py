@@ -46,7 +46,9 @@ def sealed(
 
 def digests(*bodies: bytes, may_expire: bool = False) -> list[TailEntry]:
     return [
-        TailEntry(message_digest(b"key", b"\0\0", body), may_expire, properties=b"\0\0")
+        TailEntry(
+            message_digest(b"key", b"\0\0", body), may_expire, is_named=True, properties=b"\0\0"
+        )
         for body in bodies
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 from relay.batches.batch import EVERY_SITE, MAX_ENTRIES, BatchKind
 from relay.bulk_amqp.content_header import NONE_PRESENT
@@ -141,6 +142,22 @@ async def test_a_stop_while_the_log_hangs_ends_in_time_and_loses_nothing() -> No
 
 
 @in_virtual_time
+async def test_what_comes_after_a_pause_does_not_wait_for_more() -> None:
+    world = PackerWorld()
+    world.settings = replace(world.settings, linger_ms=1000.0)
+    process = await world.start().ready()
+    for n in range(5):
+        began = asyncio.get_running_loop().time()
+        world.publish(*numbered(3, n * 3))
+        await process.has_packed(3 * n + 3)
+        assert asyncio.get_running_loop().time() - began < 0.5
+        await let_pass(2.5)
+    assert process.packer.metrics.batches == 5
+    await process.finish()
+    world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
 async def test_while_the_log_is_slow_what_comes_is_gathered_into_fewer_batches() -> None:
     world = PackerWorld()
     process = await world.start().ready()
@@ -150,7 +167,7 @@ async def test_while_the_log_is_slow_what_comes_is_gathered_into_fewer_batches()
         await let_pass(0.01)
     await process.has_packed(100)
     headers = [h for h in world.logged().headers if h.kind is BatchKind.MESSAGES]
-    assert [h.entry_count for h in headers] == [5, 50, 45]
+    assert [h.entry_count for h in headers] == [5, 45, 50]  # the first comes after a pause
     world.assert_exactly_once_in_order()
 
 
