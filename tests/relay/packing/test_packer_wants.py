@@ -237,6 +237,24 @@ async def test_one_without_identity_behind_a_copy_that_was_published_again_is_no
 
 
 @in_virtual_time
+async def test_a_site_that_begins_to_want_what_a_torn_group_left_gets_that_late_and_once() -> None:
+    world = PackerWorld(identity=IdentityRule())
+    world.narrow({"s0": ("a",), "s1": ("b",)}, "r1")
+    world.broker.ack_s = 1000.0
+    first = await world.start().ready()
+    tear_next_append(world, 1)
+    for number, key in ((1, b"a"), (2, b"b"), (3, b"a")):
+        world.publish(b"%d" % number, key=key, properties=named(number))
+    await asyncio.sleep(0.02)
+    await first.kill()
+    world.broker.ack_s = 0.001
+    world.narrow({"s0": ("a", "b"), "s1": ("b",)}, "r2")
+    await world.pack_all()
+    world.assert_exactly_once_in_order()
+    assert arrivals(world)["s0"] == [b"1", b"3", b"2"]
+
+
+@in_virtual_time
 async def test_messages_that_had_an_identity_by_the_former_file_are_not_repeated_unflagged() -> (
     None
 ):
