@@ -170,10 +170,13 @@ class FlowPacker:
             self._metrics.malformed += self._intake.malformed
             self._intake.malformed = 0
 
-    def is_quiet(self, now: float, linger_s: float) -> bool:
-        """Whether what comes now comes after a pause of more than two lingers."""
+    def seal_after_pause(self, now: float, pause_s: float) -> None:
+        """What was taken now goes at once if nothing came for so long, and nothing is in flight: at
+        this pace nothing would join it.
+        """
         before, self._taken_at = self._taken_at, now
-        return now - before > 2 * linger_s
+        if now - before > pause_s and not self.in_flight:
+            self.seal()
 
     def seal_lingered(self) -> None:
         """What is open has waited long enough; it goes now, or right behind those in flight.

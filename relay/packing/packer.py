@@ -307,12 +307,10 @@ class Packer:
             return  # not acknowledged: they come back
         doubtful = self._metrics.doubtful
         linger_s = self._settings.linger_ms / 1000
-        was_quiet = flow.is_quiet(self._loop.time(), linger_s)
         flow.take(messages)
         if self._metrics.doubtful != doubtful:
             self._say_doubtful(flow, self._metrics.doubtful - doubtful)
-        if was_quiet and not flow.in_flight:
-            flow.seal()  # at this pace nothing would join it
+        flow.seal_after_pause(self._loop.time(), 2 * linger_s)
         self._outbox.pump()
         if flow.has_open_batch and self._linger is None and not flow.is_due:
             self._linger = self._loop.call_later(linger_s, self._seal_lingered)

@@ -19,6 +19,7 @@ from relay.ledger.rows import Outcome
 from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import ANONYMOUS, PackerWorld, numbered
 from tests.virtual_time import in_virtual_time
+from tests.waiting import until
 
 SHOPS = {f"s{n}": (f"store.s{n}.#", "news") for n in range(4)}
 
@@ -223,17 +224,14 @@ async def test_one_without_identity_behind_a_copy_that_was_published_again_is_no
     first = await world.start().ready()
     for body, properties in ((b"N", named(1)), (b"a", b"\0\0")):
         world.publish(body, key=key_for(1), properties=properties)
-    await world.drained()
-    await asyncio.sleep(2)
+    await world.drained()  # so that both are acknowledged
     world.stream.hold_next_appends()
     for body, properties in ((b"N", named(1)), (b"a", b"\0\0")):
         world.publish(body, key=key_for(1), properties=properties)
-    await asyncio.sleep(0.0005)
+    await until(lambda: first.packer.metrics.in_hand_messages == 2, "both copies are taken", 10)
     await first.kill()
-    second = await world.start().ready()
-    await asyncio.sleep(10)
+    await world.pack_all()
     assert world.logged().bodies().count(b"a") == 2
-    await second.stop()
 
 
 @in_virtual_time
@@ -245,7 +243,7 @@ async def test_a_site_that_begins_to_want_what_a_torn_group_left_gets_that_late_
     tear_next_append(world, 1)
     for number, key in ((1, b"a"), (2, b"b"), (3, b"a")):
         world.publish(b"%d" % number, key=key, properties=named(number))
-    await asyncio.sleep(0.02)
+    await until(lambda: world.logged().bodies(), "a part of them is stored", 10)
     await first.kill()
     world.broker.ack_s = 0.001
     world.narrow({"s0": ("a", "b"), "s1": ("b",)}, "r2")
