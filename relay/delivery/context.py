@@ -21,6 +21,7 @@ from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.node_state import Commit, NodeState
+from relay.waiters import Signal, first_of
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class DeliveryContext:
     voids: VoidTable
     settlement: Settlement
     counters: DeliveryCounters
-    stopping: asyncio.Event
+    stopping: Signal
     now_ms: Callable[[], int]
     random: Callable[[], float]
     exchange: Callable[[], Awaitable[LocalExchange | None]]
@@ -117,7 +118,7 @@ class DeliveryContext:
     """What was stored last."""
     held: str = ""
     """Why nothing is delivered at present; empty while it is."""
-    released: asyncio.Event = field(default_factory=asyncio.Event)
+    released: Signal = field(default_factory=Signal)
     """Set when `held` becomes empty."""
     delivered_before: Callable[[Collection[Sought], int], Awaitable[set[Sought]]] = _all
     """Of these, what the site's ledger has a delivery of, at or after a time (ms). Raises
@@ -169,7 +170,15 @@ class DeliveryContext:
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """What the reader has next; None when the node is stopping."""
         try:
-            return await self.or_stop(reader.next_batches(most_bytes))
+            while not (batches := reader.at_hand(most_bytes)):
+                news = reader.news()
+                if news is None:
+                    return await self.or_stop(reader.next_batches(most_bytes))
+                if self.stopping.is_set():
+                    news.cancel()
+                    return None
+                await first_of(self.stopping, waiter=news)
+            return batches
         except PlaceLost as lost:
             if isinstance(lost, LogGap):
                 raise
@@ -204,17 +213,7 @@ class DeliveryContext:
             return True
         return False
 
-    async def unless_stopping(self, event: asyncio.Event) -> bool:
-        """Wait for the event; False when the node is stopping first."""
-        if event.is_set():
-            return not self.stopping.is_set()
-        waits = {
-            asyncio.ensure_future(event.wait()),
-            asyncio.ensure_future(self.stopping.wait()),
-        }
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+    async def unless_stopping(self, signal: Signal) -> bool:
+        """Wait for the signal; False when the node is stopping first."""
+        await first_of(signal, self.stopping)
         return not self.stopping.is_set()

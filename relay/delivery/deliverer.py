@@ -23,6 +23,7 @@ from relay.log.gap import just_before
 from relay.log.site_log import SiteLogError
 from relay.retry import reconnect_delay_s
 from relay.state.node_state import Commit
+from relay.waiters import Signal, first_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Connection:
     def __init__(
         self,
         open_exchange: Callable[[], Awaitable[LocalExchange]],
-        stopping: asyncio.Event,
+        stopping: Signal,
         random: Callable[[], float],
         settle_s: float,
     ) -> None:
@@ -51,7 +52,7 @@ class Connection:
         self._random = random
         self._settle_s = settle_s
         self._present: LocalExchange | None = None
-        self._changed = asyncio.Event()
+        self._changed = Signal()
         self.reason = "connecting"
         """Why there is no connection; empty while there is one."""
 
@@ -65,13 +66,7 @@ class Connection:
             if self._stopping.is_set():
                 return None
             self._changed.clear()
-            waits = {
-                asyncio.ensure_future(self._changed.wait()),
-                asyncio.ensure_future(self._stopping.wait()),
-            }
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
+            await first_of(self._changed, self._stopping)
         return self._present
 
     async def keep(self) -> None:

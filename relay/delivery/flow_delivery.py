@@ -8,7 +8,6 @@ How a chunk's messages get to the broker, and what comes of a refusal, is `flow_
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from dedup.judgement import Judgement, Verdict
@@ -28,6 +27,7 @@ from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.state.node_state import Commit, NameSetKind
+from relay.waiters import Signal
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class FlowDelivery:
         """Why the flow stands; empty while it does not."""
         self.gap = ""
         """Key of the gap at which it stands."""
-        self._gap_accepted = asyncio.Event()
+        self._gap_accepted = Signal()
         self._context = context
         self._state = state
         self._own = flow.origin == context.settings.cluster_id
@@ -89,7 +89,7 @@ class FlowDelivery:
             lambda name: name.series.flow == self.flow and name not in settled,
             flow=self.flow,
         )
-        self.gap, self._gap_accepted = found.key, asyncio.Event()
+        self.gap, self._gap_accepted = found.key, Signal()
         if context.gaps is not None:
             context.gaps.found(found)
         if not await context.unless_stopping(self._gap_accepted):
@@ -259,7 +259,7 @@ class FlowDelivery:
 
     async def _wait_for_claim(self, chunk: Chunk) -> bool:
         """The first pending message is in another flow's hands: wait for what comes of it."""
-        ended = asyncio.Event()
+        ended = Signal()
         self._save(chunk)
         assert self._judgement is not None
         self._context.barrier.when_released(self._judgement, ended.set)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from relay.batches.batch import Flow, LoggedBatch, Place
 from relay.delivery.context import DeliveryContext
 from relay.delivery.settlement import Point
+from relay.waiters import Signal
 
 QUEUE_BATCHES = 64
 QUEUE_BYTES = 2 * 1024 * 1024
@@ -38,7 +39,7 @@ class FlowQueue:
         self._context = context
         self._jobs: deque[Job] = deque()
         self._bytes = 0
-        self._changed = asyncio.Event()
+        self._changed = Signal()
         self._room = asyncio.Event()
         self._room.set()
         self._behind = False

@@ -84,6 +84,7 @@ class LinkSenderTask:
         self._reader: LogReader | None = None
         self._sent_back = 0
         self._reading: asyncio.Task[list[LoggedBatch]] | None = None
+        self._news: asyncio.Future[None] | None = None
         self._reading_for = 0
         self._undecided: list[LoggedBatch] = []
         self._wake = self._connection.wake
@@ -206,15 +207,22 @@ class LinkSenderTask:
 
     def _read_on(self) -> None:
         """Read ahead while the machine has room."""
-        if self._reader is None or self._reading is not None or self._undecided:
+        if self._reader is None or self._undecided or (room := self._room()) <= 0:
             return
-        room = self.machine.room()
-        if room <= 0:
+        if self._news is not None and not self._news.done():
+            return
+        self._news = self._reader.news()
+        if self._news is not None:
+            self._news.add_done_callback(lambda _: self._wake.set())
             return
         self._reading = asyncio.create_task(
-            self._reader.next_batches(min(room, READ_BYTES)), name=f"{self.name}: read"
+            self._reader.next_batches(room), name=f"{self.name}: read"
         )
         self._reading.add_done_callback(lambda _: self._wake.set())
+
+    def _room(self) -> int:
+        """Bytes that may be read at present."""
+        return 0 if self._reading is not None else min(self.machine.room(), READ_BYTES)
 
     async def _take_batches(self) -> None:
         """What was read goes to the machine, up to a batch that the packer has yet to judge."""
@@ -240,6 +248,8 @@ class LinkSenderTask:
                 reason = str(error)
                 await self._tell(lambda: self.machine.log_failed(self._clock.now(), reason))
                 return
+        elif self._reader is not None and (room := self._room()) > 0:
+            batches = self._reader.at_hand(room)
         for number, batch in enumerate(batches):
             if self._is_undecided(batch.header):
                 self._undecided = list(batches[number:])
@@ -256,6 +266,9 @@ class LinkSenderTask:
 
     async def _stop_reading(self) -> None:
         self._undecided = []
+        if self._news is not None:
+            self._news.cancel()
+            self._news = None
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

@@ -112,6 +112,8 @@ class Flights:
             place = knowledge.confirmed(header)
             tail.append(LoggedBatch(place, header, flight.data))
             del flying[place.name]
+        tail.appended()  # first of all: those who have the longest way to go
+        for flight in flights:
             if not flight.future.done():
                 flight.future.set_result(Appended.LOGGED)
             for follower in flight.followers:
@@ -120,7 +122,6 @@ class Flights:
                     follower.set_result(Appended.ALREADY_LOGGED)
         knowledge.counts.appended_batches += len(flights)
         knowledge.counts.stored_bytes += sum(len(flight.data) for flight in flights)
-        tail.appended()
         if knowledge.recent.unchecked_count > self._settings.check_after_names:
             self._hurry.set()
 

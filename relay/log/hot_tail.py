@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Collection
 
 from relay.batches.batch import EVERY_SITE, BatchName, LoggedBatch
-from relay.log.waiters import Waiters
+from relay.waiters import Waiters
 
 MAX_BYTES = 8 * 1024 * 1024
 LOOK_S = 1.0
@@ -101,6 +101,10 @@ class HotTail:
             return self._first
         return None
 
+    def is_end(self, number: int) -> bool:
+        """Whether the next batch that is appended gets this number."""
+        return number == self._next
+
     def take(self, number: int, max_bytes: int) -> list[LoggedBatch] | None:
         """Batches from `number` on, at least one if there is one, up to about `max_bytes`;
         None: fallen out.
@@ -122,22 +126,19 @@ class HotTail:
         number = self._numbers.get(name)
         return None if number is None else self._batches[number].data
 
-    async def changed(self, only_for: Collection[str] | None = None) -> None:
-        """Wait for the next `wake`, or for batches: any, or one that is for these sites or for
-        every site (others are told of within LOOK_S).
+    def changed(self, only_for: Collection[str] | None = None) -> asyncio.Future[None]:
+        """Done with the next `wake`, or with batches: any, or one that is for these sites or for
+        every site (others are told of within LOOK_S). Whoever waits no more cancels it.
         """
-        waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if only_for is None:
             among = [self._waiters]
         else:
             among = [self._choosy.setdefault(site, Waiters()) for site in only_for]
         for waiters in among:
             waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            for waiters in among:
-                waiters.discard(waiter)
+            waiter.add_done_callback(waiters.discard)
+        return waiter
 
     def appended(self) -> None:
         """Let those readers look again that wait for what was appended since the last call."""

@@ -11,6 +11,7 @@ position only as far as `LogWriter.safe_position` allows.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -135,20 +136,12 @@ class LogReader:
                     raise LogClosed("the log was closed")
                 await tail.changed(None)
                 continue
-            if self._hot is None and self._looks_for_memory:
-                self._go_hot(tail.number_after(self._place.name if self._place else None))
+            if batches := self.at_hand(max_bytes):
+                return batches
             if self._hot is not None:
-                batches = tail.take(self._hot, max_bytes)
-                if batches is None:
-                    self._hot = None
-                elif batches:
-                    self._hot += len(batches)
-                    self._place = batches[-1].place
-                    return batches
-                elif self._source.ended:
+                if self._source.ended:
                     raise LogClosed("the log was closed")
-                else:
-                    await tail.changed(self.only_for)
+                await tail.changed(self.only_for)
                 continue
             try:
                 if batches := await self._read_stream(max_bytes):
@@ -156,6 +149,33 @@ class LogReader:
             except (LogClosed, LogMissing):
                 # Not the end: the writer connects again, and waits for a log that is missing.
                 await self._source.scans()
+
+    def at_hand(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
+        """As `next_batches`, if it need not wait nor read the stream for that; else none."""
+        if self._closed or self._stands:
+            return []
+        tail = self._source.tail
+        if self._hot is None and self._looks_for_memory:
+            self._go_hot(tail.number_after(self._place.name if self._place else None))
+        if self._hot is None:
+            return []
+        batches = tail.take(self._hot, max_bytes)
+        if batches is None:
+            self._hot = None
+            return []
+        if batches:
+            self._hot += len(batches)
+            self._place = batches[-1].place
+        return batches
+
+    def news(self) -> asyncio.Future[None] | None:
+        """Done when there may be something at hand, or another reason to look again; None: it is
+        `next_batches` that tells what is next. Whoever waits no more cancels it.
+        """
+        if self._hot is None or self._closed or self._source.ended:
+            return None
+        tail = self._source.tail
+        return tail.changed(self.only_for) if tail.is_end(self._hot) else None
 
     def rewind(self, place: Place | None) -> None:
         """Give next what follows `place` (None: from the log's start)."""

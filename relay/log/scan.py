@@ -8,7 +8,7 @@ from typing import Protocol
 
 from relay.log.site_log import Record
 from relay.log.stretch import Stretch
-from relay.log.waiters import Waiters
+from relay.waiters import Waiters
 
 _WAKING_S = 0.0001
 """What it costs to have one link go on for a moment."""

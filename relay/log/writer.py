@@ -37,7 +37,7 @@ from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.shared_scan import LogScans
 from relay.log.site_log import LogClosed, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
-from relay.log.waiters import Waiters
+from relay.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +35,7 @@ from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
 from relay.packing.packer_settings import PackedExchange, PackerSettings, packed_exchanges
 from relay.state.node_state import STATE, Loaded, NodeState
+from relay.waiters import Signal
 
 PAUSED = "the site is paused: `isthmus resume` lets it go on"
 SETTLE_S = 1.0
@@ -191,7 +191,7 @@ class NodeParts:
     ) -> tuple[DeliveryContext, Connection]:
         """What the deliverer's flows share, and its connection."""
         names, chance = self.names, self.machine.random.random
-        stopping = asyncio.Event()
+        stopping = Signal()
 
         async def connect_deliverer() -> LocalExchange:
             return await self.brokers.open_exchange(self.book, self.site)

@@ -39,6 +39,7 @@ from relay.log.run import LogEvents, LogSettings
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
 from relay.state.node_state import STATE, TABLES, NodeState
+from relay.waiters import Signal
 from tests.waiting import until
 
 NOW_MS = 1_800_000_000_000
@@ -154,7 +155,7 @@ class Life:
     def __init__(self, world: World) -> None:
         self.world = world
         self.counters = DeliveryCounters()
-        self.stopping = asyncio.Event()
+        self.stopping = Signal()
 
     async def start(self, *, deliver: bool = True) -> None:
         world = self.world

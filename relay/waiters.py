@@ -39,3 +39,45 @@ class Waiters:
             await waiter
         finally:
             self.discard(waiter)
+
+
+class Signal:
+    """As `asyncio.Event`, but several may be waited for without a task for each: such tasks cost
+    more than all that is done about a small batch.
+    """
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters = Waiters()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._waiters.wake()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    async def wait(self) -> None:
+        """Until it is set."""
+        await first_of(self)
+
+
+async def first_of(*signals: Signal, waiter: asyncio.Future[None] | None = None) -> None:
+    """Until one of them is set, or the waiter is done, which ends with this in any case."""
+    if waiter is None:
+        waiter = asyncio.get_running_loop().create_future()
+    if any(signal.is_set() for signal in signals):
+        waiter.cancel()
+        return
+    for signal in signals:
+        signal._waiters.add(waiter)
+    try:
+        await waiter
+    finally:
+        for signal in signals:
+            signal._waiters.discard(waiter)
