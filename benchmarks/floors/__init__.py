@@ -1,0 +1,1 @@
+"""What each part of a hop costs the brokers, alone: see `__main__`."""
