@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.compare.brokers import QUEUE, Brokers
@@ -74,15 +73,12 @@ class Arena:
         layout: Layout,
         ways: Sequence[Way],
         condition: LineCondition | None = None,
-        *,
-        queue_type: str = "quorum",
     ) -> None:
         self.layout = layout
         self.ways = ways
         self.brokers = Brokers(installation, folder, layout.sites)
         self.proxy = ProxyProcess() if condition is not None else None
         self._condition = condition
-        self._queue_type = queue_type
         self._sources, self._sinks = LoadProcess(), LoadProcess()
         self._stack = AsyncExitStack()
 
@@ -108,12 +104,7 @@ class Arena:
             self._stack = unless_up.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def _declare(self) -> None:
@@ -121,8 +112,7 @@ class Arena:
         for site in self.layout.destinations:
             connection = await connect(self.brokers.uri(site))
             channel = await connection.channel()
-            arguments = {"x-queue-type": self._queue_type}
-            await channel.declare_queue(QUEUE, durable=True, arguments=arguments)
+            await channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
             key = self.layout.wants.get(site, "#")
             for way in self.ways:
                 at_home = {way.publishes_to} if site in self.layout.origins else set()

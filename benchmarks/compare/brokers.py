@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from federation.brokers.addresses import ManagementAddress
@@ -62,12 +61,7 @@ class Brokers:
             self._stack = unless_started.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     def pids(self) -> list[int]:

@@ -30,8 +30,6 @@ class Case:
     name: str
     load: Load
     condition: LineCondition | None = None
-    ways: tuple[str, ...] = ()
-    """Only these; without any: all of the row's."""
 
 
 @dataclass(frozen=True, slots=True)

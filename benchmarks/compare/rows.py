@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from benchmarks.compare.arena import Load
-from benchmarks.compare.layout import branches, complete, one_hop, ring
+from benchmarks.compare.layout import Layout, branches, complete, one_hop, ring
 from benchmarks.compare.row import Bar, Case, Measure, Row, both
 from wan_proxy import ISDN_64K, LAN, LineCondition
 
@@ -52,6 +53,32 @@ _EIGHTHS = Case(
 )
 _NOISE = Case("noise", Load(15_000, body="noise"), _LINE_20M)
 
+
+def _mesh_of_4(
+    name: str,
+    title: str,
+    layout: Callable[[int], Layout],
+    over_federation: tuple[float, float],
+    *,
+    quick: bool = False,
+) -> Row:
+    """Everybody publishes for everybody."""
+    return Row(
+        name,
+        f"4 sites, {title}",
+        lambda: layout(4),
+        ("isthmus", "federation", "isthmus-transparent"),
+        (_MESH,),
+        (
+            Bar(_MESH.name, Measure.RATE, both(*over_federation), "federation"),
+            Bar(_MESH.name, Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
+            Bar(_MESH.name, Measure.RELAY_US, both(6), at_least=False),
+        ),
+        (_quick(_MESH, 4),) if quick else None,
+        floor=True,
+    )
+
+
 ROWS = {
     row.name: row
     for row in (
@@ -69,33 +96,8 @@ ROWS = {
             (_quick(_HOP, 3),),
             floor=True,
         ),
-        Row(
-            "complete4",
-            "4 sites, complete graph, quorum",
-            lambda: complete(4),
-            ("isthmus", "federation", "isthmus-transparent"),
-            (_MESH,),
-            (
-                Bar("1 KiB", Measure.RATE, both(2.0, 1.7), "federation"),
-                Bar("1 KiB", Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
-                Bar("1 KiB", Measure.RELAY_US, both(6), at_least=False),
-            ),
-            (_quick(_MESH, 4),),
-            floor=True,
-        ),
-        Row(
-            "ring4",
-            "4 sites, one-way ring, quorum; federation with max-hops 3",
-            lambda: ring(4),
-            ("isthmus", "federation", "isthmus-transparent"),
-            (_MESH,),
-            (
-                Bar("1 KiB", Measure.RATE, both(2.4, 2.1), "federation"),
-                Bar("1 KiB", Measure.RATE, both(0.65, 0.55), "isthmus", way="isthmus-transparent"),
-                Bar("1 KiB", Measure.RELAY_US, both(6), at_least=False),
-            ),
-            floor=True,
-        ),
+        _mesh_of_4("complete4", "complete graph, quorum", complete, (2.0, 1.7), quick=True),
+        _mesh_of_4("ring4", "one-way ring, quorum; federation with max-hops 3", ring, (2.4, 2.1)),
         Row(
             "sizes",
             "one hop, from 64 B to 4 MiB",

@@ -25,6 +25,18 @@ def in_lanes(settings: PackerSettings, *lanes: int) -> PackerSettings:
     return replace(settings, exchanges=tuple(replace(one, lane=lane) for one, lane in pairs))
 
 
+async def killed_with_50_unacknowledged() -> PackerWorld:
+    """A packer that had logged 50 messages has died, and all of them will come back."""
+    world = PackerWorld()
+    world.publish(*numbered(50))
+    world.broker.ack_s = 5.0  # the broker hears of no acknowledgement before the kill
+    process = await world.start().ready()
+    await process.has_packed(50)
+    await process.kill()
+    world.broker.ack_s = 0.001
+    return world
+
+
 async def incarnations(process: Process, count: int) -> None:
     metrics, status = process.packer.metrics, process.packer.status
     await until(
@@ -70,13 +82,7 @@ async def test_an_exchange_that_comes_is_packed_and_what_was_in_hand_is_packed_o
 
 @in_virtual_time
 async def test_paused_it_takes_nothing_and_forgets_nothing_of_what_may_come_back() -> None:
-    world = PackerWorld()
-    world.publish(*numbered(50))
-    world.broker.ack_s = 5.0  # the broker hears of no acknowledgement before the kill
-    process = await world.start().ready()
-    await process.has_packed(50)
-    await process.kill()
-    world.broker.ack_s = 0.001
+    world = await killed_with_50_unacknowledged()
     world.settings = replace(world.settings, paused=True)
     process = await world.start().ready()
     world.publish(*numbered(50, 50))
@@ -89,13 +95,7 @@ async def test_paused_it_takes_nothing_and_forgets_nothing_of_what_may_come_back
 
 @in_virtual_time
 async def test_what_comes_back_is_recognised_after_its_exchange_was_put_into_another_lane() -> None:
-    world = PackerWorld()
-    world.publish(*numbered(50))
-    world.broker.ack_s = 5.0  # the broker hears of no acknowledgement before the kill
-    process = await world.start().ready()
-    await process.has_packed(50)
-    await process.kill()
-    world.broker.ack_s = 0.001
+    world = await killed_with_50_unacknowledged()
     world.settings = in_lanes(replace(world.settings, revision="r2"), 2)
     process = await world.start().ready()
     world.publish(*numbered(50, 50))
