@@ -24,75 +24,31 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from relay.bulk_amqp import (
-    Connection,
-    Consumer,
-    Delivery,
-    Message,
-    Publication,
-    Publisher,
-    connect,
-)
-
-GROUP = 256
-WINDOW_BYTES = 4 << 20
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+from benchmarks.compare.brokers import QUEUE
+from benchmarks.compare.until import until
+from benchmarks.compare.usage import cpu_s, memory_mb
+from isthmus.load import RUN_BYTES, LoadSink, LoadSource, Noise
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Application:
     """A site's own: publishes with confirms, consumes with acks."""
 
-    connection: Connection
-    consumer: Consumer | None = None
-    taken: int = 0
+    uri: str
+    origin: int
+    sink: LoadSink
 
-    def take(self, deliveries: list[Delivery]) -> None:
-        self.taken += len(deliveries)
-        assert self.consumer is not None
-        self.consumer.ack(deliveries[-1][0])
-
-    async def publish(self, count: int, size: int) -> None:
-        publisher = Publisher(await self.connection.channel())
-        await publisher.start()
-        under_way: list[Publication] = []
-        for done in range(0, count, GROUP):
-            group: list[Message] = [
-                ("orders", b"order.new", _properties(), os.urandom(16) * (size // 16))
-                for _ in range(min(GROUP, count - done))
-            ]
-            under_way.append(publisher.publish_many(group))
-            await publisher.drain()
-            while publisher.unconfirmed_bytes > WINDOW_BYTES:
-                await publisher.wait(under_way.pop(0))
-        for publication in under_way:
-            await publisher.wait(publication)
-
-
-def _properties() -> bytes:
-    """Delivery mode 2 and a message ID."""
-    return b"\x10\x80\x02\x24" + str(uuid.uuid4()).encode()
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def peak_mb(pid: int) -> float:
-    """Highest resident memory so far, MiB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise ProcessLookupError(pid)
+    async def publish(self, run: bytes, count: int, size: int) -> None:
+        source = LoadSource(self.uri, run, self.origin, "orders", Noise(size))
+        await source.open()
+        await source.publish(count)
+        await source.close()
 
 
 class Mesh:
@@ -147,14 +103,12 @@ class Mesh:
 async def listening(mesh: Mesh, sites: list[str]) -> list[Application]:
     """An application at each site, with a queue of all that is due there."""
     applications = []
-    for site in sites:
-        connection = await connect(mesh.uri(site))
-        application = Application(connection)
-        channel = await connection.channel()
-        await channel.declare_queue("bench", durable=True)
-        await channel.bind_queue("bench", mesh.local_exchange, "#")
-        application.consumer = Consumer(await connection.channel(), "bench", application.take)
-        await application.consumer.start(prefetch=2000)
+    for number, site in enumerate(sites):
+        application = Application(uri := mesh.uri(site), number, LoadSink(uri, b"", QUEUE))
+        channel = await (await application.sink.open()).channel()
+        await channel.declare_queue(QUEUE, durable=True)
+        await channel.bind_queue(QUEUE, mesh.local_exchange, "#")
+        await application.sink.consume()
         applications.append(application)
     return applications
 
@@ -171,16 +125,18 @@ async def one_round(
 
     `origins` says of how many sites each application's queue gets the messages.
     """
-    sites = len(applications)
+    sites, run = len(applications), os.urandom(RUN_BYTES)
+    for one in applications:
+        one.sink.begin(run)
     before = [sum(map(cpu_s, pids)) for pids in (nodes, brokers)]
-    wanted = [one.taken + count * origins for one in applications]
     began = time.monotonic()
-    await asyncio.gather(*(one.publish(count, size) for one in applications))
-    while any(one.taken < goal for one, goal in zip(applications, wanted, strict=True)):
-        if time.monotonic() - began > 600:
-            raise TimeoutError(f"taken {[one.taken for one in applications]}, wanted {wanted}")
-        await asyncio.sleep(0.05)
-    took = time.monotonic() - began
+    await asyncio.gather(*(one.publish(run, count, size) for one in applications))
+
+    async def came() -> bool:
+        return all(one.sink.delivered == count * origins for one in applications)
+
+    await until(came, "all deliveries", within_s=600)
+    took = max(one.sink.last_at_ns for one in applications) / 1e9 - began
     deliveries = count * sites * (sites - 1)
     node_s, broker_s = (
         sum(map(cpu_s, pids)) - was for pids, was in zip((nodes, brokers), before, strict=True)
@@ -206,9 +162,9 @@ async def measure(mesh: Mesh, sites: list[str], rounds: int, count: int, size: i
         )
     print(f"median share: {statistics.median(n / b for n, b in results):.1%}")
     print(f"messages a batch: {sum(mesh.each('packed')) / sum(mesh.each('batches')):.0f}")
-    print("peak of nodes: " + ", ".join(f"{peak_mb(pid):.0f} MB" for pid in nodes))
+    print("peak of nodes: " + ", ".join(f"{memory_mb(pid, 'VmHWM'):.0f} MB" for pid in nodes))
     for application in applications:
-        await application.connection.close()
+        await application.sink.close()
 
 
 def main() -> None:

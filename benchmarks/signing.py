@@ -13,7 +13,6 @@ delivery, medians of the rounds of each kind, and their ratios, which alone may 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.compare.until import until
 from benchmarks.relay_share import Mesh, listening, one_round
 from federation.mesh import Exchange, ExchangeMode, ForwardingRule, SigningRule, Site
 from federation.mesh import Mesh as MeshValue
@@ -90,7 +90,7 @@ async def measure(
                 found[rule].append((rate, node_us))
                 print(f"{rule:8}{rate:10,.0f} deliveries/s, nodes {node_us:.1f} us", flush=True)
     for application in applications:
-        await application.connection.close()
+        await application.sink.close()
     return found
 
 
@@ -98,14 +98,12 @@ async def taken_up(mesh: Mesh, rule: str) -> None:
     """The file says so, and every node has it."""
     mesh.document["signing"] = rule
     mesh.write()
-    limit = time.monotonic() + 60
-    while True:
+
+    async def everywhere() -> bool:
         told = mesh.told()
-        if all(site["revision"] == told["revision"] for site in told["sites"].values()):
-            return
-        if time.monotonic() > limit:
-            raise TimeoutError(f"not taken up: {told}")
-        await asyncio.sleep(0.2)
+        return all(site["revision"] == told["revision"] for site in told["sites"].values())
+
+    await until(everywhere, "taken up by all nodes")
 
 
 def main() -> None:
