@@ -3,22 +3,26 @@
     python -m benchmarks.barrier [--batches N] [--folder DIR]
 
 Prints microseconds a key for each step (medians over the batches), the whole process's CPU a key
-(merging in the background included) and its memory.
+(merging in the background included), its memory, and the disk. The row `barrier` of
+`benchmarks.compare` is the same measure at several sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.compare.usage import disk_bytes, memory_mb
 from dedup.barrier import Barrier
 from dedup.judgement import Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
+from isthmus.load import Latencies
 from relay.batches.batch import Flow
 from relay.delivery.flow import FlowState
 from relay.ledger.rows import LedgerRow, Stage, pack_contents, pack_offsets
@@ -27,20 +31,37 @@ from relay.state.node_state import Commit, NodeState, RowRange
 
 KEYS = 256
 FLOW = Flow("paris", "orders", 0)
+STEPS = ("judge", "commit", "row", "write")
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+@dataclass(frozen=True, slots=True)
+class BarrierCost:
+    """`steps`: median microseconds a key. `mean_us`: of all steps, and of all batches."""
+
+    keys: int
+    steps: Mapping[str, float]
+    mean_us: float
+    slowest_ms: float
+    """The slowest batch, all its steps together."""
+    cpu_us: float
+    """Of the whole process a key, merging in the background and the drawing of keys included."""
+    took_s: float
+    before_mb: float
+    memory_mb: float
+    """At its most."""
+    disk_mb: float
 
 
-def run(folder: Path, batches: int) -> None:
-    before_mb = resident_mb()
+def measure(folder: Path, batches: int) -> BarrierCost:
+    """So many batches of new keys into an empty store there."""
+    before_mb = memory_mb(os.getpid())
     store = RocksdbStore(folder, node_state.TABLES, point_tables=node_state.POINT_TABLES)
     state = NodeState(store)
     state.begin(bytes(16))
     barrier = Barrier(store, 10**9, meta_table=node_state.STATE)
-    steps: dict[str, list[float]] = {"judge": [], "commit": [], "row": [], "write": []}
+    # Histograms: lists would grow with the keys, and the memory is what is looked at.
+    steps = {step: Latencies() for step in STEPS}
+    total_ns = slowest_ns = 0
     now_ms = 1_700_000_000_000
     started, started_cpu = time.perf_counter(), time.process_time()
     for number in range(batches):
@@ -50,14 +71,14 @@ def run(folder: Path, batches: int) -> None:
         contents = [chance[i : i + 16] for i in range(KEYS * 16, KEYS * 32, 16)]
         keys = [b"prefix.." + identity for identity in identities]
         times = [now_ms + number] * KEYS
-        t0 = time.perf_counter()
+        t0 = time.perf_counter_ns()
         places = places_of(place_prefix(b"paris/orders/%d" % number), 0, KEYS)
         judgement = barrier.judge(FLOW, keys, contents, places)
-        t1 = time.perf_counter()
+        t1 = time.perf_counter_ns()
         commit = Commit()
         barrier.commit(judgement, commit.changes)
         commit.flow(FLOW, FlowState())
-        t2 = time.perf_counter()
+        t2 = time.perf_counter_ns()
         commit.row(
             LedgerRow(
                 Stage.DELIVERED,
@@ -73,29 +94,47 @@ def run(folder: Path, batches: int) -> None:
                 delivered=pack_offsets(times, now_ms),
             )
         )
-        t3 = time.perf_counter()
+        t3 = time.perf_counter_ns()
         state.write(commit)
-        t4 = time.perf_counter()
+        t4 = time.perf_counter_ns()
         if judgement.verdicts.count(Verdict.NEW) != KEYS:
             raise SystemExit("the barrier knows a key that is new")
-        for step, seconds in zip(steps, (t1 - t0, t2 - t1, t3 - t2, t4 - t3), strict=True):
-            steps[step].append(seconds)
+        for step, took_ns in zip(STEPS, (t1 - t0, t2 - t1, t3 - t2, t4 - t3), strict=True):
+            steps[step].add([took_ns])
+        total_ns += t4 - t0
+        slowest_ns = max(slowest_ns, t4 - t0)
         if number % 1000 == 999:
             # As the exporter does once a minute.
             done = Commit()
             done.delete_rows(RowRange(Stage.DELIVERED, 0, number - 200))
             state.write(done)
-    cpu = time.process_time() - started_cpu
-    wall = time.perf_counter() - started
-    each = {step: statistics.median(all_of) / KEYS * 1e6 for step, all_of in steps.items()}
-    for step, us in each.items():
-        print(f"{step:8} {us:6.2f} us a key (slowest batch {max(steps[step]) * 1e3:.1f} ms)")
-    print(f"{'sum':8} {sum(each.values()):6.2f} us a key")
-    print(f"CPU in all, background included: {cpu / batches / KEYS * 1e6:.2f} us a key")
-    print(
-        f"{batches * KEYS} keys in {wall:.1f} s; memory {before_mb:.0f} -> {resident_mb():.0f} MB"
-    )
+    cpu, took_s = time.process_time() - started_cpu, time.perf_counter() - started
+    count, peak_mb = batches * KEYS, memory_mb(os.getpid(), "VmHWM")
     store.close()
+    return BarrierCost(
+        keys=count,
+        steps={step: took.percentile_ms(50) / KEYS * 1e3 for step, took in steps.items()},
+        mean_us=total_ns / count / 1e3,
+        slowest_ms=slowest_ns / 1e6,
+        cpu_us=cpu / count * 1e6,
+        took_s=took_s,
+        before_mb=before_mb,
+        memory_mb=peak_mb,
+        disk_mb=disk_bytes(folder) / 1e6,
+    )
+
+
+def show(cost: BarrierCost) -> None:
+    """Print it."""
+    for step, us in cost.steps.items():
+        print(f"{step:8} {us:6.2f} us a key")
+    print(f"{'sum':8} {sum(cost.steps.values()):6.2f} us a key; mean {cost.mean_us:.2f}")
+    print(f"slowest batch: {cost.slowest_ms:.1f} ms")
+    print(f"CPU in all, background included: {cost.cpu_us:.2f} us a key")
+    print(
+        f"{cost.keys} keys in {cost.took_s:.1f} s; memory {cost.before_mb:.0f} -> "
+        f"{cost.memory_mb:.0f} MB at most; disk {cost.disk_mb:.0f} MB"
+    )
 
 
 def main() -> None:
@@ -104,10 +143,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     if options.folder is not None:
-        run(options.folder, options.batches)
+        show(measure(options.folder, options.batches))
         return
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder), options.batches)
+        show(measure(Path(folder), options.batches))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks.compare.layout import Layout
 from benchmarks.compare.load_process import LoadProcess
 from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines, Way
+from isthmus.load import RUN_BYTES
 from isthmus.rabbitmq_install import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from wan_proxy import LineCondition, ProxyProcess
@@ -34,6 +35,8 @@ class Load:
     body: str = "half"
     rate: float = 0.0
     keys: tuple[str, ...] = ("bench.load",)
+    burst: int = 1
+    """How many are due at once, at a `rate`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Arena:
         self.brokers = Brokers(installation, folder, layout.sites)
         self.proxy = ProxyProcess() if condition is not None else None
         self._condition = condition
-        self._sources, self._sinks = LoadProcess(), LoadProcess()
+        self.sources, self.sinks = LoadProcess(), LoadProcess()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -96,11 +99,11 @@ class Arena:
             await self._declare()
             for way in self.ways:
                 await way.ready(self.brokers, self.layout)
-            for load in (self._sources, self._sinks):
+            for load in (self.sources, self.sinks):
                 await load.start()
                 unless_up.push_async_callback(load.stop)
             uris = {site: self.brokers.uri(site) for site in self.layout.destinations}
-            await self._sinks.do("consume", uris=uris, queue=QUEUE)
+            await self.sinks.do("consume", uris=uris, queue=QUEUE)
             self._stack = unless_up.pop_all()
         return self
 
@@ -123,7 +126,7 @@ class Arena:
     async def consume_too(self, queue: str, sites: Sequence[str]) -> None:
         """From now on also that queue of these sites; told of as `SITE QUEUE`."""
         uris = {f"{site} {queue}": self.brokers.uri(site) for site in sites}
-        await self._sinks.do("consume", uris=uris, queue=queue)
+        await self.sinks.do("consume", uris=uris, queue=queue)
 
     async def condition(self, condition: LineCondition) -> None:
         """Let all lines be so from now on."""
@@ -148,30 +151,41 @@ class Arena:
         """Publish at each of these sites, and wait until so many have come at others, or nothing
         more does: what sources and sinks say.
         """
-        run, publishers = os.urandom(8).hex(), len(load.keys)
-        await self._sinks.do("begin", run=run)
-        published = await self._sources.do(
-            "publish",
-            origins=[
+        run = await self.begin()
+        asked = self.asked(sites, exchange, load, run)
+        asked["count"] = (count or load.count) // len(load.keys)
+        published = await self.sources.do("publish", **asked)
+        return published, await self.sinks.do("wait", counts=dict(expected), quiet_s=quiet_s)
+
+    async def begin(self) -> str:
+        """The sinks forget what came. Returns what messages of the new run say."""
+        run = os.urandom(RUN_BYTES).hex()
+        await self.sinks.do("begin", run=run)
+        return run
+
+    def asked(self, sites: Sequence[str], exchange: str, load: Load, run: str) -> dict[str, Any]:
+        """What a load's process is asked to publish, all but how many."""
+        publishers = len(load.keys)
+        return {
+            "origins": [
                 (number * publishers + nth, self.brokers.uri(site))
                 for number, site in enumerate(sites)
                 for nth in range(publishers)
             ],
-            exchange=exchange,
-            run=run,
-            count=(count or load.count) // publishers,
-            rate=load.rate / publishers,
-            body=load.body,
-            size=load.size,
-            keys=load.keys,
-        )
-        return published, await self._sinks.do("wait", counts=dict(expected), quiet_s=quiet_s)
+            "exchange": exchange,
+            "run": run,
+            "rate": load.rate / publishers,
+            "burst": load.burst,
+            "body": load.body,
+            "size": load.size,
+            "keys": load.keys,
+        }
 
     def _cpu_s(self, way: Way) -> tuple[float, float, float]:
         return (
             self.brokers_cpu_s(),
             tree_cpu_s(way.relay_pids()),
-            tree_cpu_s([self._sources.pid, self._sinks.pid]),
+            tree_cpu_s([self.sources.pid, self.sinks.pid]),
         )
 
     async def round(self, way: Way, load: Load, *, quiet_s: float = QUIET_S) -> Round:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
+from benchmarks.compare.until import START_WITHIN_S
 from federation.brokers.addresses import ManagementAddress
 from federation.brokers.management import ManagementApi
 from isthmus.broker_config import PLUGINS, BrokerSpec, BrokerUser
@@ -18,6 +19,7 @@ from isthmus.rabbitmq_install import RabbitMQInstallation
 
 SCHEDULERS = 2
 """One would slow federation more than us."""
+START_EACH_S = 15.0
 _RIVALS = ("rabbitmq_federation", "rabbitmq_shovel")
 QUEUE = "bench"
 
@@ -52,7 +54,11 @@ class Brokers:
         async with AsyncExitStack() as unless_started:
             for broker in self.by_site.values():
                 unless_started.callback(broker.kill)
-            await asyncio.gather(*(broker.start() for broker in self.by_site.values()))
+            # All at once on the same cores: each takes the longer, the more there are.
+            deadline_s = START_WITHIN_S + START_EACH_S * len(self.by_site)
+            await asyncio.gather(
+                *(broker.start(deadline_s=deadline_s) for broker in self.by_site.values())
+            )
             for site in self.by_site:
                 # Federation writes it into each message, and a broker that has none looks up the
                 # machine's name for it, every time: 50 ms where nobody answers.

@@ -15,10 +15,39 @@ from benchmarks.compare.row import Measure
 matplotlib.rcParams["svg.hashsalt"] = "isthmus"  # the same results give the same file
 _AXES = {Measure.RATE: "messages/s", Measure.MB_S: "MB/s"}
 _WIDE = 0.8
+_LABELS = 8
+"""At most so many below a line, or twice as many."""
 
 
 def draw(file: Path, title: str, by_version: Mapping[str, Mapping[str, Any]]) -> None:
-    """Bars of the row's first measure: a group a case and version, a bar a way, least to most."""
+    """The row's chart."""
+    has_table = "table" in next(iter(by_version.values()))
+    figure = _lines(title, by_version) if has_table else _bars(title, by_version)
+    figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def _lines(title: str, by_version: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Of a row of Isthmus alone: axes a column, from case to case, a line a version."""
+    first = next(iter(by_version.values()))
+    figure = Figure(figsize=(4.0 * len(first["charted"]), 3.6), layout="constrained")
+    for axes, column in zip(
+        figure.subplots(1, len(first["charted"]), squeeze=False)[0], first["charted"], strict=True
+    ):
+        for version, result in by_version.items():
+            told = {case: row[column] for case, row in result["table"].items() if column in row}
+            axes.plot(list(told), list(told.values()), marker=".", label=version)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(first["columns"][column])
+        few = max(1, len(axes.get_xticks()) // _LABELS)
+        axes.set_xticks(axes.get_xticks()[::few])
+        axes.tick_params(axis="x", labelsize=8)
+        axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def _bars(title: str, by_version: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Of the row's first measure: a group a case and version, a bar a way, least to most."""
     measure = measures_of(next(iter(by_version.values())))[0]
     groups = [
         (f"{name}\non {version}", case["ways"])
@@ -48,4 +77,4 @@ def draw(file: Path, title: str, by_version: Mapping[str, Mapping[str, Any]]) ->
         axes.set_yscale("log")
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8)
-    figure.savefig(file, format="svg", metadata={"Date": None})
+    return figure

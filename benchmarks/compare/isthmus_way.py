@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.compare.brokers import Brokers
+from benchmarks.compare.brokers import START_EACH_S, Brokers
 from benchmarks.compare.layout import Layout
-from benchmarks.compare.until import until
+from benchmarks.compare.until import START_WITHIN_S, until
 from benchmarks.compare.way import Lines
 from federation.brokers.addresses import PrivateBroker, write_private_brokers
 from federation.brokers.credentials import load_or_make
@@ -25,10 +25,11 @@ MESH = "bench"
 
 
 class IsthmusMesh:
-    """The nodes that all exchanges of a measurement share."""
+    """The nodes that all exchanges of a measurement share. `more`: keys of the mesh file."""
 
-    def __init__(self, folder: Path, exchanges: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path, exchanges: Sequence[Mapping[str, Any]], **more: Any) -> None:
         self.exchanges = exchanges
+        self._more = more
         self.file, self.state = folder / "mesh.yaml", folder / "state"
         self.nodes: dict[str, asyncio.subprocess.Process] = {}
         self._folder = folder
@@ -90,10 +91,12 @@ class IsthmusMesh:
                 site: {"wants": wants[site]} if site in wants else {} for site in layout.sites
             },
             "links": links,
+            **self._more,
         }
 
     async def ready(self) -> None:
-        await until(self._runs, "the nodes and all links run")
+        within_s = START_WITHIN_S + START_EACH_S * len(self.nodes)
+        await until(self._runs, "the nodes and all links run", within_s)
 
     async def run(self, command: str, *options: str) -> str:
         """What a command of ours prints. Raises RuntimeError with what it says if it fails."""

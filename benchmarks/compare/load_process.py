@@ -14,7 +14,7 @@ from typing import Any
 
 import uvloop
 
-from isthmus.load import Bodies, HalfRandom, LoadSink, LoadSource, Noise, ShopDocuments
+from isthmus.load import Bodies, HalfRandom, Latencies, LoadSink, LoadSource, Noise, ShopDocuments
 
 _LINE_BYTES = 1 << 24
 
@@ -31,6 +31,11 @@ class _Worker:
     def __init__(self) -> None:
         self._sinks: dict[str, LoadSink] = {}
         self._bodies: dict[tuple[str, int], Bodies] = {}
+        self._sources: list[LoadSource] = []
+        self._publishing: asyncio.Future[list[None]] | None = None
+        self._going = False
+        self._began = 0.0
+        self._mean_bytes = 0
 
     async def consume(self, uris: Mapping[str, str], queue: str) -> None:
         """Of these sites, from now on."""
@@ -56,49 +61,100 @@ class _Worker:
             await asyncio.sleep(0.01)
         return {site: _told(site, sink) for site, sink in self._sinks.items()}
 
-    async def publish(
+    async def now(self) -> float:
+        """By the clock of all these times."""
+        return time.monotonic()
+
+    async def latencies(self) -> dict[str, dict[str, Any]]:
+        """Of what has come at each site since this was asked last."""
+        told = {}
+        for site, sink in self._sinks.items():
+            came = Latencies()
+            for one in sink.latencies.values():
+                came.merge(one)
+            sink.latencies = {origin: Latencies() for origin in sink.latencies}
+            told[site] = {
+                "count": came.count,
+                "p50_ms": came.percentile_ms(50),
+                "p99_ms": came.percentile_ms(99),
+            }
+        return told
+
+    async def publish(self, count: int, **asked: Any) -> dict[str, Any]:
+        """So many at each origin, and wait for it."""
+        await self.publish_on(count=count, **asked)
+        assert self._publishing is not None
+        await self._publishing
+        return await self.publish_off()
+
+    async def publish_on(
         self,
         origins: list[tuple[int, str]],
         exchange: str,
         run: str,
-        count: int,
         rate: float,
+        burst: int,
         body: str,
         size: int,
         keys: list[str],
-    ) -> dict[str, Any]:
-        """At each of (number, URI), so many; `rate` 0: as fast as it goes. When it began (by the
-        monotonic clock), how long it took, and how many were confirmed. Keys go by number.
+        count: int | None = None,
+    ) -> None:
+        """At each of (number, URI), until `publish_off`, or so many; `rate` 0: as fast as it goes.
+        Keys go by number.
         """
         if (body, size) not in self._bodies:
             self._bodies[body, size] = _bodies(body, size)
-        bodies = self._bodies[body, size]
-        sources = [
+        self._mean_bytes = self._bodies[body, size].mean_bytes
+        self._sources = [
             LoadSource(
                 uri,
                 bytes.fromhex(run),
                 number,
                 exchange,
-                bodies,
+                self._bodies[body, size],
                 key=keys[number % len(keys)].encode(),
             )
             for number, uri in origins
         ]
-        for source in sources:
+        for source in self._sources:
             await source.open()
-        began = time.monotonic()
-        await asyncio.gather(
-            *(one.publish_at(rate, count) if rate else one.publish(count) for one in sources)
+        self._going, self._began = True, time.monotonic()
+        each = (
+            self._publish_one(source, nth / len(origins), rate, burst, count)
+            for nth, source in enumerate(self._sources)
         )
-        took = time.monotonic() - began
-        for source in sources:
+        self._publishing = asyncio.gather(*each)
+
+    async def publish_off(self) -> dict[str, Any]:
+        """When it began (by the monotonic clock), how long it took until the broker had answered
+        for all, and how many were confirmed.
+        """
+        assert self._publishing is not None
+        self._going = False
+        await self._publishing
+        took = time.monotonic() - self._began
+        for source in self._sources:
             await source.close()
         return {
-            "began": began,
+            "began": self._began,
             "took": took,
-            "confirmed": sum(source.confirmed for source in sources),
-            "bytes": bodies.mean_bytes,
+            "confirmed": sum(source.confirmed for source in self._sources),
+            "bytes": self._mean_bytes,
         }
+
+    async def _publish_one(
+        self, source: LoadSource, phase: float, rate: float, burst: int, count: int | None
+    ) -> None:
+        """`phase`: the part of a burst's time by which its own come later than the first's."""
+        if not rate:
+            await source.publish(count, going=lambda: self._going)
+        elif burst == 1:
+            await source.publish_at(rate, count, going=lambda: self._going)
+        else:
+            while self._going and (count is None or source.sent < count):
+                due = self._began + (source.sent / burst + phase) * burst / rate
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await source.publish(burst if count is None else min(burst, count - source.sent))
 
 
 def _told(site: str, sink: LoadSink) -> dict[str, Any]:

@@ -9,15 +9,19 @@ from typing import Any
 
 from benchmarks.compare.report import VERSIONS, page
 from benchmarks.compare.rows import ROWS
+from benchmarks.compare.studies import STUDIES
 
 HERE = Path(__file__).resolve().parent.parent
+TITLES = {name: row.title for name, row in ROWS.items()} | {
+    name: study.title for name, study in STUDIES.items()
+}
 PAGE = HERE.parent / "docs" / "performance.md"
 
 
 def committed() -> dict[str, dict[str, dict[str, Any]]]:
     """The results by row, in the rows' order, and version."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in ROWS:
+    for row in TITLES:
         for version in VERSIONS:
             file = HERE / "results" / f"{row}-{version}.json"
             if file.exists():
@@ -36,7 +40,7 @@ def main() -> int:
     folder = PAGE.parent / "performance"
     folder.mkdir(exist_ok=True)
     for row, by_version in results.items():
-        draw(folder / f"{row}.svg", ROWS[row].title, by_version)
+        draw(folder / f"{row}.svg", TITLES[row], by_version)
     PAGE.write_text(page(results, notes(), charts=results))
     return 0
 

@@ -28,6 +28,8 @@ the rows over slow lines are what a mesh is for.
     make bench ROW=ring4 ROUNDS=5         # one row; a run that was ended goes on where it was
     make bench QUICK=1                    # some rows, short, beside the committed ratios
     make bench-report                     # this page and its charts
+    python -m benchmarks.compare --amount barrier=1e6,1e7 --amount long=5 barrier long
+                                          # rows of Isthmus alone, with other amounts
 
 Brokers run with two schedulers (`+S 2:2`). Bodies are half noise unless the row says otherwise.
 *CPU* is user and system time in microseconds a delivery at another site: of all brokers
@@ -104,13 +106,19 @@ def _row(
         yield f"![{row}](performance/{row}.svg)\n"
     for result in by_version.values():
         yield f"RabbitMQ {result['versions']['rabbitmq']}, {_where(result)}:\n"
-        yield from _cases(result)
+        yield from _table(result) if "table" in result else _cases(result)
     if note:
         yield note.strip() + "\n"
 
 
 def _where(result: Mapping[str, Any]) -> str:
     machine = result["machine"]
+    where = (
+        f"{machine['cores']} cores of {machine['processor']}, Python "
+        f"{result['versions']['python']}, commit {result['commit']}, {result['at'][:10]}"
+    )
+    if "table" in result:
+        return where
     load = [
         one["load_us"]
         for case in result["cases"].values()
@@ -118,9 +126,8 @@ def _where(result: Mapping[str, Any]) -> str:
         for one in told["rounds"]
     ]
     return (
-        f"{machine['cores']} cores of {machine['processor']}, Python "
-        f"{result['versions']['python']}, commit {result['commit']}, {result['at'][:10]}; the load "
-        f"itself took {statistics.median(load):.1f} us of CPU a message published or consumed"
+        f"{where}; the load itself took {statistics.median(load):.1f} us of CPU a message "
+        "published or consumed"
     )
 
 
@@ -130,6 +137,17 @@ def measures_of(result: Mapping[str, Any]) -> Sequence[Measure]:
     if Measure.P99 in said:
         return _LATENCIES
     return _SIZES if Measure.MB_S in said else _RATES
+
+
+def _table(result: Mapping[str, Any]) -> Iterator[str]:
+    """Of a row of Isthmus alone."""
+    columns = result["columns"]
+    yield f"| case | {' | '.join(columns.values())} |"
+    yield "|---|" + "---|" * len(columns)
+    for case, figures in result["table"].items():
+        cells = [_figure(figures[key]) if key in figures else "" for key in columns]
+        yield f"| {case} | {' | '.join(cells)} |"
+    yield ""
 
 
 def _cases(result: Mapping[str, Any]) -> Iterator[str]:

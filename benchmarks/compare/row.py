@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from benchmarks.compare.arena import Load
 from benchmarks.compare.layout import Layout
@@ -53,6 +54,17 @@ class Bar:
             where = f" in {self.against_case}" if self.against_case else ""
             what += f" over {self.against}'s{where}"
         return what
+
+
+def judged(what: str, reached: float, wanted: float | None, *, at_least: bool) -> dict[str, Any]:
+    """A bar as results have it."""
+    return {
+        "what": what,
+        "reached": reached,
+        "wanted": wanted,
+        "at_least": at_least,
+        "ok": None if wanted is None else (reached >= wanted if at_least else reached <= wanted),
+    }
 
 
 def both(old: float, new: float | None = None) -> Mapping[str, float]:

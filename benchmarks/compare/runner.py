@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from benchmarks.compare import ways
 from benchmarks.compare.arena import Arena, Load, Round
 from benchmarks.compare.floor import Floor
 from benchmarks.compare.machine import described
-from benchmarks.compare.row import Bar, Case, Measure, Row
+from benchmarks.compare.row import Bar, Case, Measure, Row, judged
+from benchmarks.compare.study import Say
 from isthmus.rabbitmq_install import RabbitMQInstallation
 from wan_proxy import LAN
 
-Say = Callable[[str], None]
 WARM_UP_S = 2.0
 _WARM_UP_MESSAGES = 3000
 
@@ -134,11 +134,4 @@ def held(bar: Bar, told: Mapping[str, Any], version: str) -> dict[str, Any]:
     reached = median(bar.case, bar.way)
     if bar.against:
         reached /= median(bar.against_case or bar.case, bar.against)
-    wanted = bar.wanted.get(version)
-    return {
-        "what": bar.told,
-        "reached": reached,
-        "wanted": wanted,
-        "at_least": bar.at_least,
-        "ok": None if wanted is None else (reached >= wanted) == bar.at_least,
-    }
+    return judged(bar.told, reached, bar.wanted.get(version), at_least=bar.at_least)
