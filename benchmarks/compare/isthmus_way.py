@@ -104,11 +104,11 @@ class IsthmusMesh:
             *(sys.executable, "-m", "isthmus", command, str(self.file)),
             *("--state", str(self.state), *options),
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stderr=asyncio.subprocess.PIPE,  # warnings are no JSON
         )
-        said, _ = await program.communicate()
+        said, warned = await program.communicate()
         if program.returncode and command != "status":
-            raise RuntimeError(f"isthmus {command}: {said.decode()}")
+            raise RuntimeError(f"isthmus {command}: {said.decode()}{warned.decode()}")
         return said.decode()
 
     async def status(self) -> dict[str, Any]:

@@ -43,11 +43,13 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def disk_bytes(folder: Path) -> int:
-    """What all files in there take, in blocks; those that go meanwhile take nothing."""
+def disk_bytes(folder: Path, suffix: str = "") -> int:
+    """What all files in there (of that suffix) take, in blocks; those that go meanwhile nothing."""
     taken = 0
     for at, _, names in os.walk(folder):
         for name in names:
+            if not name.endswith(suffix):
+                continue
             try:
                 taken += os.lstat(os.path.join(at, name)).st_blocks * 512
             except FileNotFoundError:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compare.layout import Layout, complete, one_hop, ring
 from benchmarks.compare.report import page
 from benchmarks.compare.rows import ROWS
-from benchmarks.compare.studies import STUDIES, barrier
+from benchmarks.compare.studies import STUDIES, barrier, long_run, many_sites, window
 from benchmarks.compare.study import Findings, Setting, Study, StudyBar, run_study
+from federation.mesh_file import load_mesh
+from federation.planning.disk_need import IDENTITY_BYTES, bytes_each
 from isthmus.rabbitmq_install import RabbitMQInstallation
 
 NOWHERE = RabbitMQInstallation(Path("/nowhere"), "4.0.5")
@@ -65,3 +68,42 @@ def test_the_barrier_is_measured_at_each_size_and_compared_with_the_least(tmp_pa
         "memory: the most keys over the fewest",
     }
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("layout", [one_hop(), complete(2), complete(16), ring(4), ring(16)])
+def test_each_size_of_a_mesh_has_the_same_rate_of_deliveries_in_whole_bursts(
+    layout: Layout,
+) -> None:
+    load = many_sites.load_of(layout, 40.0)
+    assert load.count % load.burst == 0
+    assert load.rate * layout.remote_deliveries == pytest.approx(many_sites.DELIVERIES_A_S)
+    assert load.count / load.rate == pytest.approx(40.0, rel=0.1)
+
+
+def test_drift_compares_the_last_third_of_the_minutes_with_the_first() -> None:
+    columns = ("relay_mb", "relay_files", "broker_files", "p50_ms", "p99_ms")
+    table = {str(minute): dict.fromkeys(columns, 10.0) for minute in range(9)}
+    table["0"]["relay_mb"] = 1000.0  # an outlier
+    for minute in "678":
+        table[minute]["relay_mb"] = 15.0
+    reached = long_run.drift(table)
+    assert reached["the biggest node's memory: the last third over the first"] == 1.5
+    assert {bar.what for bar in long_run.STUDY.bars} > reached.keys()
+
+
+def test_a_log_that_grows_as_the_plan_says_is_none_off(tmp_path: Path) -> None:
+    file = tmp_path / "mesh.yaml"
+    file.write_text(
+        "{mesh: m, topology: complete, exchanges: [{name: orders, mode: split}],"
+        " sites: {site0: {}, site1: {}}}"
+    )
+    rate, seconds = 8000.0, 60.0
+    mesh = load_mesh(file)
+    each = bytes_each(mesh, mesh.exchanges["orders"], [frozenset({"site1"})], rate, 1024, 1.0)
+    count = int(rate * seconds)
+    one = window.Grown(int(count * each), count * IDENTITY_BYTES, 0)
+    table = window.compared(mesh, 24, rate, {"site0": one, "site1": one}, seconds)
+    for row in table.values():
+        assert row["of_log"] == pytest.approx(1.0, rel=1e-3)
+        assert row["of_both"] == pytest.approx(1.0, rel=1e-3)
+    assert table["site0"]["log_gb"] == pytest.approx(each * rate * 26.4 * 3600 / 1e9, rel=1e-2)
