@@ -146,15 +146,11 @@ class _Worker:
         self, source: LoadSource, phase: float, rate: float, burst: int, count: int | None
     ) -> None:
         """`phase`: the part of a burst's time by which its own come later than the first's."""
-        if not rate:
-            await source.publish(count, going=lambda: self._going)
-        elif burst == 1:
-            await source.publish_at(rate, count, going=lambda: self._going)
+        if rate:
+            await asyncio.sleep(phase * burst / rate)
+            await source.publish_at(rate, count, burst=burst, going=lambda: self._going)
         else:
-            while self._going and (count is None or source.sent < count):
-                due = self._began + (source.sent / burst + phase) * burst / rate
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                await source.publish(burst if count is None else min(burst, count - source.sent))
+            await source.publish(count, going=lambda: self._going)
 
 
 def _told(site: str, sink: LoadSink) -> dict[str, Any]:

@@ -97,9 +97,11 @@ class LoadSource:
         per_second: float,
         count: int | None = None,
         *,
+        burst: int = 1,
         going: Callable[[], bool] = lambda: True,
     ) -> None:
-        """So many a second, each at its own time: `count` more, and as long as it is `going`.
+        """So many a second, each at its own time, or each `burst` of them at one: `count` more, and
+        as long as it is `going`.
 
         A message that the broker's back pressure held up bears the time when it was due, so that
         what waits here counts as under way.
@@ -108,15 +110,16 @@ class LoadSource:
         began, first = time.monotonic_ns(), self.sent
         while going() and (end is None or self.sent < end):
             now = time.monotonic_ns()
-            due = first + int((now - began) * per_second / 1e9) + 1
+            due = first + (int((now - began) * per_second / 1e9) // burst + 1) * burst
             due = min(due, self.sent + self._group, due if end is None else end)
             if due > self.sent:
                 times = [
-                    began + int((number - first) * 1e9 / per_second)
+                    began + int((number - first) // burst * burst * 1e9 / per_second)
                     for number in range(self.sent, due)
                 ]
                 await self._publish([now if now - at < _TIMERS_NS else at for at in times])
-            ahead = began + (self.sent - first) * 1e9 / per_second - time.monotonic_ns()
+            next_at = began + (self.sent - first) // burst * burst * 1e9 / per_second
+            ahead = next_at - time.monotonic_ns()
             if ahead > 0:
                 await asyncio.sleep(ahead / 1e9)
         await self.confirm()

@@ -28,7 +28,8 @@ async def test_every_message_is_accounted_for(vhost_factory: VhostFactory) -> No
         await stranger.open()
         await source.publish(1000)
         await stranger.publish(10)
-        await source.publish_at(2000, 200)
+        await source.publish_at(2000, 100)
+        await source.publish_at(2000, 100, burst=32)
         assert (source.sent, source.confirmed, source.refused) == (1200, 1200, 0)
         await until(lambda: sink.delivered + sink.strangers == 1210, "all have come", 30)
         arrivals = sink.by_origin[3]
