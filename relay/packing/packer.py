@@ -40,6 +40,10 @@ from relay.packing.repair_parcel import NotPacking
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+ACK_S = 0.01
+"""What the log has confirmed is recorded and acknowledged after so long: a write and an
+acknowledgement a batch would cost this node, and the broker, as much as the small batches
+themselves."""
 PASSED_S = 0.02
 PASSED_TAGS = 250
 """What only comes round is acknowledged after so long, or so many: an acknowledgement costs an
@@ -92,7 +96,8 @@ class Packer:
         self._linger: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
-        self._settling = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._moving_on = False
         self._paused = False
         self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
         self._drained = asyncio.Event()
@@ -123,7 +128,7 @@ class Packer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for timer in (self._linger, self._release, self._patience):
+            for timer in (self._linger, self._release, self._patience, self._settling):
                 if timer is not None:
                     timer.cancel()
             self._end("over")
@@ -417,18 +422,33 @@ class Packer:
                 remote.logged(parcel.stretch, None if unwanted else header.name, self._loop.time())
             parcel.flow.in_hand_bytes -= parcel.size
             parcel.flow.confirmed()
-        self._settle_soon()
+        if not self._moving_on:
+            self._moving_on = True
+            self._loop.call_soon(self._move_on)
+        self._settle_soon(ACK_S)
+
+    def _move_on(self) -> None:
+        """Once for all confirmations of one turn of the loop: what waited for them goes out."""
+        self._moving_on = False
+        if not self._ended.done():
+            self._outbox.pump()
+            self._watch_memory()
 
     # --- acknowledging ------------------------------------------------------------------------
 
-    def _settle_soon(self) -> None:
-        """Once for all confirmations of one turn of the loop."""
-        if not self._settling:
-            self._settling = True
-            self._loop.call_soon(self._settle)
+    def _settle_soon(self, within_s: float = 0.0) -> None:
+        """Once for all that comes meanwhile; at once when stopping."""
+        if self._stopping.is_set():
+            within_s = 0.0
+        due = self._loop.time() + within_s
+        if self._settling is not None:
+            if self._settling.when() <= due:
+                return
+            self._settling.cancel()
+        self._settling = self._loop.call_at(due, self._settle)
 
     def _settle(self) -> None:
-        self._settling = False
+        self._settling = None
         # Nor acknowledge: on a connection that is gone without our knowing, it would be said that
         # it was done, and be lost.
         if self._ended.done() or self._may_not_append():

@@ -168,6 +168,7 @@ async def test_while_the_log_is_slow_what_comes_is_gathered_into_fewer_batches()
     await process.has_packed(100)
     headers = [h for h in world.logged().headers if h.kind is BatchKind.MESSAGES]
     assert [h.entry_count for h in headers] == [5, 45, 50]  # the first comes after a pause
+    await world.drained()
     world.assert_exactly_once_in_order()
 
 

@@ -12,6 +12,7 @@ from relay.delivery.properties import DeliveryStamp
 from relay.packing.packer_record import PackerRecord
 from tests.relay.packer_world import PackerWorld, numbered
 from tests.virtual_time import in_virtual_time, let_pass
+from tests.waiting import until
 
 
 @in_virtual_time
@@ -61,6 +62,8 @@ async def test_without_a_record_to_trust_only_what_names_itself_is_unflagged(
         name = rewrite(NONE_PRESENT, {MESSAGE_ID: b"id %d" % n})
         world.publish(b"message %d" % n, properties=name)
     await first.has_packed(100)
+    rows = world.ledger.packed
+    await until(lambda: sum(len(row.entries) for row in rows) == 100, "it is written down", 10)
     await first.kill()
     if what == "state":
         world.ledger.written = None
