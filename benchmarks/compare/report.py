@@ -11,6 +11,9 @@ from benchmarks.compare.row import Measure
 
 VERSIONS = ("3.10", "4.0")
 
+TRIED = "tried"
+"""Name of the note that belongs to no row."""
+
 _HEAD = """\
 # Performance
 
@@ -59,11 +62,15 @@ def page(
     notes: Mapping[str, str],
     charts: Iterable[str] = (),
 ) -> str:
-    """`results` by row and version; `notes` by row; `charts`: names of rows that have one."""
+    """`results` by row and version; `notes` by row, and TRIED; `charts`: names of rows that have
+    one.
+    """
     drawn = set(charts)
     parts = [_HEAD, *_summary(results)]
     for row, by_version in results.items():
         parts += _row(row, by_version, notes.get(row, ""), row in drawn)
+    if tried := notes.get(TRIED):
+        parts.append(f"## What was tried\n\n{tried}")
     return "\n".join(parts).rstrip() + "\n"
 
 

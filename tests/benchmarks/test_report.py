@@ -80,3 +80,9 @@ def test_a_row_shows_median_least_and_most_and_what_was_lost_and_the_floor() -> 
 def test_the_page_of_the_docs_is_that_of_the_committed_results() -> None:
     results = copy.deepcopy(committed())
     assert PAGE.read_text() == page(results, notes(), charts=results), "run `make bench-report`"
+
+
+def test_what_was_tried_stands_at_the_end() -> None:
+    told = page({"hop": {"3.10": result("3.10", (0.1,))}}, {"tried": "It was slower."})
+    assert told.endswith("## What was tried\n\nIt was slower.\n")
+    assert "What was tried" not in page({}, {})
