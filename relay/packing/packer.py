@@ -97,6 +97,7 @@ class Packer:
         self._release: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._settling: asyncio.TimerHandle | None = None
+        self._settles_at = 0.0  # uvloop's handles of what is due do not tell
         self._moving_on = False
         self._paused = False
         self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
@@ -442,10 +443,10 @@ class Packer:
             within_s = 0.0
         due = self._loop.time() + within_s
         if self._settling is not None:
-            if self._settling.when() <= due:
+            if self._settles_at <= due:
                 return
             self._settling.cancel()
-        self._settling = self._loop.call_at(due, self._settle)
+        self._settling, self._settles_at = self._loop.call_at(due, self._settle), due
 
     def _settle(self) -> None:
         self._settling = None
