@@ -98,6 +98,7 @@ class EgressAcks:
         """
         stretches = self._stretches
         due: Stretch | None = None
+        up_to = self._acked
         while stretches:
             first = stretches[0]
             if first.confirmed_at is None:
@@ -108,13 +109,14 @@ class EgressAcks:
                 or release
                 or first.whole_sequence < 0
                 or now >= first.confirmed_at + HOLD_S
-                or (self._nothing_follows and first.last_tag - self._acked > HOLD_TAGS)
+                or (self._nothing_follows and first.last_tag - up_to > HOLD_TAGS)
             ):
                 break
             due = stretches.popleft()
-        if due is None or due.last_tag == self._acked:
+            up_to = due.last_tag
+        if due is None or up_to == self._acked:
             return None
-        self._acked = due.last_tag
+        self._acked = up_to
         return due
 
     @property

@@ -306,7 +306,7 @@ class Packer:
 
     def _on_neighbours_news(self) -> None:
         if self._remote:
-            self._settle_soon()
+            self._settle_soon(ACK_S)
 
     def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
         if self._ended.done() or self._stopping.is_set():

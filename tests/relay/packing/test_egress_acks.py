@@ -72,6 +72,19 @@ def test_a_dropped_message_waits_for_those_before_it_only() -> None:
     assert due.last_tag == 4
 
 
+def test_of_many_batches_confirmed_together_the_last_is_held_as_well() -> None:
+    acks = EgressAcks()
+    batches = []
+    for number in range(4):
+        for tag in range(number * HOLD_TAGS, (number + 1) * HOLD_TAGS):
+            acks.packed(tag + 1)
+        batches.append(acks.sealed())
+    for number, batch in enumerate(batches):
+        batch.whole_sequence, batch.confirmed_at = number, 0.0
+    assert acks.due(0.0) is batches[-2]
+    assert acks.outstanding == HOLD_TAGS
+
+
 def test_dropped_messages_do_not_pile_up_behind_a_held_batch() -> None:
     acks = EgressAcks()
     acks.packed(1)

@@ -43,6 +43,25 @@ async def test_what_the_log_had_confirmed_and_nobody_acknowledged_is_recognised(
     assert second.packer.metrics.returned == 1500
 
 
+@pytest.mark.parametrize("what", ["the node", "egress"])
+@pytest.mark.parametrize("after_s", [half / 2000 for half in range(40)])
+@in_virtual_time
+async def test_a_burst_tells_where_log_and_egress_meet_whenever_it_is_cut(
+    what: str, after_s: float
+) -> None:
+    world = PackerWorld()
+    process = await world.start().ready()
+    world.publish(*numbered(1500))
+    await let_pass(after_s)
+    if what == "egress":
+        world.broker.break_connections()
+    else:
+        await process.kill()
+        process = await world.start().ready()
+    await process.finish()
+    world.assert_exactly_once_in_order()
+
+
 @pytest.mark.parametrize("phase", [tenth / 20 for tenth in range(10)])  # which timer is first
 @in_virtual_time
 async def test_a_process_that_stood_still_acknowledges_nothing_on_what_it_takes_for_its_connection(
