@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.mesh import Mesh
+from relay.node.callback_watch import CallbackWatch
 from simulation.faults import Trouble
 from simulation.invariants import Broken
 from simulation.ledger_check import check_ledger
@@ -87,22 +88,22 @@ def run(scenario: Scenario) -> Outcome:
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
     world = World(mesh, folder, random.Random(scenario.seed))
+    loop = asyncio.get_running_loop()
+    callbacks = CallbackWatch(loop)
     broken = ""
-    operator = asyncio.create_task(world.operate())
     try:
-        await _phases(world, scenario)
-        operator.cancel()
-        await asyncio.wait({operator})
-        if not operator.cancelled():
-            operator.result()
+        async with asyncio.TaskGroup() as group:
+            aside = group.create_task(world.operate()), group.create_task(callbacks.run())
+            await _phases(world, scenario)
+            for task in aside:
+                task.cancel()
     except Exception as error:
         # Of a node that ended by itself as well: nothing that goes wrong here ends it for good.
         broken = _told(error)
         world.trace.say("broken", "mesh", broken)
     finally:
-        operator.cancel()
         await world.kill()
-    return world, broken, asyncio.get_running_loop().time()
+    return world, broken, loop.time()
 
 
 def _told(error: Exception) -> str:

@@ -27,6 +27,7 @@ from relay.node.admin import LOOPBACK, Admin
 from relay.node.admin_afar import AdminAfar
 from relay.node.admin_mending import MendingRoutes, write_token
 from relay.node.admin_repair import RepairRoutes
+from relay.node.callback_watch import CallbackWatch
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.process_lock import ANNOUNCED, only_process
@@ -95,6 +96,7 @@ class RelayProcess:
 
     async def _run_alone(self) -> None:
         loop = asyncio.get_running_loop()
+        callbacks = CallbackWatch(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         if self._watch is not None:
@@ -106,14 +108,19 @@ class RelayProcess:
         telling = asyncio.create_task(self._manager.run(), name="service manager")
         try:
             async with asyncio.TaskGroup() as watching:
-                # A process that does not see changes any more has to be begun anew.
-                looking = watching.create_task(self._look_for_changes(), name="mesh file")
+                # A process that does not see changes any more has to be begun anew, as has one of
+                # which a callback failed.
+                aside = (
+                    watching.create_task(self._look_for_changes(), name="mesh file"),
+                    watching.create_task(callbacks.run(), name="callbacks"),
+                )
                 try:
                     async with asyncio.TaskGroup() as self._group:
                         for node in self._nodes:
                             self._group.create_task(self._run_node(node), name=node.site)
                 finally:
-                    looking.cancel()
+                    for task in aside:
+                        task.cancel()
         finally:
             telling.cancel()
             await self._ledger_writers.close()

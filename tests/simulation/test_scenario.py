@@ -18,6 +18,7 @@ from dedup.judgement import Judgement
 from isthmus.cli import app
 from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
+from relay.packing.packer import Packer
 from simulation import many
 from simulation.faults import Trouble
 from simulation.load import Load
@@ -90,6 +91,16 @@ def test_a_node_that_ends_by_itself_is_told_as_what_does_not_hold(
         raise ZeroDivisionError("a mistake of ours")
 
     monkeypatch.setattr(Deliverer, "run", fail)
+    assert "a mistake of ours" in run(Scenario(1, load=FEW, trouble=CALM)).broken
+
+
+def test_a_callback_that_fails_is_told_as_what_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(packer: Packer) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(Packer, "_watch_memory", fail)
     assert "a mistake of ours" in run(Scenario(1, load=FEW, trouble=CALM)).broken
 
 

@@ -23,6 +23,7 @@ from relay.links.rabbit_transport import LinkEndAddress
 from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
+from relay.node.callback_watch import CallbackFailed
 from relay.node.lost_folder import recover
 from relay.node.node import SiteNode
 from relay.node.process import RelayProcess
@@ -32,6 +33,7 @@ from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
+from relay.packing.packer import Packer
 from relay.state.node_state import POINT_TABLES, TABLES, NodeState
 from tests.relay.deliverer_world import World, entry
 from tests.waiting import until
@@ -218,6 +220,26 @@ async def test_a_node_whose_stage_fails_as_it_ends_has_not_ended_clean(
         site.from_paris(1)
         await site.until_delivered(1)
     assert site.was_clean
+
+
+async def test_a_process_of_which_a_callback_failed_ends_to_be_begun_anew(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(packer: Packer) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    node = SiteNode("tokyo", site.book, site.folder, brokers=site)
+    site.egress.publish(EGRESS, b"key", b"from here", exchange="orders")
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Packer, "_watch_memory", fail)
+        with pytest.raises(ExceptionGroup) as failed:
+            await asyncio.wait_for(RelayProcess([node]).run(), WITHIN_S)
+    (cause,) = failed.value.exceptions
+    assert isinstance(cause, CallbackFailed)
+    assert "a mistake of ours" in str(cause)
+    assert not site.was_clean
+    async with site.running():
+        await until(lambda: site.egress.depth(EGRESS) == 0, "packed", WITHIN_S)
 
 
 async def test_a_process_tells_which_of_its_sites_did_not_end_in_order(

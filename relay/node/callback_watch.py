@@ -1,0 +1,49 @@
+"""Callbacks of the event loop that fail: the process has to be begun anew.
+
+asyncio logs what a callback raises, and goes on. Whatever that callback was to wake, acknowledge or
+append then stands for ever, and nothing tells that it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+OURS = frozenset({"dedup", "federation", "isthmus", "relay"})
+"""Packages. Libraries' own callbacks fail as their connections end, which we see as that."""
+
+
+class CallbackFailed(Exception):
+    """One did; its cause says how."""
+
+
+class CallbackWatch:
+    """Knows the first of a loop's callbacks that failed in our code. asyncio's log of it stays."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._failed: asyncio.Future[None] = loop.create_future()
+        loop.set_exception_handler(self._handle)
+
+    async def run(self) -> None:
+        """Until one fails. Raises CallbackFailed."""
+        await self._failed
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        # Without a handle, it is of a task that nobody waited for, or of a transport, which closes.
+        if "handle" not in context or error is None or self._failed.done():
+            return
+        if _passes_through_ours(error.__traceback__):
+            failed = CallbackFailed(f"{context['message']}: {error!r}")
+            failed.__cause__ = error
+            self._failed.set_exception(failed)
+
+
+def _passes_through_ours(traceback: TracebackType | None) -> bool:
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] in OURS:
+            return True
+        traceback = traceback.tb_next
+    return False
