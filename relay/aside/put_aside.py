@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from relay.batches.batch import BatchName, Entry
 from relay.batches.repaired import repaired_of, with_repaired
-from relay.bulk_amqp.content_header import header, without_headers
+from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, header, without_headers
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import Delivery
 from relay.delivery.properties import EXCHANGE_HEADER, PATH_HEADER, text_field
@@ -26,7 +26,6 @@ _BATCH_HEADER = b"x-mesh-batch"
 _NUMBER_HEADER = b"x-mesh-entry"
 _IDENTITY_HEADER = b"x-mesh-identity"
 _PUBLISHED_HEADER = b"x-mesh-published"
-_ADDED_BY_QUEUES = (b"x-delivery-count",)
 
 
 class Aside(StrEnum):
@@ -112,7 +111,7 @@ def put_aside(delivery: Delivery) -> PutAside:
 
 def _as_sent(properties: bytes) -> bytes:
     """Without what was added; that a repair brought it was not."""
-    sent = without_headers(properties, (b"x-mesh-",), _ADDED_BY_QUEUES)
+    sent = without_headers(properties, (b"x-mesh-",), QUORUM_QUEUE_HEADERS)
     whose = repaired_of(properties)
     return with_repaired(sent, whose) if whose else sent
 

@@ -165,6 +165,11 @@ def rewrite(
     return Rewriter(changes, add_headers).rewrite(properties)
 
 
+QUORUM_QUEUE_HEADERS = (b"x-delivery-count", b"x-acquired-count")
+"""Headers that a quorum queue adds to what it delivers: 3.10 counts every delivery, 4.0 all but the
+first, and 4.3 counts twice, failed deliveries apart from all (`rabbit_fifo_client.erl`)."""
+
+
 def without_headers(
     properties: bytes, prefixes: tuple[bytes, ...] = (), names: tuple[bytes, ...] = ()
 ) -> bytes:

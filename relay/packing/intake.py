@@ -7,7 +7,7 @@ with (dead-lettered here, on purpose, into a mesh exchange: somebody wants it el
 died before it was published is ours all the same, or it would go round for ever).
 
 All else is cleaned: `x-mesh-*` that a publisher set are taken away (a forged path must not
-suppress delivery), and so is the queue's own `x-delivery-count`; `user_id` and `cluster_id` move
+suppress delivery), and so are the counts that the queue adds; `user_id` and `cluster_id` move
 to headers, since the deliverer needs both; every other byte stays.
 """
 
@@ -30,6 +30,7 @@ from relay.bulk_amqp.content_header import (
     HEADERS,
     MESSAGE_ID,
     PRIORITY,
+    QUORUM_QUEUE_HEADERS,
     REPLY_TO,
     TIMESTAMP,
     TYPE,
@@ -46,7 +47,6 @@ from relay.delivery.properties import DEATH_HEADER, DEATHS_HEADER, EXCHANGE_HEAD
 FORGEABLE_PREFIX = b"x-mesh-"
 USER_HEADER = b"x-mesh-user-id"
 CLUSTER_HEADER = b"x-mesh-cluster-id"
-DELIVERY_COUNT = b"x-delivery-count"
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"
@@ -216,7 +216,7 @@ class Intake:
                 CLUSTER_HEADER, field_table.long_string(text(properties, CLUSTER_ID) or b"")
             )
         if flags & HEADERS:
-            properties = without_headers(properties, (FORGEABLE_PREFIX,), (DELIVERY_COUNT,))
+            properties = without_headers(properties, (FORGEABLE_PREFIX,), QUORUM_QUEUE_HEADERS)
         if moved:
             properties = rewrite(properties, {USER_ID: None, CLUSTER_ID: None}, moved)
         return Cleaned(properties, ttl)

@@ -20,10 +20,9 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from relay.bulk_amqp.content_header import canonical, rewrite
+from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, canonical, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer
 from relay.packing.egress import EgressClosed, EgressMessage, LockHeld, QueueMissing
-from relay.packing.intake import DELIVERY_COUNT
 from relay.packing.returned_prefix import PREFETCH
 
 _BURST = 256
@@ -303,6 +302,8 @@ class MemoryEgress:
 
 
 def _again(properties: bytes) -> bytes:
-    """As a quorum queue hands them out again: its count among the headers, and all sorted."""
-    count = entry(DELIVERY_COUNT, long_integer(1))
-    return canonical(rewrite(properties, {}, count))
+    """Properties as a quorum queue of 4.3 hands them out again: with its counts, and all headers
+    sorted. Older releases add fewer.
+    """
+    counts = b"".join(entry(name, long_integer(1)) for name in QUORUM_QUEUE_HEADERS)
+    return canonical(rewrite(properties, {}, counts))

@@ -45,6 +45,8 @@ def string_header(name: bytes, value: bytes) -> bytes:
 DEATH = field_table.entry(b"x-death", b"A\x00\x00\x00\x01V")
 DEATH_AGAIN = field_table.entry(b"x-death", b"A\x00\x00\x00\x02VV")
 DELIVERY_COUNT = field_table.entry(b"x-delivery-count", field_table.long_integer(0))
+COUNTS = DELIVERY_COUNT + field_table.entry(b"x-acquired-count", field_table.long_integer(1))
+"""As RabbitMQ 4.3 adds them to what it hands out again."""
 
 
 def cleaned(raw: bytes) -> bytes:
@@ -61,14 +63,16 @@ class TestCleaning:
     def test_nothing_at_all_is_nothing_at_all(self) -> None:
         assert cleaned(NONE_PRESENT) == NONE_PRESENT
 
+    @pytest.mark.parametrize("counts", [DELIVERY_COUNT, COUNTS], ids=["3.10", "4.3"])
     @pytest.mark.parametrize("beside", [{}, {"content_type": b"t", "content_encoding": b"e"}])
-    def test_the_queue_s_own_delivery_count_goes(self, beside: dict[str, bytes]) -> None:
-        with_count = properties(headers=DELIVERY_COUNT, message_id=b"m", **beside)
-        assert cleaned(with_count) == properties(message_id=b"m", **beside)
+    def test_the_queue_s_own_counts_go(self, beside: dict[str, bytes], counts: bytes) -> None:
+        with_counts = properties(headers=counts, message_id=b"m", **beside)
+        assert cleaned(with_counts) == properties(message_id=b"m", **beside)
 
-    def test_it_goes_from_among_a_publisher_s_headers(self) -> None:
+    @pytest.mark.parametrize("counts", [DELIVERY_COUNT, COUNTS], ids=["3.10", "4.3"])
+    def test_the_counts_go_from_among_a_publisher_s_headers(self, counts: bytes) -> None:
         own = string_header(b"a", b"1") + field_table.entry(b"n", b"F\0\0\0\x04\x01xt\x01")
-        assert cleaned(properties(headers=own + DELIVERY_COUNT)) == properties(headers=own)
+        assert cleaned(properties(headers=own + counts)) == properties(headers=own)
 
     def test_a_forged_header_is_stripped(self) -> None:
         own = string_header(b"a", b"1")
