@@ -113,9 +113,9 @@ class Applications:
             if (lacks := published - len(seen | self.destroyed))
         }
 
-    def check(self, *, doubt: bool) -> int:
-        """Raise Broken unless all that was published has come to every site, once and in order.
-        Gives the number of flagged copies; without `doubt` there may be none.
+    def check(self, *, doubt: bool, ordered: bool = True) -> int:
+        """Raise Broken unless all that was published has come to every site, once and, if
+        `ordered`, in order. Gives the number of flagged copies; without `doubt` there may be none.
         """
         most = None if doubt else 0
         return sum(
@@ -123,6 +123,7 @@ class Applications:
                 site,
                 arrived,
                 self.published[exchange],
+                ordered=ordered,
                 most_flags=most,
                 destroyed=_of(exchange, self.destroyed),
                 moved=_of(exchange, self.moved),

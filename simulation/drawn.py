@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 
+from relay.packing.memory_egress import Returns
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario
@@ -17,6 +18,8 @@ SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
 RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
 LANED = 0.15
 """How many of the worlds have lanes, and links with one of these rates."""
+SHUFFLED = 0.2
+"""How many of the worlds have brokers that hand out again in any order."""
 LATER = "freeze"
 """Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
 """
@@ -45,4 +48,6 @@ def drawn(seed: int) -> Scenario:
     exchanges = chance.randint(1, 3)
     lanes = random.Random(f"lanes {seed}")
     max_rate = lanes.choice(RATES) if lanes.random() < LANED else ""
-    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate)
+    apart = random.Random(f"returns {seed}")
+    returns = Returns.SHUFFLED if apart.random() < SHUFFLED else Returns.FIFO
+    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate, returns)

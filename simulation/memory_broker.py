@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,7 +16,7 @@ from federation.names import Names
 from relay.delivery.local_exchange import Answer, LocalClosed, LockHeld, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.log.memory_log import MemoryStream
-from relay.packing.memory_egress import MemoryEgressBroker
+from relay.packing.memory_egress import MemoryEgressBroker, Returns
 
 
 def application_queue(exchange: str) -> str:
@@ -62,7 +63,9 @@ class _Exchanges(MemoryBroker):
 
 
 class SiteBroker:
-    """`arrived` is told of each message that comes into an application's queue."""
+    """`arrived` is told of each message that comes into an application's queue. `returns`: how
+    egress hands out again, by `chance`.
+    """
 
     def __init__(
         self,
@@ -71,11 +74,16 @@ class SiteBroker:
         credentials: Credentials,
         arrived: Callable[[str, Outgoing], None],
         pace: BrokerPace | None = None,
+        *,
+        returns: Returns = Returns.FIFO,
+        chance: random.Random | None = None,
     ) -> None:
         self.site = site
         self.pace = pace or BrokerPace()
         self.stream = MemoryStream(confirm_s=self.pace.log_confirm_s)
-        self.egress = MemoryEgressBroker(ack_s=self.pace.egress_ack_s)
+        self.egress = MemoryEgressBroker(
+            ack_s=self.pace.egress_ack_s, returns=returns, chance=chance
+        )
         self.exchanges = _Exchanges(egress=self.egress, arrived=arrived)
         self.reachable = True
         self.swallows_confirms = False

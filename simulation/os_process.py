@@ -19,6 +19,8 @@ class OsProcess:
 
     def __init__(self) -> None:
         self.is_frozen = False
+        self.is_dead = False
+        """Killed: its tasks end as they are cancelled, and whatever still fails is nobody's."""
         self.context = copy_context()
         """What is begun in there belongs to it."""
         self.context.run(_OWNER.set, self)
@@ -65,7 +67,11 @@ class Step:
             self._was_held = True
             self._process.hold(self)
         elif not (self._was_held and self.handle.cancelled()):
-            self._call(*self._args)
+            try:
+                self._call(*self._args)
+            except Exception:
+                if not self._process.is_dead:
+                    raise
 
 
 def owner_of(context: Context) -> OsProcess | None:

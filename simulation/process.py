@@ -214,6 +214,7 @@ class SimulatedSite:
         self._store = left
         self._store.on_write = self._step
         self._brokers.kill()
+        self._process.is_dead = True
         self._process.go_on()  # a dead process's tasks have to end here
         task, self._task, self.node = self._task, None, None
         self._dying.add(task)

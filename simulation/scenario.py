@@ -16,6 +16,7 @@ from pathlib import Path
 
 from federation.mesh import Mesh
 from relay.node.callback_watch import CallbackWatch
+from relay.packing.memory_egress import Returns
 from simulation.faults import Trouble
 from simulation.invariants import Broken
 from simulation.ledger_check import check_ledger
@@ -42,6 +43,8 @@ class Scenario:
     exchanges: int = 2
     max_rate: str = ""
     """Of each link, as a mesh file has it; the mesh has lanes then."""
+    returns: Returns = Returns.FIFO
+    """How egress hands out again: shuffled is no order to be kept, and may leave doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def run(scenario: Scenario) -> Outcome:
 
 
 async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, str, float]:
-    world = World(mesh, folder, random.Random(scenario.seed))
+    world = World(mesh, folder, random.Random(scenario.seed), scenario.returns)
     loop = asyncio.get_running_loop()
     callbacks = CallbackWatch(loop)
     broken = ""
@@ -112,7 +115,7 @@ def _told(error: Exception) -> str:
         error = error.exceptions[0]
     if isinstance(error, Broken | NotInTime):
         return str(error)
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    where = traceback.extract_tb((error.__cause__ or error).__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
 
 
@@ -138,7 +141,8 @@ async def _phases(world: World, scenario: Scenario) -> None:
         world.trace.say("content", site, broker.log_digest())
         if broker.put_aside:
             raise Broken(f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine")
-    world.applications.check(doubt=scenario.trouble.doubt)
+    shuffled = scenario.returns is Returns.SHUFFLED
+    world.applications.check(doubt=shuffled or scenario.trouble.doubt, ordered=not shuffled)
     published, told = world.applications.published_by(), world.applications.surely_told()
     for site, process in world.sites.items():
         own = world.mesh.sites[site].cluster_id

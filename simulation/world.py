@@ -17,6 +17,7 @@ from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
 from relay.node.gaps import accept, read_open_gaps
 from relay.node.report import link_reports
+from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
 from simulation.load import Load
 from simulation.losses import Head, MessageOf, in_egress, lost_messages, messages_to_send, names_of
@@ -40,7 +41,13 @@ class NotInTime(Exception):
 class World:
     """`folder` is where nodes keep the little that they keep in files of their own."""
 
-    def __init__(self, mesh: Mesh, folder: Path, chance: random.Random) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        folder: Path,
+        chance: random.Random,
+        returns: Returns = Returns.FIFO,
+    ) -> None:
         self.mesh = self.first_mesh = mesh
         self.trace = Trace()
         self.applications = Applications(mesh, self.trace)
@@ -57,7 +64,14 @@ class World:
         self.book = AddressBook(mesh, credentials, brokers, {})
         """Of the mesh as its file says at present; nodes take it up when they see it."""
         self.brokers = {
-            site: SiteBroker(mesh, site, credentials, self.applications.listener(site))
+            site: SiteBroker(
+                mesh,
+                site,
+                credentials,
+                self.applications.listener(site),
+                returns=returns,
+                chance=random.Random(f"returns {site}"),
+            )
             for site in mesh.sites
         }
         self.network = Network(

@@ -21,7 +21,7 @@ from tests.live_brokers import START_WITHIN_S, api, discard, local_broker, own_v
 
 RELAY = BrokerUser("relay", "p:ss/w@rd", tags=("administrator",))
 EXTERNAL = "rabbitmq_auth_mechanism_ssl"
-_NO_PEM_CACHE = "application:set_env(ssl, bypass_pem_cache, true)."
+_READ_FILES_ANEW = "ssl:clear_pem_cache()."
 """Erlang looks at its PEM files anew two minutes after it has read them: a test need not wait."""
 
 _END_CONNECTIONS = "[exit(element(6, C), kill) || C <- rabbit_connection_tracking:list()]."
@@ -69,14 +69,15 @@ class TlsBroker:
         """Where its PEM files are."""
         return self.broker.spec.folder / "tls"
 
-    def shows(self, pair: Pair) -> None:
+    async def shows(self, pair: Pair) -> None:
         """To whom connects from now on."""
         pair.write(self.files, "server")
+        await rabbitmqctl(self.broker, "eval", _READ_FILES_ANEW)
 
     async def trusts(self, *authorities: Authority) -> None:
         """From now on, these and no other."""
         self._write_trusted(*authorities)
-        await rabbitmqctl(self.broker, "eval", "ssl:clear_pem_cache().")
+        await rabbitmqctl(self.broker, "eval", _READ_FILES_ANEW)
 
     def _write_trusted(self, *authorities: Authority) -> None:
         replaced(self.files / "clients.pem", b"".join(one.certificate for one in authorities))
@@ -124,19 +125,14 @@ def tls_broker(installation: RabbitMQInstallation, folder: Path) -> Iterator[Tls
     made = TlsBroker(LocalBroker(spec, installation), authority, clients, amqps, stream, https)
     for part in (made.files, folder / "conf.d"):
         part.mkdir(parents=True)
-    made.shows(authority.issues())
+    authority.issues().write(made.files, "server")
     made._write_trusted(clients)
     inside = installation.path_inside(folder) / made.files.name
     (folder / "conf.d" / "10-tls.conf").write_text(
         _CONFIGURATION.format(amqps=amqps, stream=stream, https=https, folder=inside)
     )
-
-    async def start() -> None:
-        await made.broker.start(deadline_s=START_WITHIN_S)
-        await rabbitmqctl(made.broker, "eval", _NO_PEM_CACHE)
-
     try:
-        asyncio.run(start())
+        asyncio.run(made.broker.start(deadline_s=START_WITHIN_S))
         yield made
     finally:
         discard(made.broker)

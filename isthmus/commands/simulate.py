@@ -14,6 +14,7 @@ import typer
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, AsJson, Compression, MessageSize
 
 if TYPE_CHECKING:
+    from relay.packing.memory_egress import Returns
     from simulation.scenario import Outcome, Scenario
 
 MOST_TOLD = 100
@@ -106,6 +107,14 @@ def simulate(
             "neither.",
         ),
     ] = None,
+    returns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fifo|shuffled",
+            help="How egress hands out again what was not acknowledged: in order (unless told), or "
+            "late and in any order, as clusters may.",
+        ),
+    ] = None,
     without: Annotated[
         str, typer.Option(metavar="N,A..B", help="Leave out these faults; the others strike.")
     ] = "",
@@ -164,6 +173,7 @@ def simulate(
         first,
         _numbers(without),
         None if max_rate is None else _rate(max_rate),
+        None if returns is None else _returns(returns),
     )
     chosen = range(seed, seed + 1) if seeds is None else _range(seeds)
     if trace and jobs > 1:
@@ -210,6 +220,7 @@ class _Asked:
     first: int | None
     without: frozenset[int]
     max_rate: str | None
+    returns: Returns | None
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario of this seed."""
@@ -238,6 +249,7 @@ class _Asked:
             ),
             self.exchanges or base.exchanges,
             base.max_rate if self.max_rate is None else self.max_rate,
+            self.returns or base.returns,
         )
 
 
@@ -348,6 +360,16 @@ def _rate(text: str) -> str:
     return text
 
 
+def _returns(text: str) -> Returns:
+    """How egress hands out again; ends the command if the word is none of those."""
+    from relay.packing.memory_egress import Returns
+
+    try:
+        return Returns(text)
+    except ValueError:
+        _refuse(f"--returns: {text!r} is none of {', '.join(Returns)}")
+
+
 def _asked(kinds: tuple[str, ...]) -> str:
     """What `_kinds` reads as these."""
     from simulation.faults import TOGETHER
@@ -363,6 +385,8 @@ def command_of(scenario: Scenario) -> str:
         less += f" --without {_ranges(trouble.without)}"
     if scenario.max_rate:
         less += f" --max-rate {scenario.max_rate}"
+    if scenario.returns != "fifo":
+        less += f" --returns {scenario.returns}"
     return (
         f"isthmus simulate --seed {scenario.seed} --topology {scenario.topology}"
         f" --sites {scenario.sites} --exchanges {scenario.exchanges}"

@@ -6,6 +6,7 @@ the log. Both are one write, done before anything that it tells of is acknowledg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from relay.batches.batch import BatchKind, Predecessor
@@ -14,7 +15,7 @@ from relay.packing.flow_packer import FlowPacker
 from relay.packing.packer_parts import PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.past import PackerPast
-from relay.packing.read_from import ReadFromSearch
+from relay.packing.read_from import LATE_S, ReadFromSearch
 
 
 class Bookkeeping:
@@ -30,6 +31,8 @@ class Bookkeeping:
         self._acked: dict[str, Acked] = {}
         self._past = PackerPast()
         self._in_doubt: set[str] = set()
+        self._late_until = -math.inf
+        """What predecessors had in hand may come again until then, behind fresh messages."""
 
     @property
     def oldest_published_ms(self) -> int | None:
@@ -43,13 +46,14 @@ class Bookkeeping:
             default=None,
         )
 
-    def begin(self, past: PackerPast, exchanges: Iterable[str]) -> None:
+    def begin(self, past: PackerPast, exchanges: Iterable[str], now: float) -> None:
         """Go on from what those before left, in all these exchanges."""
         self._past = past
         self._in_doubt = set(past.in_doubt)
         if past.lacks_some:
             self._in_doubt.update(exchanges)
-        self.read_from.begin(past.read_from)
+        self._late_until = -math.inf if past.in_order else now + LATE_S
+        self.read_from.begin(past.read_from, self._late_until)
         self._acked = dict(past.acked)
 
     def confirmed(self, whole_sequence: int) -> None:
@@ -86,9 +90,11 @@ class Bookkeeping:
         self._acked[name] = acked
         return True
 
-    def write(self, packed: list[PackedBatch], run: LogRun, flows: Iterable[FlowPacker]) -> None:
+    def write(
+        self, packed: list[PackedBatch], run: LogRun, flows: Iterable[FlowPacker], now: float
+    ) -> None:
         """The rows of these, and the record as it is now. `flows` are all that run."""
-        if self._in_doubt:
+        if self._in_doubt and now >= self._late_until:
             self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
         record = PackerRecord(
             self._incarnation,

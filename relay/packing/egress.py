@@ -76,6 +76,14 @@ class Egress(Protocol):
         ...
 
     @property
+    def returns_in_order(self) -> bool:
+        """Whether what a connection left unacknowledged comes again before anything else and in its
+        former order. So does a broker of a single node. In a cluster a queue may keep what a
+        consumer at a lost node had in hand, and serve the next consumer meanwhile.
+        """
+        ...
+
+    @property
     def bytes_heard(self) -> int:
         """Bytes received so far, heartbeats included: a sign of life of the lock's keeper."""
         ...
@@ -98,8 +106,8 @@ class Egress(Protocol):
 
         `on_messages` is called with all that one read brought, also before this returns;
         `on_ended` once, with the reason, when the broker ended it (queue deleted, leader moved,
-        connection gone). What is handed out again after a connection's
-        end comes first, in order, flagged `redelivered`. Raises QueueMissing, EgressClosed,
+        connection gone). What is handed out again after a connection's end is flagged
+        `redelivered`, and comes as `returns_in_order` says. Raises QueueMissing, EgressClosed,
         EgressRefused.
         """
         ...

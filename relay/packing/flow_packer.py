@@ -2,7 +2,8 @@
 what is to be appended and what may be acknowledged.
 
 After a packer's start the first messages are compared with what the log has of the flow
-(`returned_prefix`, `returned_apart`); from the first fresh one on they are simply packed.
+(`returned_prefix`, `returned_apart`, `returned_any_order`); from the first fresh one on they are
+simply packed, but for any that egress has handed out before all the same.
 
 Where sites narrow the exchange, each message has a destination set of its own, and there is an open
 batch for each set; else a row of messages for ever other sites would be a row of batches of one.
@@ -104,7 +105,8 @@ class FlowPacker:
         """What is open has lingered, and goes when those in flight are confirmed."""
         self._taken_at = -math.inf
         self._intake = intake
-        self._returned: ReturnedMessages | None = returned
+        self._returned = returned
+        self._fresh_came = False
         self._waiting: deque[_Waiting] = deque()
         self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
         self._open: dict[tuple[str, ...], _OpenBatch] = {}
@@ -137,8 +139,8 @@ class FlowPacker:
 
     @property
     def compared(self) -> bool:
-        """Whether all that could come back has."""
-        return self._returned is None
+        """Whether all that comes back in order has come."""
+        return self._fresh_came or self._returned.over
 
     def is_unwanted(self, parcel: Parcel) -> bool:
         """Whether no other site takes what is in there."""
@@ -146,23 +148,32 @@ class FlowPacker:
 
     def take(self, messages: Sequence[EgressMessage]) -> None:
         """The next messages, in the order of their tags."""
-        if self._returned is not None:
+        if not self._fresh_came:
             messages = self._compare(messages)
         now = self._now_ms()
         clean = self._intake.clean
         entry_of = self._intake.entry
         pack = self._pack if self._index is None else self._pack_addressed
         own = passed = 0
-        for tag, _, _, key, properties, body in messages:
+        for tag, redelivered, _, key, properties, body in messages:
             cleaned = clean(properties)
             if cleaned is None:
                 own += 1
                 passed = tag
                 continue
+            entry, is_own = entry_of(key, cleaned, body, now)
+            if redelivered:
+                digest = message_digest(key, cleaned.properties, body)
+                verdict = self._returned.late(digest, cleaned.properties)
+                kept = self._kept(verdict, entry, is_own)
+                if kept is None:
+                    passed = tag
+                    continue
+                entry = kept
             if passed:
                 self.acks.passed(passed)
                 passed = 0
-            pack(tag, *entry_of(key, cleaned, body, now))
+            pack(tag, entry, is_own)
         if passed:
             self.acks.passed(passed)
         self._metrics.own += own
@@ -208,7 +219,7 @@ class FlowPacker:
 
     def give_up_waiting(self) -> None:
         """Decide about what waits, with what is known now."""
-        if self._returned is not None:
+        if not self._fresh_came:
             self._apply(self._returned.give_up_waiting())
 
     def _pack_addressed(self, tag: int, entry: Entry, own: bool) -> None:
@@ -268,9 +279,8 @@ class FlowPacker:
     # What came before may come again
 
     def _compare(self, messages: Sequence[EgressMessage]) -> Sequence[EgressMessage]:
-        """Take those that were handed out before; the others are returned."""
+        """Take what was handed out before, up to the first fresh message; the rest is returned."""
         returned = self._returned
-        assert returned is not None
         digests, said = [], []
         fresh: Sequence[EgressMessage] = ()
         for number, (tag, redelivered, _, key, properties, body) in enumerate(messages):
@@ -286,8 +296,7 @@ class FlowPacker:
         self._apply(returned.take(digests, said) if digests else [])
         if fresh:
             self._apply(returned.fresh())
-        if fresh or returned.over:
-            self._returned = None
+            self._fresh_came = True
         return fresh
 
     def _apply(self, verdicts: Sequence[Returned]) -> None:
@@ -304,19 +313,26 @@ class FlowPacker:
             verdict = next(verdict_of, None)
             if verdict is None:
                 return
-            self.recognised += verdict in (Returned.LOGGED, Returned.MAYBE_LOGGED)
             entry, own = self._intake.entry(one.routing_key, one.cleaned, one.body, now)
-            # A message that names itself may be dropped whenever its like is in the log: the
-            # barriers would do just that with it.
-            if verdict is Returned.LOGGED or (verdict is Returned.MAYBE_LOGGED and own):
+            kept = self._kept(verdict, entry, own)
+            if kept is None:
                 self._pass_over(one)
-                self._metrics.returned += 1
                 continue
-            if verdict is not Returned.NEW and not own:
-                entry = entry._replace(doubtful=True)
-                self._metrics.doubtful += 1
             self._take_back(one)
-            pack(one.tag, entry, own)
+            pack(one.tag, kept, own)
+
+    def _kept(self, verdict: Returned, entry: Entry, own: bool) -> Entry | None:
+        """The entry to be packed for a message that came again; None: the log has the message."""
+        self.recognised += verdict in (Returned.LOGGED, Returned.MAYBE_LOGGED)
+        # A message that names itself may be dropped whenever its like is in the log: the barriers
+        # would do just that with it.
+        if verdict is Returned.LOGGED or (verdict is Returned.MAYBE_LOGGED and own):
+            self._metrics.returned += 1
+            return None
+        if verdict is not Returned.NEW and not own:
+            self._metrics.doubtful += 1
+            return entry._replace(doubtful=True)
+        return entry
 
     def _pass_over(self, one: _Waiting) -> None:
         self._take_back(one)

@@ -3,17 +3,20 @@
 Whatever lanes they went in: an exchange has one egress queue, and the log has its messages in that
 order also where the mesh file has put it into another lane meanwhile, which is another flow.
 
-As many an exchange as a consumer may hold unacknowledged, as digests. Made when an incarnation
-begins, by reading the log twice: first the headers alone, since what makes a batch void may stand
-behind it and void messages must not take the places of others; then the batches that are needed.
+As many an exchange as a consumer may hold unacknowledged, as digests; where what several consumers
+had in hand may come back together (a cluster keeps those of a lost node for a while), as many of
+each run. Made when an incarnation begins, by reading the log twice: first the headers alone, since
+what makes a batch void may stand behind it and void messages must not take the places of others;
+then the batches that are needed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from relay.batches.batch import BatchHeader, BatchKind, BatchName
@@ -38,9 +41,12 @@ class _Seen(NamedTuple):
 
 
 class TailSearch:
-    """The first reading: finds which batches make up the tails."""
+    """The first reading: finds which batches make up the tails. `of_each_run`: of each incarnation
+    as many as of all together else.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_each_run: bool = False) -> None:
+        self._of_each_run = of_each_run
         self._seen: dict[str, list[_Seen]] = {}
         """By exchange."""
 
@@ -61,13 +67,15 @@ class TailSearch:
         """By exchange, the offset from which on its last messages stand."""
         needed: dict[str, int] = {}
         for exchange, seen in self._seen.items():
-            wanted = PREFETCH
+            found: dict[bytes, int] = {}
             for one in reversed(seen):
-                if wanted <= 0:
-                    break
-                if counts(one.incarnation, one.whole_sequence):
+                run = one.incarnation if self._of_each_run else b""
+                if found.get(run, 0) >= PREFETCH:
+                    if not self._of_each_run:
+                        break
+                elif counts(one.incarnation, one.whole_sequence):
                     needed[exchange] = one.offset
-                    wanted -= one.messages
+                    found[run] = found.get(run, 0) + one.messages
         return needed
 
 
@@ -95,11 +103,16 @@ class _Pieces:
 
 
 class LoggedTail:
-    """The tails of all exchanges of one origin. Only batches that came off egress are kept."""
+    """The tails of all exchanges of one origin. Only batches that came off egress are kept.
+    `of_each_run`: see TailSearch.
+    """
 
-    def __init__(self) -> None:
-        self._tails: dict[str, deque[_Logged]] = {}
-        self._counts: dict[str, int] = {}
+    def __init__(self, *, of_each_run: bool = False) -> None:
+        self._of_each_run = of_each_run
+        self._tails: dict[str, dict[bytes, deque[_Logged]]] = {}
+        """By exchange, and by incarnation where each run has a tail of its own; else all of it
+        under one key."""
+        self._counts: dict[tuple[str, bytes], int] = {}
         self._pieces: dict[str, _Pieces] = {}
 
     def add(self, header: BatchHeader, data: bytes) -> None:
@@ -129,17 +142,17 @@ class LoggedTail:
 
     def last(self, exchange: str) -> Acked | None:
         """The exchange's last batch; None if the tail has none."""
-        tail = self._tails.get(exchange)
-        return Acked(tail[-1].incarnation, tail[-1].whole_sequence) if tail else None
+        last = next(self._backwards(exchange), None)
+        return None if last is None else Acked(last.incarnation, last.whole_sequence)
 
     def entries(self, exchange: str) -> list[TailEntry]:
         """The exchange's last messages, oldest first."""
-        return [entry for logged in self._tails.get(exchange, ()) for entry in logged.entries]
+        return [entry for logged in self._of(exchange) for entry in logged.entries]
 
     def after(self, exchange: str, acknowledged: AckedUpTo) -> int:
         """How many of the last messages stand in batches of which none was acknowledged."""
         count = 0
-        for logged in reversed(self._tails.get(exchange, ())):
+        for logged in self._backwards(exchange):
             if acknowledged(logged.incarnation, logged.whole_sequence):
                 break
             count += len(logged.entries)
@@ -149,14 +162,14 @@ class LoggedTail:
         """Whether its messages are for more than one destination set: then the log need not have
         them in egress's order.
         """
-        sets = {logged.name.series.destinations for logged in self._tails.get(exchange, ())}
+        sets = {logged.name.series.destinations for logged in self._of(exchange)}
         return len(sets) > 1
 
     def batches_not(self, exchange: str, acknowledged: AckedUpTo) -> list[BatchName]:
         """The batches of which no message was acknowledged, oldest first."""
         return [
             logged.name
-            for logged in self._tails.get(exchange, ())
+            for logged in self._of(exchange)
             if not acknowledged(logged.incarnation, logged.whole_sequence)
         ]
 
@@ -165,12 +178,19 @@ class LoggedTail:
         message in pieces the last.
         """
         names: list[BatchName] = []
-        for logged in reversed(self._tails.get(exchange, ())):
+        for logged in self._backwards(exchange):
             if count <= 0:
                 break
             names.append(logged.name)
             count -= len(logged.entries)
         return names[::-1]
+
+    def _of(self, exchange: str) -> Iterator[_Logged]:
+        return chain.from_iterable(self._tails.get(exchange, {}).values())
+
+    def _backwards(self, exchange: str) -> Iterator[_Logged]:
+        runs = self._tails.get(exchange, {})
+        return chain.from_iterable(map(reversed, reversed(runs.values())))
 
     def _add_piece(self, header: BatchHeader, data: bytes) -> None:
         exchange = header.name.series.exchange
@@ -199,9 +219,10 @@ class LoggedTail:
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
         exchange = header.name.series.exchange
         logged = _Logged(header.name, header.incarnation_sequence, entries)
-        tail = self._tails.setdefault(exchange, deque())
+        run = logged.incarnation if self._of_each_run else b""
+        tail = self._tails.setdefault(exchange, {}).setdefault(run, deque())
         tail.append(logged)
-        count = self._counts.get(exchange, 0) + len(logged.entries)
+        count = self._counts.get((exchange, run), 0) + len(logged.entries)
         while count - len(tail[0].entries) >= PREFETCH:
             count -= len(tail.popleft().entries)
-        self._counts[exchange] = count
+        self._counts[exchange, run] = count

@@ -1,8 +1,9 @@
 """A site's egress queues in memory, for simulation and fast tests: same contract, faults on demand.
 
 A `MemoryEgressBroker` holds the queues and outlives the connections to it. It behaves as quorum
-queues do: what a connection leaves unacknowledged goes back to the front, in order, and is flagged
-`redelivered` from then on, whatever its consumer had done with it.
+queues do: what a connection leaves unacknowledged is flagged `redelivered` from then on, whatever
+its consumer had done with it, and goes back to the front: at once and in order, as at a broker of
+one node, or in pieces, shuffled and late, which is worse than any cluster does (`Returns`).
 
 =====================  ==========================================================================
 `break_connections()`  every connection ends; acknowledgements not handled yet are lost with it
@@ -15,10 +16,12 @@ queues do: what a connection leaves unacknowledged goes back to the front, in or
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, canonical, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer
@@ -28,6 +31,15 @@ from relay.packing.returned_prefix import PREFETCH
 _BURST = 256
 _HEARTBEAT_S = 5.0
 _HEARTBEAT_BYTES = 8
+_LATE_S = 60.0
+"""What is returned late comes within so long: as 4.3's `consumer_disconnected_timeout`."""
+
+
+class Returns(StrEnum):
+    """How a queue hands out again what a connection left unacknowledged."""
+
+    FIFO = "fifo"
+    SHUFFLED = "shuffled"
 
 
 @dataclass(slots=True)
@@ -42,15 +54,28 @@ class _Held:
 @dataclass(slots=True)
 class _Queue:
     ready: deque[_Held] = field(default_factory=deque)
+    late: int = 0
+    """Messages that were returned, and are kept for a while before they are handed out again."""
     consumers: list[MemoryEgressQueue] = field(default_factory=list)
 
 
 class MemoryEgressBroker:
     """What outlives connections: queues, and who holds which lock."""
 
-    def __init__(self, *, ack_s: float = 0.0, prefetch: int = PREFETCH) -> None:
+    def __init__(
+        self,
+        *,
+        ack_s: float = 0.0,
+        prefetch: int = PREFETCH,
+        returns: Returns = Returns.FIFO,
+        chance: random.Random | None = None,
+    ) -> None:
         self.ack_s = ack_s
         self.prefetch = prefetch
+        self.returns = returns
+        self._chance = chance or random.Random(0)
+        self._context = copy_context()
+        """The broker's own: whoever leaves it messages may be frozen."""
         self.reachable = True
         self._queues: dict[str, _Queue] = {}
         self._locks: dict[str, MemoryEgress] = {}
@@ -84,7 +109,11 @@ class MemoryEgressBroker:
     def depth(self, queue: str) -> int:
         """Messages in the queue, handed out ones included."""
         made = self._queues[queue]
-        return len(made.ready) + sum(consumer.unacknowledged for consumer in made.consumers)
+        return (
+            len(made.ready)
+            + made.late
+            + sum(consumer.unacknowledged for consumer in made.consumers)
+        )
 
     def bodies(self, queue: str) -> list[bytes]:
         """Of all that is not handed out, in order."""
@@ -132,8 +161,26 @@ class MemoryEgressBroker:
             made.consumers.remove(consumer)
         for held in messages:
             held.delivered_before = True
-        made.ready.extendleft(reversed(messages))
-        self._wake(queue)
+        if self.returns is Returns.FIFO:
+            made.ready.extendleft(reversed(messages))
+            self._wake(queue)
+            return
+        self._chance.shuffle(messages)
+        delay_s = 0.0
+        while messages:
+            count = self._chance.randint(1, len(messages))
+            piece, messages = messages[:count], messages[count:]
+            made.late += count
+            asyncio.get_running_loop().call_later(
+                delay_s, self._give_late, queue, made, piece, context=self._context
+            )
+            delay_s = self._chance.uniform(0.0, _LATE_S)
+
+    def _give_late(self, queue: str, made: _Queue, messages: list[_Held]) -> None:
+        made.late -= len(messages)
+        made.ready.extendleft(messages)
+        if self._queues.get(queue) is made:
+            self._wake(queue)
 
     def drop(self, egress: MemoryEgress, reason: str) -> None:
         if egress in self._connections:
@@ -252,6 +299,10 @@ class MemoryEgress:
     @property
     def ended(self) -> bool:
         return self._closed.done()
+
+    @property
+    def returns_in_order(self) -> bool:
+        return self.broker.returns is Returns.FIFO
 
     @property
     def bytes_heard(self) -> int:

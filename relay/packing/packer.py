@@ -223,10 +223,16 @@ class Packer:
         run = self._run
         assert run is not None
         past = await read_past(
-            self._settings.cluster_id, self.incarnation, self._parts, self._memory, last, run.log_id
+            self._settings.cluster_id,
+            self.incarnation,
+            self._parts,
+            self._memory,
+            last,
+            run.log_id,
+            in_order=egress.returns_in_order,
         )
         self._past = past
-        self._books.begin(past, (one.name for one in self._settings.exchanges))
+        self._books.begin(past, (one.name for one in self._settings.exchanges), self._loop.time())
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
@@ -511,7 +517,7 @@ class Packer:
         run = self._run
         assert run is not None
         self._advance_read_from()
-        self._books.write(packed, run, self._flows.values())
+        self._books.write(packed, run, self._flows.values(), self._loop.time())
 
     # --- time passing -------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from relay.packing.logged_tail import AckedUpTo, LoggedTail, TailSearch
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
 from relay.packing.read_from import ReadFrom
+from relay.packing.returned_any_order import ReturnedInAnyOrder
 from relay.packing.returned_apart import Named, ReturnedApart
 from relay.packing.returned_prefix import ReturnedMessages, ReturnedPrefix
 
@@ -38,6 +39,8 @@ class PackerPast:
     """The last messages that the log has, by exchange."""
     order: dict[bytes, int] = field(default_factory=dict)
     """Incarnations in the order in which the log has them."""
+    in_order: bool = True
+    """Egress hands out again in order: see `Egress.returns_in_order`."""
     acked: dict[str, Acked] = field(default_factory=dict)
     """By exchange, up to which batch messages may have been acknowledged."""
     trusted: bool = False
@@ -63,14 +66,22 @@ class PackerPast:
     """
 
     def returned(
-        self, exchange: str, acked: Acked | None, named: Named, *, is_addressed: bool = False
+        self,
+        exchange: str,
+        acked: Acked | None,
+        named: Named,
+        *,
+        is_addressed: bool = False,
     ) -> ReturnedMessages:
-        """What egress may hand out again of an exchange that was acknowledged up to there. `named`
-        says what has an identity of its own; `is_addressed`: destinations follow from the key.
+        """What egress may hand out again of an exchange that was acknowledged up to `acked`.
+        `named` says what has an identity of its own; `is_addressed`: destinations follow from the
+        key.
         """
         lacks_some = self.lacks_some or exchange in self.in_doubt
         surely = self.tail.after(exchange, self._acked_up_to(acked)) if self.trusted else 0
         tail = self.tail.entries(exchange)
+        if not self.in_order:
+            return ReturnedInAnyOrder(tail, surely, named, log_lacks_some=lacks_some)
         if is_addressed or self.tail.is_spread(exchange):
             return ReturnedApart(tail, surely, named, log_lacks_some=lacks_some)
         return ReturnedPrefix(tail, surely, log_lacks_some=lacks_some)
@@ -93,8 +104,8 @@ class PackerPast:
 
     def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
         """The batches of the exchange's last messages that other sites should have."""
-        if count and self.tail.is_spread(exchange):
-            # What came last off egress is anywhere in the tail; but a neighbour had what was
+        if count and (not self.in_order or self.tail.is_spread(exchange)):
+            # What came back is anywhere in the tail; but a neighbour had what was
             # acknowledged.
             acked = self.acked.get(exchange) if self.trusted else None
             names = self.tail.batches_not(exchange, self._acked_up_to(acked))
@@ -110,10 +121,13 @@ async def read_past(
     memory: PackerMemory,
     last: Predecessor | None,
     log_id: bytes,
+    *,
+    in_order: bool,
 ) -> PackerPast:
     """Read the log from where anything may still be unacknowledged up to our mark.
 
-    `last` is what was known to be confirmed before that. Read twice, see `logged_tail`. Raises
+    `last` is what was known to be confirmed before that; `in_order`: egress hands out again in
+    order. Read twice, see `logged_tail`. Raises
     IncarnationEnded where the mark is not there.
     """
     record = memory.record
@@ -123,8 +137,8 @@ async def read_past(
     # A log that has lost its tail may end before the place, and use its offsets again.
     read_from = min(read_from, last_offset)
     history = OwnHistory(cluster_id, last, read_after, parts.voids.ended(cluster_id))
-    past = PackerPast()
-    search = TailSearch()
+    past = PackerPast(tail=LoggedTail(of_each_run=not in_order), in_order=in_order)
+    search = TailSearch(of_each_run=not in_order)
     first_unrecorded: list[int] = []
     first_offset: int | None = None
     async for batch in _until_mark(parts.log, incarnation, read_from):

@@ -49,7 +49,8 @@ class RabbitEgressQueue:
 class RabbitEgress:
     """Made by `connect_egress`."""
 
-    def __init__(self, connection: Connection, lock: str) -> None:
+    def __init__(self, connection: Connection, lock: str, *, is_cluster: bool) -> None:
+        self._is_cluster = is_cluster
         self._connection = connection
         self._lock = lock
         self._lock_channel: Channel | None = None
@@ -63,6 +64,10 @@ class RabbitEgress:
     @property
     def blocked(self) -> bool:
         return self._connection.blocked is not None
+
+    @property
+    def returns_in_order(self) -> bool:
+        return not self._is_cluster
 
     @property
     def bytes_heard(self) -> int:
@@ -117,9 +122,15 @@ class RabbitEgress:
 
 
 async def connect_egress(
-    uri: str, lock: str, *, name: str, ssl_context: ssl.SSLContext | None = None
+    uri: str,
+    lock: str,
+    *,
+    name: str,
+    ssl_context: ssl.SSLContext | None = None,
+    is_cluster: bool = False,
 ) -> RabbitEgress:
-    """Connect as the site's node. `lock` is the lock queue's name, `name` is shown by the broker.
+    """Connect as the site's node. `lock` is the lock queue's name, `name` is shown by the broker,
+    `is_cluster` says that the broker is of several nodes.
 
     Raises EgressClosed, EgressRefused (credentials).
     """
@@ -129,4 +140,4 @@ async def connect_egress(
         raise EgressRefused(str(error)) from error
     except BulkAmqpError as error:
         raise EgressClosed(str(error)) from error
-    return RabbitEgress(connection, lock)
+    return RabbitEgress(connection, lock, is_cluster=is_cluster)

@@ -8,12 +8,17 @@ are settled and have been for a while, since an acknowledgement may be lost with
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
+LATE_S = 300.0
+"""What a lost consumer had in hand comes back from a cluster within so long: RabbitMQ misses a node
+after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more
+(`consumer_disconnected_timeout`)."""
 
 
 class ReadFrom(NamedTuple):
@@ -35,11 +40,15 @@ class ReadFromSearch:
 
     def __init__(self) -> None:
         self.place = ReadFrom()
+        self._hold_until = -math.inf
         self._notes: deque[_Note] = deque()
 
-    def begin(self, place: ReadFrom) -> None:
-        """What predecessors left is read from there on."""
+    def begin(self, place: ReadFrom, hold_until: float = -math.inf) -> None:
+        """What predecessors left is read from there on, and the place stays for as long as more of
+        that may come back.
+        """
         self.place = place
+        self._hold_until = hold_until
 
     def note(self, now: float, offset: int, appended: int) -> None:
         """The log has `offset`, and batches up to `appended` of this run were handed to it."""
@@ -48,6 +57,8 @@ class ReadFromSearch:
     def advance(self, now: float, first_unsettled: int) -> bool:
         """Batches before `first_unsettled` are acknowledged; whether the place moved."""
         before = self.place
+        if now < self._hold_until:
+            return False
         while self._notes and self._notes[0].at <= now - SETTLED_S:
             if self._notes[0].appended >= first_unsettled:
                 break

@@ -80,6 +80,11 @@ class ReturnedApart:
         self._verdicts.extend(self._unnamed.give_up_waiting())
         return self._told()
 
+    def late(self, digest: bytes, properties: bytes) -> Returned:
+        if digest not in self._others:
+            return self._unnamed.late(digest)
+        return Returned.LOGGED if self._is_named(properties) else Returned.MAYBE_LOGGED
+
     def _told(self) -> list[Returned]:
         """Verdicts in the order of delivery, up to the first that is still out."""
         told = []

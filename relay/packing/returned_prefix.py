@@ -98,8 +98,9 @@ def _comparable(properties: bytes) -> bytes:
 class ReturnedMessages(Protocol):
     """Compares what one flow's egress hands out with the end of what the log has of that flow.
 
-    `take` in the order of delivery; verdicts come out in that order, late where later messages
-    may still tell.
+    `take` in the order of delivery until a message comes that is not flagged `redelivered`, then
+    `fresh`, and `late` for flagged messages behind that one. Verdicts of `take` come out in the
+    order of delivery, held back where later messages may still tell.
     """
 
     @property
@@ -120,6 +121,13 @@ class ReturnedMessages(Protocol):
     def give_up_waiting(self) -> list[Returned]:
         """Nothing has come for a while, or no more can be held: verdicts for the undecided ones,
         and from now on at once.
+        """
+        ...
+
+    def late(self, digest: bytes, properties: bytes) -> Returned:
+        """Verdict of a message that is flagged, and came behind a fresh one: a cluster gave back
+        late what a lost consumer had in hand, or somebody took the message from the queue and put
+        it back.
         """
         ...
 
@@ -186,6 +194,9 @@ class ReturnedPrefix:
     def give_up_waiting(self) -> list[Returned]:
         self._patient = False
         return self._judge()
+
+    def late(self, digest: bytes, properties: bytes = b"") -> Returned:
+        return self._alone(digest)
 
     def _past_expired(self, places: int) -> int:
         """These places, and those that come next if messages there have expired.

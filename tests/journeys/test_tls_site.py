@@ -68,7 +68,7 @@ async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
     successor, clients = Authority("its successor"), Authority("the clients' successor")
     replaced(tmp_path / "ca.pem", broker.authority.certificate + successor.certificate)
     await broker.trusts(broker.clients, clients)
-    broker.shows(successor.issues())
+    await broker.shows(successor.issues())
     clients.issues().write(tmp_path, "relay")
     replaced(tmp_path / "ca.pem", successor.certificate)
     await broker.trusts(clients)
@@ -84,7 +84,7 @@ async def test_what_is_renewed_on_disk_is_taken_up_by_running_nodes(
         assert all(link["sessions"] > 1 for link in told["links"])
         mesh.check()
     finally:
-        broker.shows(broker.authority.issues())
+        await broker.shows(broker.authority.issues())
         await broker.trusts(broker.clients)
 
 
@@ -106,7 +106,7 @@ async def test_a_certificate_that_is_refused_stops_the_mesh_until_it_is_renewed(
     if who == "ours":
         broker.clients.issues(**old).write(tmp_path, "relay")
     else:
-        broker.shows(broker.authority.issues(**old))
+        await broker.shows(broker.authority.issues(**old))
     try:
         await broker.part_from_all()
         said = ("relay.pem has expired", "it ended the connection before")
@@ -129,7 +129,7 @@ async def test_a_certificate_that_is_refused_stops_the_mesh_until_it_is_renewed(
         if who == "ours":
             broker.clients.issues().write(tmp_path, "relay")
         else:
-            broker.shows(broker.authority.issues())
+            await broker.shows(broker.authority.issues())
     await mesh.running()
     await mesh.arrived()
     mesh.check()

@@ -22,7 +22,7 @@ from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.memory_log import MemoryStream
 from relay.log.run import LogEvents
 from relay.log.writer import LogWriter
-from relay.packing.memory_egress import MemoryEgressBroker
+from relay.packing.memory_egress import MemoryEgressBroker, Returns
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
 from relay.packing.packer_record import MemoryPackedLedger, PackedBatch
@@ -148,10 +148,13 @@ class PackerWorld:
         exchanges: Sequence[str] = ("orders",),
         identity: IdentityRule = ANONYMOUS,
         settings: Callable[[PackerSettings], PackerSettings] = lambda made: made,
+        returns: Returns = Returns.FIFO,
     ) -> None:
         self.chance = random.Random(seed)
         self.stream = MemoryStream(confirm_s=0.002)
-        self.broker = MemoryEgressBroker(ack_s=0.001)
+        self.broker = MemoryEgressBroker(
+            ack_s=0.001, returns=returns, chance=random.Random(f"returns {seed}")
+        )
         self.ledger = MemoryPackedLedger()
         self.snapshot: bytes | None = None
         self.ledger_is_shared = False

@@ -87,7 +87,7 @@ def _log() -> dict[str, Trial]:
     return {
         "read the log by AMQP": lambda u: u.read_stream(u.site.names.log),
         "write the log by AMQP": lambda u: u.publish("", u.site.names.log),
-        "log in by the stream protocol": lambda u: u.on_stream(
+        "see by the stream protocol where the log is": lambda u: u.on_stream(
             lambda stream: stream.stream_exists(u.site.names.log)
         ),
         "read the log": lambda u: u.on_stream(

@@ -39,19 +39,19 @@ async def site(broker: TlsBroker, tmp_path: Path) -> TlsSite:
 
 
 async def of_another_host(broker: TlsBroker, site: TlsSite) -> None:
-    broker.shows(broker.authority.issues("127.0.0.9"))
+    await broker.shows(broker.authority.issues("127.0.0.9"))
 
 
 async def expired(broker: TlsBroker, site: TlsSite) -> None:
-    broker.shows(broker.authority.issues(begins=-2 * DAY, ends=-DAY))
+    await broker.shows(broker.authority.issues(begins=-2 * DAY, ends=-DAY))
 
 
 async def not_yet_valid(broker: TlsBroker, site: TlsSite) -> None:
-    broker.shows(broker.authority.issues(begins=DAY, ends=2 * DAY))
+    await broker.shows(broker.authority.issues(begins=DAY, ends=2 * DAY))
 
 
 async def of_an_unknown_authority(broker: TlsBroker, site: TlsSite) -> None:
-    broker.shows(STRANGER.issues())
+    await broker.shows(STRANGER.issues())
 
 
 async def not_trusted_any_more(broker: TlsBroker, site: TlsSite) -> None:
@@ -83,7 +83,7 @@ def was_broken_off(said: str) -> bool:
 
 
 async def mend(broker: TlsBroker, site: TlsSite) -> None:
-    broker.shows(broker.authority.issues())
+    await broker.shows(broker.authority.issues())
     site.trusts(broker.authority)
     site.shows(broker.clients.issues(name=RELAY.name))
 

@@ -100,6 +100,7 @@ async def past_of(
     record: PackerRecord | None = None,
     *,
     same_process: bool = False,
+    in_order: bool = True,
     with_mark: bool = True,
     was_clean: bool = False,
     ended: tuple[Predecessor, ...] = (),
@@ -124,7 +125,7 @@ async def past_of(
     )
     memory = PackerMemory(record, same_process)
     last = None if record is None else Predecessor(record.incarnation, record.end)
-    return await read_past("paris", NEW, parts, memory, last, LOG_ID)
+    return await read_past("paris", NEW, parts, memory, last, LOG_ID, in_order=in_order)
 
 
 def record(incarnation: bytes, end: int, **acked: int) -> PackerRecord:

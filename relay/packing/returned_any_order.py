@@ -1,0 +1,79 @@
+"""What a cluster's egress queue hands out again, in any order: which of it has the log? Pure.
+
+The queue keeps what a consumer at a lost broker node had in hand until that node counts as gone,
+and meanwhile serves the packer's next connection: so older messages may come behind newer ones, in
+pieces, with new messages between them. Places tell nothing then; content and count do. Messages
+alike are interchangeable, so that of n alike in the log, of which m were certainly not
+acknowledged, the first m that come again are in the log, the next n - m may be, and any more are
+new::
+
+    logged        a b b c        (certainly not acknowledged: the last b, and c)
+    comes back    c b x b b a
+    verdicts      L L N ? N ?    (logged, new, maybe logged)
+
+A message that names itself is recognised by its digest alone: the logged one has its identity too,
+and dropping the message does what the barriers would do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from relay.packing.returned_apart import Named
+from relay.packing.returned_prefix import Returned, TailEntry
+
+
+class ReturnedInAnyOrder:
+    """`tail`: the flow's last logged messages; of the last `surely_unacked` of these no ack was
+    ever sent. See ReturnedMessages; every verdict comes at once.
+    """
+
+    def __init__(
+        self,
+        tail: Sequence[TailEntry],
+        surely_unacked: int,
+        named: Named,
+        *,
+        log_lacks_some: bool,
+    ) -> None:
+        split = len(tail) - (0 if log_lacks_some else surely_unacked)
+        # A message that may have expired need not come back: a later one alike would take its turn.
+        self._surely = Counter(entry.digest for entry in tail[split:] if not entry.may_expire)
+        self._perhaps = Counter(entry.digest for entry in tail)
+        self._perhaps.subtract(self._surely)
+        self._is_named = named
+        self._named_once = {entry.digest for entry in tail if entry.is_named}
+        self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
+        self._over = not tail and not log_lacks_some
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
+        return list(map(self.late, digests, properties))
+
+    def fresh(self) -> list[Returned]:
+        self._over = True
+        return []
+
+    def give_up_waiting(self) -> list[Returned]:
+        return []
+
+    def late(self, digest: bytes, properties: bytes) -> Returned:
+        if digest not in self._perhaps:
+            return self._new
+        if self._is_named(properties):
+            return Returned.LOGGED
+        if digest in self._named_once:
+            # By an earlier mesh file its like had an identity, by which it may have been dropped.
+            return Returned.MAYBE_LOGGED
+        for left, verdict in (
+            (self._surely, Returned.LOGGED),
+            (self._perhaps, Returned.MAYBE_LOGGED),
+        ):
+            if left[digest] > 0:
+                left[digest] -= 1
+                return verdict
+        return self._new
