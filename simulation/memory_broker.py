@@ -34,6 +34,11 @@ class BrokerPace:
     publish_confirm_s: float = 0.001
 
 
+ONE_NODE = BrokerPace()
+CLUSTER = BrokerPace(egress_ack_s=0.3)
+"""A majority of slow disks has to have an acknowledgement before the queue forgets its messages."""
+
+
 @dataclass(slots=True)
 class _Exchanges(MemoryBroker):
     """An exchange also feeds the egress queue that is bound to it, whoever publishes."""
@@ -79,7 +84,7 @@ class SiteBroker:
         chance: random.Random | None = None,
     ) -> None:
         self.site = site
-        self.pace = pace or BrokerPace()
+        self.pace = pace or (ONE_NODE if returns is Returns.FIFO else CLUSTER)
         self.stream = MemoryStream(confirm_s=self.pace.log_confirm_s)
         self.egress = MemoryEgressBroker(
             ack_s=self.pace.egress_ack_s, returns=returns, chance=chance

@@ -165,20 +165,30 @@ class MemoryEgressBroker:
             made.ready.extendleft(reversed(messages))
             self._wake(queue)
             return
-        self._chance.shuffle(messages)
         delay_s = 0.0
-        while messages:
-            count = self._chance.randint(1, len(messages))
-            piece, messages = messages[:count], messages[count:]
-            made.late += count
+        for piece in self._pieces(messages):
+            made.late += len(piece)
             asyncio.get_running_loop().call_later(
                 delay_s, self._give_late, queue, made, piece, context=self._context
             )
-            delay_s = self._chance.uniform(0.0, _LATE_S)
+            delay_s = self._chance.choice((0.0, self._chance.uniform(0.0, _LATE_S)))
+
+    def _pieces(self, messages: list[_Held]) -> list[list[_Held]]:
+        """The messages in pieces and in any order; a piece may be in its old order."""
+        chance = self._chance
+        if chance.random() < 0.5:
+            chance.shuffle(messages)
+        pieces = []
+        while messages:
+            count = chance.randint(1, len(messages))
+            pieces.append(messages[:count])
+            del messages[:count]
+        chance.shuffle(pieces)
+        return pieces
 
     def _give_late(self, queue: str, made: _Queue, messages: list[_Held]) -> None:
         made.late -= len(messages)
-        made.ready.extendleft(messages)
+        made.ready.extendleft(reversed(messages))
         if self._queues.get(queue) is made:
             self._wake(queue)
 

@@ -22,7 +22,7 @@ from relay.packing.egress import (
     QueueMissing,
 )
 from relay.packing.intake import Intake
-from relay.packing.memory_egress import MemoryEgressBroker
+from relay.packing.memory_egress import MemoryEgressBroker, Returns
 from relay.packing.rabbit_egress import connect_egress
 from relay.packing.returned_prefix import message_digest
 from tests.conftest import Eventually
@@ -232,6 +232,25 @@ async def test_what_was_not_acknowledged_comes_again_first_in_order_and_flagged(
     assert second.bodies == numbered(12)[start:]
     flagged = [message[1] for message in second.messages]
     assert flagged == [True] * (len(flagged) - 1) + [False]
+
+
+async def test_what_was_left_comes_again_once_and_flagged_though_late_and_in_no_order(
+    eventually: Eventually,
+) -> None:
+    broker = MemoryEgressBroker(returns=Returns.SHUFFLED, chance=random.Random(2))
+    broker.declare("q")
+    for body in numbered(100):
+        broker.publish("q", b"key", body)
+    first = await Taker().take(await broker.connect(LOCK))
+    await eventually(lambda: len(first.messages) == 100, "all messages")
+    broker.break_connections()
+    assert broker.depth("q") == 100
+    egress = await broker.connect(LOCK)
+    assert not egress.returns_in_order
+    second = await Taker().take(egress)
+    broker.publish("q", b"key", b"fresh")
+    await eventually(lambda: b"fresh" in second.bodies, "what is new")
+    assert len(second.messages) < 101, "not all of it before what is new"
 
 
 def with_headers(*fields: bytes) -> bytes:

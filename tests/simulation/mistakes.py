@@ -225,4 +225,30 @@ MISTAKES = (
         3,
         "after 900 s messages have not come",
     ),
+    Mistake(
+        "compares by place",
+        "relay/packing/past.py",
+        """\
+        if not self.in_order:
+            return ReturnedInAnyOrder(""",
+        """\
+        if False:
+            return ReturnedInAnyOrder(""",
+        "--returns shuffled --faults kill,egress,log --every 0.5 --messages 100 --seconds 20",
+        1,
+        "I2 at",
+    ),
+    Mistake(
+        "takes late messages for new",
+        "relay/packing/flow_packer.py",
+        """\
+            if redelivered:
+                digest""",
+        """\
+            if False:
+                digest""",
+        "--returns shuffled --faults kill,egress,log --every 0.5 --messages 100 --seconds 20",
+        1,
+        "I2 at",
+    ),
 )

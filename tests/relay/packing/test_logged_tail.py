@@ -131,3 +131,19 @@ def test_it_counts_what_stands_after_the_last_that_may_be_acknowledged() -> None
     assert tail.after(ORDERS, lambda incarnation, whole: whole <= 0) == 3
     assert tail.after(ORDERS, lambda incarnation, whole: False) == 5
     assert tail.after(ORDERS, lambda incarnation, whole: True) == 0
+
+
+def test_each_run_has_as_many_as_a_consumer_had_in_hand_where_several_may_come_back() -> None:
+    search, tail = TailSearch(of_each_run=True), LoggedTail(of_each_run=True)
+    for run, offset in ((I1, 100), (I2, 200)):
+        for number in range(9):
+            header, data = batch(number, *[run + b"%d" % number] * 250, incarnation=run)
+            search.take(offset + number, header)
+            tail.add(header, data)
+    assert search.first_needed(lambda incarnation, whole: True) == {ORDERS: 101}
+    wanted = digests(*(run + b"%d" % number for run in (I1, I2) for number in range(1, 9)))
+    assert list(dict.fromkeys(tail.entries(ORDERS))) == wanted
+    assert tail.after(ORDERS, lambda incarnation, whole: incarnation == I1) == PREFETCH
+    last = tail.last(ORDERS)
+    assert last is not None
+    assert last.incarnation == I2

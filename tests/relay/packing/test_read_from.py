@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.packing.read_from import SETTLED_S, ReadFrom, ReadFromSearch
+from relay.packing.read_from import LATE_S, SETTLED_S, ReadFrom, ReadFromSearch
 
 
 @pytest.fixture
@@ -37,3 +37,12 @@ def test_it_stays_before_whatever_may_still_come_back(search: ReadFromSearch) ->
     assert search.place == ReadFrom(130, 4)
     assert search.advance(1000.0, 8)
     assert search.place == ReadFrom(150, 7)
+
+
+def test_it_stays_for_as_long_as_more_of_the_past_may_come_back() -> None:
+    search = ReadFromSearch()
+    search.begin(ReadFrom(100), hold_until=LATE_S)
+    search.note(0.0, 130, 4)
+    assert not search.advance(LATE_S - 0.1, 8)
+    assert search.advance(LATE_S, 8)
+    assert search.place == ReadFrom(130, 4)
