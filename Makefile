@@ -1,17 +1,21 @@
 # make demo and make test are all that a newcomer needs; both set up what is missing first.
-# RABBITMQ=DIR: another RabbitMQ (a server's folder, or a chroot such as make rabbitmq4 makes).
+# RABBITMQ=4.0, 4.3 or DIR: another RabbitMQ (a chroot that is made when it is missing, a chroot of
+# your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz sbom advisories check lint lock rabbitmq4
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz sbom advisories check lint lock chroot rabbitmq4 rabbitmq43
 
-RABBITMQ4 := .rabbitmq/4
+# Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
+CHROOT_4.0 := .rabbitmq/4
+CHROOT_4.3 := .rabbitmq/4.3
+BROKER = $(filter-out 3.10,$(or $(CHROOT_$(RABBITMQ)),$(RABBITMQ)))
 PYTHON_TOOL := .venv/bin/python -m
 # Two, since most of a journey is waiting. Files stay whole: their tests share brokers and meshes.
 WORKERS ?= 2
 PARALLEL := --numprocesses=$(WORKERS) --dist=loadfile
 # As tests/conftest.py has it, instead of files with the most tests first: those last the shortest.
 IN_ORDER := --no-loadscope-reorder
-PYTEST := $(PYTHON_TOOL) pytest $(if $(RABBITMQ),--rabbitmq="$(RABBITMQ)")
+PYTEST := $(PYTHON_TOOL) pytest $(if $(BROKER),--rabbitmq="$(BROKER)")
 
 help:
 	@echo "make demo       three sites in a ring, a cut link, a killed node; audited, and repaired"
@@ -22,16 +26,16 @@ help:
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
-	@echo "make bench      Isthmus beside federation and shovel, row by row; ROW=ring4 RABBITMQ=4.0 ROUNDS=3; QUICK=1: five minutes"
+	@echo "make bench      Isthmus beside federation and shovel, row by row; ROW=ring4 RABBITMQ=4.3 ROUNDS=3; QUICK=1: five minutes"
 	@echo "make bench-report: docs/performance.md and its charts from benchmarks/results"
 	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
-	@echo "make rabbitmq4  a chroot with RabbitMQ 4.0 in $(RABBITMQ4) (as root)"
+	@echo "make rabbitmq4, make rabbitmq43: chroots with RabbitMQ 4.0 and 4.3 in .rabbitmq (as root)"
 	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
 	@echo "make sbom       what Isthmus is made of, as CycloneDX, in build/sbom.json"
 	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
-	@echo "make test, test-slow and test-long with RABBITMQ=DIR: only the tests with brokers, on that one"
+	@echo "make test, test-slow and test-long with RABBITMQ=4.0, 4.3 or DIR: only the tests with brokers, on that one"
 	@echo "make test, test-slow and test-audit with WORKERS=N: in so many processes, two unless told; 0: in one, as test-long"
 
 setup:
@@ -40,23 +44,32 @@ setup:
 setup-audit: setup
 	@scripts/setup.sh audit
 
-demo: setup-audit
-	@.venv/bin/isthmus demo $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)")
+# The chroot of the release that RABBITMQ names, if there has to be one.
+chroot:
+	@$(if $(CHROOT_$(RABBITMQ)),scripts/rabbitmq-chroot.sh $(RABBITMQ) "$(BROKER)")
+
+demo: setup-audit chroot
+	@.venv/bin/isthmus demo $(if $(BROKER),--rabbitmq "$(BROKER)")
 
 # With the audit's packages, also where its tests are left out: all tests are collected.
 ifdef RABBITMQ
-test: setup-audit
+test: setup-audit chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "live and not slow and not long and not scale and not spark"
 else
 test: check setup-audit
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "not slow and not long and not scale and (not spark or million)"
 endif
 
-test-slow: setup-audit
+test-slow: setup-audit chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m slow
 
-test-long: setup-audit
+# On the machine's own RabbitMQ, then the tests with brokers on 4.0 as well: it rarely differs from
+# the releases before and behind it, on which CI runs them.
+test-long: setup-audit chroot
 	$(PYTEST) -m long
+ifndef RABBITMQ
+	$(MAKE) test test-slow RABBITMQ=4.0
+endif
 
 test-audit: setup-audit
 	$(PYTEST) $(PARALLEL) -m "spark and not long"
@@ -72,15 +85,13 @@ simulate: setup
 
 MINUTES ?= 10
 SEED ?= 1
-chaos: setup
-	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(RABBITMQ),--rabbitmq "$(RABBITMQ)") $(OPTIONS)
+chaos: setup chroot
+	$(PYTHON_TOOL) tests.chaos --minutes $(MINUTES) --seed $(SEED) $(if $(BROKER),--rabbitmq "$(BROKER)") $(OPTIONS)
 
 # Rows that have a result of this commit are not run again, unless they are named.
-BENCH_ON = $(if $(filter 4.0,$(RABBITMQ)),$(RABBITMQ4),$(filter-out 3.10,$(RABBITMQ)))
-bench: setup
-	@$(if $(filter 4.0,$(RABBITMQ)),scripts/rabbitmq4.sh "$(RABBITMQ4)")
+bench: setup chroot
 	$(PYTHON_TOOL) benchmarks.compare $(ROW) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(QUICK),--quick --json build/bench-quick.json) $(if $(BENCH_ON),--rabbitmq "$(BENCH_ON)")
+		$(if $(QUICK),--quick --json build/bench-quick.json) $(if $(BROKER),--rabbitmq "$(BROKER)")
 
 bench-report: setup
 	@scripts/setup-tool.sh charts
@@ -117,4 +128,7 @@ advisories: setup
 	$(PYTHON_TOOL) scripts.dependencies "$(OSV)"
 
 rabbitmq4:
-	@scripts/rabbitmq4.sh "$(RABBITMQ4)"
+	@scripts/rabbitmq-chroot.sh 4.0 "$(CHROOT_4.0)"
+
+rabbitmq43:
+	@scripts/rabbitmq-chroot.sh 4.3 "$(CHROOT_4.3)"

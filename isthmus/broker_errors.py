@@ -27,7 +27,7 @@ class RabbitMQNotFoundError(LocalBrokerError):
             f"{problem} (looked in {places}). Install RabbitMQ 3.10 or newer with "
             "`apt-get install rabbitmq-server` (Debian, Ubuntu) or run `make setup`; or name "
             "another installation with --rabbitmq DIR: a folder with sbin/rabbitmq-server, or a "
-            "Debian chroot with rabbitmq-server installed, as `make rabbitmq4` makes one."
+            "Debian chroot with rabbitmq-server installed, as `make rabbitmq43` makes one."
         )
 
 

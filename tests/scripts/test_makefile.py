@@ -48,9 +48,10 @@ def test_another_rabbitmq_is_given_to_pytest_in_one_word_with_its_option(
 ) -> None:
     # In two words, pytest takes a folder that exists for a place of tests, and then does not
     # know the option, which the conftest.py of the real place declares.
-    assert commands_of(target, "RABBITMQ=.rabbitmq/4") == [
-        f'pytest --rabbitmq=".rabbitmq/4" {rest}'
+    assert commands_of(target, "RABBITMQ=some/folder") == [
+        f'pytest --rabbitmq="some/folder" {rest}'
     ]
+    assert commands_of(target, "RABBITMQ=4.3") == [f'pytest --rabbitmq=".rabbitmq/4.3" {rest}']
 
 
 def test_all_tests_but_the_slow_and_long_ones_run_after_the_checks() -> None:
