@@ -184,7 +184,9 @@ class Connection(asyncio.Protocol):
             self._check_open()
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Close by handshake, after all that was written; abort after ``timeout`` seconds."""
+        """Close by handshake, after all that was written; abort after ``timeout`` seconds, also
+        when whoever waits is cancelled: nobody else would end a connection that holds a lock.
+        """
         if self._state is _State.OPEN:
             self.send_method(0, commands.Connection.Close(200, "", 0, 0))
             self._state = _State.CLOSING
@@ -192,10 +194,8 @@ class Connection(asyncio.Protocol):
         give_up = self.loop.call_later(
             timeout, self._finish, ConnectionLost(0, "the peer did not answer our close in time")
         )
-        try:
-            await self.wait_closed()
-        finally:
-            give_up.cancel()
+        self._closed.add_done_callback(lambda _: give_up.cancel())
+        await self.wait_closed()
 
     def abort(self, reason: str) -> None:
         """Drop the socket at once, with all that it still holds; idempotent."""

@@ -344,9 +344,11 @@ class MemoryEgress:
             queue.wake()
 
     async def close(self) -> None:
-        await asyncio.sleep(self.broker.ack_s)
-        await asyncio.sleep(0)  # behind the acknowledgements sent before
-        self.broker.drop(self, "closed by this node")
+        try:
+            await asyncio.sleep(self.broker.ack_s)
+            await asyncio.sleep(0)  # behind the acknowledgements sent before
+        finally:
+            self.broker.drop(self, "closed by this node")
 
     async def _turn(self) -> None:
         await asyncio.sleep(0)

@@ -151,6 +151,20 @@ async def test_a_peer_that_does_not_answer_our_close_is_left_in_time() -> None:
         assert isinstance(connection.close_reason, ConnectionLost)
 
 
+async def test_a_close_that_nobody_waits_for_any_more_ends_in_time_as_well() -> None:
+    async def script(client: Client) -> None:
+        await client.log_in()
+        await client.expect(commands.Connection.Close)
+        await forever()
+
+    async with fake_broker(script) as uri:
+        connection = await connect(uri)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(connection.close(timeout=0.1), 0.01)
+        reason = await asyncio.wait_for(connection.wait_closed(), 5)
+        assert isinstance(reason, ConnectionLost)
+
+
 async def test_our_close_is_answered_and_what_comes_in_between_is_ignored() -> None:
     async def script(client: Client) -> None:
         await client.log_in()
