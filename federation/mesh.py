@@ -78,6 +78,15 @@ class AckRule(StrEnum):
     """When a neighbour's log has it too: survives the loss of the site's whole broker."""
 
 
+class PriorityRule(StrEnum):
+    """What a publisher's `priority` does to messages that wait in egress."""
+
+    KEEP = "keep"
+    """As a quorum queue has it: nothing on RabbitMQ 3, a higher one goes first on RabbitMQ 4."""
+    ORDER = "order"
+    """Nothing: egress is a classic queue, on one broker node, which knows no priorities."""
+
+
 class WhenLogIsFull(StrEnum):
     """What happens when the log holds `max_bytes` that are still needed."""
 
@@ -150,6 +159,7 @@ class Exchange:
     never_via: tuple[str, ...] = ()
     """Sites that must never hold its messages, not even on the way."""
     acks: AckRule = AckRule.LOCAL
+    priorities: PriorityRule = PriorityRule.KEEP
     deadline_s: float | None = None
     """From publishing to delivery; what takes longer is a finding of the audit."""
 

@@ -48,7 +48,7 @@ class Names:
     # Queues and streams of a site
 
     def egress(self, exchange: str) -> str:
-        """The quorum queue where a site's outgoing messages of that exchange wait."""
+        """The queue where a site's outgoing messages of that exchange wait."""
         return self._made(f"egress.{exchange}", "the name of the exchange or of the mesh")
 
     @property

@@ -17,12 +17,16 @@ from federation.brokers.users import (
     separate_users,
     site_users,
 )
-from federation.mesh import Exchange, ExchangeMode, Mesh, Site
+from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
 from federation.names import Names, matching
 
 NEVER_DROP = 2_147_483_647
 """`x-delivery-limit` of all our quorum queues: RabbitMQ 4 drops after 20 returns by default, and
 -1, which stops that there, makes 3.10 drop at the first return."""
+
+CLASSIC_VERSION = 2
+"""`x-queue-version` of our classic queues: memory does not grow with what waits there. The only one
+since RabbitMQ 4, known since 3.10."""
 
 LOG_SEGMENT_BYTES = 64 * 2**20
 """Retention works by whole segments, so small ones keep the disk near what the window needs; not
@@ -103,7 +107,7 @@ def declarations(
             *_link_exchanges(mesh, site, names),
         ),
         queues=(
-            *(_quorum(names.egress(exchange.name)) for exchange in leaving),
+            *(_egress(names.egress(exchange.name), exchange.priorities) for exchange in leaving),
             *map(_quorum, put_aside_queues(names)),
             _log(names),
         ),
@@ -152,6 +156,12 @@ def _link_exchanges(mesh: Mesh, site: str, names: Names) -> list[ExchangeDeclara
         for link in links_meeting_at(mesh, site)
         for name in (names.link_data(link), names.link_acks(link))
     ]
+
+
+def _egress(name: str, rule: PriorityRule) -> QueueDeclaration:
+    if rule is PriorityRule.KEEP:
+        return _quorum(name)
+    return QueueDeclaration(name, {"x-queue-type": "classic", "x-queue-version": CLASSIC_VERSION})
 
 
 def _quorum(name: str) -> QueueDeclaration:

@@ -92,6 +92,14 @@ class ExchangeKeys(Section):
         "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
         "what comes after a message for it",
     )
+    priorities: Literal["keep", "order"] = key(
+        "keep",
+        "what a publisher's `priority` does to messages that wait in egress: nothing on RabbitMQ "
+        "3, while on RabbitMQ 4 a higher one goes first (keep); nothing on any release (order)",
+        trades="order: egress is a classic queue, on one broker node, which confirms what is "
+        "written before that is synced; where the exchange is in use already, its egress queue "
+        "has to be drained and deleted first",
+    )
     lane: str = key(
         "normal",
         "which of the mesh's `lanes` its messages go in",

@@ -50,6 +50,14 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
                 "leave it if that does no harm; nothing is lost by it",
                 severity=Severity.WARNING,
             )
+        if exchange.priorities == "order" and exchange.acks == "remote":
+            yield Violation(
+                (*at, "priorities"),
+                "a classic queue, which keeps the order, may lose in a power cut what it "
+                "confirmed: `acks: remote` promises more than that",
+                "write acks: local, or leave priorities out",
+                depends_on=("acks",),
+            )
         shortest, longest = exchange.retry.backoff
         if not 0 < shortest <= longest:
             yield Violation(

@@ -28,6 +28,7 @@ from federation.mesh import (
     LogLimit,
     Mesh,
     OrderRule,
+    PriorityRule,
     RetryRule,
     SigningRule,
     Site,
@@ -161,5 +162,6 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         never_via=words.sites_of(keys.never_via),
         lane=lane_number(keys.lane),
         acks=AckRule(keys.acks),
+        priorities=PriorityRule(keys.priorities),
         deadline_s=keys.deadline,
     )

@@ -13,12 +13,14 @@ from typing import Any
 from federation.brokers.addresses import packer_user
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.counted import counted
-from federation.mesh import Mesh
+from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
 from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.finding import Findings
 
 OLDEST = (3, 10)
+HONOURS_PRIORITIES = (4, 0)
+"""Since then quorum queues do: in two classes, in 32 since 4.3."""
 STATISTICS_LAG_S = 12.0
 """RabbitMQ collects every five seconds, and is later when it is busy."""
 ASKED_AGAIN_AFTER_S = 1.0
@@ -105,6 +107,22 @@ async def _version(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
         found.fault("version", f"RabbitMQ {version} is too old", "upgrade to 3.10 or later")
     else:
         found.ok("version", f"RabbitMQ {version}")
+        _priorities(numbers, mesh, found)
+
+
+def _priorities(release: tuple[int, ...], mesh: Mesh, found: Findings) -> None:
+    """Which exchanges lose their order where publishers set priorities."""
+    names = [
+        exchange.name
+        for exchange in mesh.exchanges.values()
+        if exchange.leaves(found.site) and exchange.priorities is PriorityRule.KEEP
+    ]
+    if names and release >= HONOURS_PRIORITIES:
+        found.ok(
+            "priorities",
+            "this release hands out by publishers' `priority` what waits in egress, not in order, "
+            f"of {', '.join(names)} (`priorities: order` of an exchange keeps its order)",
+        )
 
 
 async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:

@@ -23,7 +23,8 @@ class Broker:
 
     vhost = "/"
 
-    def __init__(self, knows_after_s: float) -> None:
+    def __init__(self, knows_after_s: float, version: str = "3.13.0") -> None:
+        self._version = version
         self._knows_at = asyncio.get_running_loop().time() + knows_after_s
 
     async def date(self) -> datetime:
@@ -31,7 +32,7 @@ class Broker:
 
     async def get(self, what: str, vhost: str = "", *, columns: str = "") -> Any:
         if what == "overview":
-            return {"rabbitmq_version": "3.13.0"}
+            return {"rabbitmq_version": self._version}
         if what != "queues":
             return []
         knows = asyncio.get_running_loop().time() >= self._knows_at
@@ -71,3 +72,11 @@ async def test_what_stays_is_told_of_after_that_time() -> None:
     assert "no policy says how long the log is kept" in found["retention"].said
     assert LATE_S <= asyncio.get_running_loop().time() - began < LATE_S + 2
     assert len(said) == LATE_S
+
+
+@in_virtual_time
+async def test_a_release_that_orders_by_priority_is_told_with_the_exchanges_concerned() -> None:
+    found, _ = await examined(Broker(0.0, "4.3.6"))
+    assert "of orders (`priorities: order`" in found["priorities"].said
+    found, _ = await examined(Broker(0.0))
+    assert "priorities" not in found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import LocalBrokerFactory, VhostFactory
 from tests.journeys.live_mesh import LiveMesh
-from tests.journeys.load import Load
+from tests.journeys.load import ANONYMOUS, NAMED, Load
 from tests.live_brokers import Vhost, own_vhost
 from wan_proxy import LineCondition, WanProxy
 
@@ -91,11 +91,13 @@ async def load() -> AsyncIterator[LoadFactory]:
 def loaded_mesh(live_mesh: MeshFactory, load: LoadFactory) -> LoadedMeshFactory:
     """Call as `live_mesh` for a mesh that runs, a process a site, with load at every site."""
 
-    async def make(*sites: str, **how: Any) -> tuple[LiveMesh, Load]:
+    async def make(
+        *sites: str, kinds: Sequence[str] = (NAMED, ANONYMOUS), **how: Any
+    ) -> tuple[LiveMesh, Load]:
         mesh = await live_mesh(*sites, **how)
         mesh.start_each()
         await mesh.running()
-        traffic = load(mesh)
+        traffic = load(mesh, kinds=kinds)
         await traffic.start()
         return mesh, traffic
 

@@ -1,8 +1,9 @@
 """Load for journeys where things break: several flows a site, with and without identity, counted
 at every other site and checked as a whole.
 
-A stream of numbered messages is named by its origin: `paris` has message IDs, `paris/anonymous`
-has none and is packed into the same flow; each exchange has its own.
+A stream of numbered messages is named by its origin and kind: `paris` has message IDs,
+`paris/anonymous` has none, `paris/urgent` has none and priorities from 0 to 9, and the messages of
+`paris/alike` are all the same. All are packed into the same flow; each exchange has its own.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from federation.mesh import PriorityRule
 from simulation.invariants import Arrived, check_site
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.waiting import until
 
-ANONYMOUS = "/anonymous"
+NAMED, ANONYMOUS, URGENT, ALIKE = KINDS = ("", "/anonymous", "/urgent", "/alike")
+"""What follows the origin in the name of a stream of that kind."""
 ENDLESS = 1 << 62
 """Messages, until the load is told to end."""
 
 
 def home(origin: str) -> str:
     """The cluster ID of the site where that stream is published."""
-    return origin.removesuffix(ANONYMOUS)
+    return origin.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Stream:
 
     exchange: str
     source: TrafficSource
-    with_id: bool
+    kind: str
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Load:
     per_second: float = 60.0
     """Of each stream."""
     size: int = 200
+    kinds: Sequence[str] = (NAMED, ANONYMOUS)
     streams: list[Stream] = field(default_factory=list)
     sinks: dict[tuple[str, str], TrafficSink] = field(default_factory=dict)
     _publishing: list[tuple[Stream, asyncio.Task[None]]] = field(default_factory=list)
@@ -73,10 +77,9 @@ class Load:
         mesh = self.mesh
         for site in sites:
             for name in exchanges or mesh.mesh.exchanges:
-                for suffix in ("", ANONYMOUS):
-                    origin = mesh.cluster(site) + suffix
-                    source = TrafficSource(mesh.uri(site), origin, name)
-                    self.streams.append(Stream(name, source, not suffix))
+                for kind in self.kinds:
+                    source = TrafficSource(mesh.uri(site), mesh.cluster(site) + kind, name)
+                    self.streams.append(Stream(name, source, kind))
 
     async def take_part(self, *sites: str, exchange: str = "") -> None:
         """The mesh has these sites too, or this exchange: listen, and publish there or to it."""
@@ -132,7 +135,9 @@ class Load:
             ENDLESS,
             size=self.size,
             per_second=self.per_second,
-            with_id=stream.with_id,
+            with_id=stream.kind == NAMED,
+            priority=(lambda number: number % 10) if stream.kind == URGENT else None,
+            is_alike=stream.kind == ALIKE,
             again_after_failure=True,
             chunk=max(1, int(self.per_second / 4)),
             going=lambda: not self._over and id(stream) not in self._left,
@@ -167,8 +172,19 @@ class Load:
             key: {
                 (stream.source.origin, number)
                 for stream in self._for(key)
+                if stream.kind != ALIKE
                 for number in stream.source.confirmed
             }
+            for key in self.sinks
+        }
+        alike = {
+            key: Counter(
+                {
+                    stream.source.origin: len(stream.source.confirmed)
+                    for stream in self._for(key)
+                    if stream.kind == ALIKE
+                }
+            )
             for key in self.sinks
         }
         seen: dict[tuple[str, str], int] = dict.fromkeys(self.sinks, 0)
@@ -179,11 +195,12 @@ class Load:
                 news = sink.arrived[seen[key] :]
                 seen[key] += len(news)
                 expected[key].difference_update((m.origin, m.number) for m in news)
-            return not any(expected.values())
+                alike[key] -= Counter(m.origin for m in news if m.origin.endswith(ALIKE))
+            return not any(expected.values()) and not any(alike.values())
 
         def what() -> str:
             waiting = {key: (len(left), min(left)) for key, left in expected.items() if left}
-            return f"all there; missing: {waiting}\n{self.mesh.logs()}"
+            return f"all there; missing: {waiting}, {alike}\n{self.mesh.logs()}"
 
         await until(is_there, what, within_s)
 
@@ -191,15 +208,27 @@ class Load:
         self, most_flags: Callable[[str, str], int] = lambda site, origin: 0
     ) -> dict[tuple[str, str], Counter[str]]:
         """The invariants at every sink. `most_flags` (site, cluster ID of origin) bounds the
-        flagged copies of one flow. Returns the flags by sink and stream.
+        flagged copies of one flow, but for those that are all alike. Returns the flags by sink and
+        stream.
         """
         flags: dict[tuple[str, str], Counter[str]] = {}
         for key, sink in self.sinks.items():
             site, exchange = key
             arrived = [m for m in sink.arrived if home(m.origin) != sink.site]
-            flags[key] = check_site(sink.site, arrived, self._sent_to(key, arrived))
+            sent = self._sent_to(key, arrived)
+            flags[key] = Counter()
+            for kind in self.kinds:
+                some = [m for m in arrived if m.origin == home(m.origin) + kind]
+                if kind == ALIKE:
+                    flags[key] += self._check_alike(key, some)
+                    continue
+                sent_so = {name: it for name, it in sent.items() if name == home(name) + kind}
+                ordered = kind != URGENT or self._keeps_order(exchange)
+                flags[key] += check_site(sink.site, some, sent_so, ordered=ordered)
             by_flow: Counter[str] = Counter()
             for origin, count in flags[key].items():
+                if origin.endswith(ALIKE):
+                    continue  # which of them a log had cannot be told
                 by_flow[home(origin)] += count
             for origin, count in by_flow.items():
                 most = most_flags(site, origin)
@@ -207,6 +236,28 @@ class Load:
                     f"{count} flagged at {site} of {exchange} from {origin}, at most {most}"
                 )
         return flags
+
+    def _check_alike(self, key: tuple[str, str], arrived: Sequence[Arrived]) -> Counter[str]:
+        """No fewer came than were confirmed, and no more without a flag than were sent."""
+        came, flagged = (
+            Counter(m.origin for m in arrived),
+            Counter(m.origin for m in arrived if m.flagged),
+        )
+        for stream in self._for(key):
+            source = stream.source
+            if stream.kind == ALIKE:
+                confirmed = len(source.confirmed)
+                least, most = confirmed, confirmed + len(source.indeterminate)
+                assert came[source.origin] >= least, f"I1 at {key}: {source.origin}"
+                once = came[source.origin] - flagged[source.origin]
+                assert once <= most, f"I2 at {key}: {once} of {most} from {source.origin}"
+        return flagged
+
+    def _keeps_order(self, exchange: str) -> bool:
+        """Whether priorities change nothing in the order of that exchange."""
+        releases = [one.broker.installation.release for one in self.mesh.vhosts.values()]
+        rule = self.mesh.mesh.exchanges[exchange].priorities
+        return rule is PriorityRule.ORDER or all(release < (4, 0) for release in releases)
 
     def _for(self, key: tuple[str, str]) -> Sequence[Stream]:
         site, exchange = key

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
+from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, PRIORITY, rewrite
 from relay.bulk_amqp.field_table import entry, long_string
 from tests.journeys.application import Letter, at, counters_say, letter
 from tests.journeys.conftest import MeshFactory
@@ -144,3 +146,44 @@ async def test_an_exchange_that_is_not_declared_yet_waits_alone_and_is_taken_up_
         )
         told = await mesh.status()
         assert told["sites"]["paris"]["incarnations"] == 1, "nothing else was disturbed"
+
+
+async def test_publishers_priorities_change_the_order_only_where_the_exchange_lets_them(
+    live_mesh: MeshFactory,
+) -> None:
+    mesh = await live_mesh(
+        "paris",
+        "tokyo",
+        topology="complete",
+        exchanges=[{"name": "orders", "priorities": "order"}, {"name": "prices"}],
+    )
+    mesh.start_each()
+    await mesh.running()
+    mesh.stop("paris")
+    numbers = range(300)
+    async with at(mesh, "paris", "tokyo") as (paris, tokyo):
+        inboxes = {name: await tokyo.listen(name) for name in ("orders", "prices")}
+        for name in inboxes:
+            await paris.post(
+                name,
+                *(
+                    replace(
+                        letter(b"%d" % number, str(uuid.uuid4())),
+                        properties=rewrite(NONE_PRESENT, {DELIVERY_MODE: 2, PRIORITY: number % 10}),
+                    )
+                    for number in numbers
+                ),
+            )
+        mesh.start(["paris"])
+        orders = {}
+        for name, inbox in inboxes.items():
+            await inbox.has(len(numbers))
+            orders[name] = [int(body) for body in inbox.bodies]
+    assert orders["orders"] == list(numbers)
+    by_priority = sorted(numbers, key=lambda number: -(number % 10))
+    release = mesh.vhosts["paris"].broker.installation.release
+    if release < (4, 0):
+        assert orders["prices"] == list(numbers)
+    elif release >= (4, 3):
+        assert orders["prices"] == by_priority
+    assert sorted(orders["prices"]) == list(numbers)

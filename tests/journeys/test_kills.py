@@ -12,6 +12,7 @@ import pytest
 
 from relay.batches.batch import MAX_ENTRIES
 from tests.journeys.conftest import LoadedMeshFactory, LoadFactory, MeshFactory
+from tests.journeys.load import KINDS
 from tests.live_brokers import START_WITHIN_S
 
 QUEUES_SETTLE_S = 12.0
@@ -24,7 +25,7 @@ afterwards too.
 RING = ("paris", "tokyo", "sydney")
 TWO_EXCHANGES: dict[str, Any] = {
     "topology": "ring",
-    "exchanges": [{"name": "orders"}, {"name": "prices", "mode": "split"}],
+    "exchanges": [{"name": "orders"}, {"name": "prices", "mode": "split", "priorities": "order"}],
 }
 
 
@@ -36,7 +37,7 @@ TWO_EXCHANGES: dict[str, Any] = {
 async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(
     loaded_mesh: LoadedMeshFactory, kills: int
 ) -> None:
-    mesh, traffic = await loaded_mesh(*RING, **TWO_EXCHANGES)
+    mesh, traffic = await loaded_mesh(*RING, kinds=KINDS, **TWO_EXCHANGES)
     chance = random.Random(kills)
     killed = dict.fromkeys(RING, 0)
     for number in range(kills):
@@ -67,7 +68,7 @@ async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagg
     settled = asyncio.create_task(asyncio.sleep(QUEUES_SETTLE_S))
     mesh.start_each()
     await mesh.running()
-    traffic = load(mesh)
+    traffic = load(mesh, kinds=KINDS)
     await traffic.declare()
     traffic.begin()
     await settled

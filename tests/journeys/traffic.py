@@ -22,6 +22,7 @@ from relay.bulk_amqp.content_header import (
     DELIVERY_MODE,
     MESSAGE_ID,
     NONE_PRESENT,
+    PRIORITY,
     header,
     rewrite,
 )
@@ -43,13 +44,23 @@ def message_id(origin: str, number: int) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{origin}/{number}"))
 
 
-def properties(origin: str, number: int, *, with_id: bool = True) -> bytes:
+def properties(
+    origin: str, number: int, *, with_id: bool = True, priority: int | None = None
+) -> bytes:
     """Persistent, with who sent it and which one it is in the headers."""
     fields = entry(b"origin", long_string(origin.encode())) + entry(b"number", long_integer(number))
     changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
     if with_id:
         changes[MESSAGE_ID] = message_id(origin, number).encode()
+    if priority is not None:
+        changes[PRIORITY] = priority
     return rewrite(NONE_PRESENT, changes, fields)
+
+
+def alike(origin: str) -> tuple[bytes, bytes]:
+    """Properties and body of a message that is the same each time."""
+    fields = entry(b"origin", long_string(origin.encode()))
+    return rewrite(NONE_PRESENT, {DELIVERY_MODE: 2}, fields), b"alike"
 
 
 def _body(origin: str, number: int, size: int) -> bytes:
@@ -90,13 +101,16 @@ class TrafficSource:
         size: int = 64,
         per_second: float = 0.0,
         with_id: bool = True,
+        priority: Callable[[int], int] | None = None,
+        is_alike: bool = False,
         again_after_failure: bool = False,
         chunk: int = CHUNK,
         going: Callable[[], bool] = lambda: True,
     ) -> None:
         """Publish so many more; returns when all are confirmed, and not before their time at
         `per_second` is over, or when they no longer are `going`. Time that was lost is not caught
-        up on. Big bodies are noise, so that they fill a line as they fill a log.
+        up on. Big bodies are noise, so that they fill a line as they fill a log. `priority` gives
+        each message's by its number; `is_alike`: nothing tells one message from the other.
 
         With `again_after_failure`, what was not answered when a connection broke stays
         indeterminate and the rest goes on over a new one.
@@ -111,7 +125,12 @@ class TrafficSource:
                 await publisher.start()
                 while self._next < end and going():
                     count = min(chunk, end - self._next)
-                    whole = await self._chunk(publisher, count, size, with_id)
+                    numbers = range(self._next, self._next + count)
+                    if is_alike:
+                        made = [alike(self.origin)] * count
+                    else:
+                        made = [self._made(n, size, with_id, priority) for n in numbers]
+                    whole = await self._chunk(publisher, numbers, made)
                     if per_second:  # behind it: calls of less than a chunk have their rate too
                         due = max(due + count / per_second, loop.time())
                         await asyncio.sleep(due - loop.time())
@@ -146,20 +165,27 @@ class TrafficSource:
         )
         return made
 
-    async def _chunk(self, publisher: Publisher, count: int, size: int, with_id: bool) -> bool:
-        numbers = range(self._next, self._next + count)
-        bodies = [_body(self.origin, n, size) for n in numbers]
+    def _made(
+        self, number: int, size: int, with_id: bool, priority: Callable[[int], int] | None
+    ) -> tuple[bytes, bytes]:
+        """Properties and body of one message."""
+        urgency = None if priority is None else priority(number)
+        return (
+            properties(self.origin, number, with_id=with_id, priority=urgency),
+            _body(self.origin, number, size),
+        )
+
+    async def _chunk(
+        self, publisher: Publisher, numbers: range, made: Sequence[tuple[bytes, bytes]]
+    ) -> bool:
+        """Publish these, made as properties and body; whether all were confirmed."""
+        bodies = [body for _, body in made]
         messages: Sequence[Message] = [
-            (
-                self._exchange,
-                self._key_of(n),
-                properties(self.origin, n, with_id=with_id),
-                body,
-            )
-            for n, body in zip(numbers, bodies, strict=True)
+            (self._exchange, self._key_of(number), raw, body)
+            for number, (raw, body) in zip(numbers, made, strict=True)
         ]
         publication = publisher.publish_many(messages)
-        self._next += count
+        self._next = numbers.stop
         outcome = await publisher.wait(publication)
         unknown = {sequence - outcome.first for sequence in (*outcome.unknown, *outcome.nacked)}
         self.refused.update(numbers[sequence - outcome.first] for sequence in outcome.nacked)

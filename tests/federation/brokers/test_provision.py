@@ -82,6 +82,13 @@ def test_every_site_has_a_log_dead_letters_and_quarantine() -> None:
             assert queues[name] == {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}
 
 
+def test_where_priorities_may_not_change_the_order_egress_is_a_classic_queue() -> None:
+    mesh = mesh_of(TRIANGLE.replace("name: orders,", "name: orders, priorities: order,"))
+    queues = {queue.name: queue.arguments for queue in declared(mesh, "paris").queues}
+    assert queues[NAMES.egress("orders")] == {"x-queue-type": "classic", "x-queue-version": 2}
+    assert queues[NAMES.dead_letters]["x-queue-type"] == "quorum"
+
+
 def test_what_is_put_aside_has_exchanges_of_its_own_that_lead_nowhere_else() -> None:
     mesh = mesh_of(TRIANGLE)
     for name in (NAMES.dead_letters, NAMES.quarantine):

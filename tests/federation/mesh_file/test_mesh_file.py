@@ -16,6 +16,7 @@ from federation.mesh import (
     IdentityScope,
     Link,
     OrderRule,
+    PriorityRule,
     RetryRule,
 )
 from federation.mesh_file import (
@@ -99,7 +100,8 @@ def test_every_key_of_an_exchange_is_taken() -> None:
         TRIANGLE.replace(
             '{name: orders, keys: ["order.#"]}',
             "{name: o, type: direct, keys: [a, b], identity: 'header:X-Id', scope: origin, "
-            "order: best_effort, retry: {max_attempts: 9, backoff: [500ms, 2m]}, deadline: 90s}",
+            "order: best_effort, priorities: order, "
+            "retry: {max_attempts: 9, backoff: [500ms, 2m]}, deadline: 90s}",
         )
     )
     exchange = mesh.exchanges["o"]
@@ -107,6 +109,7 @@ def test_every_key_of_an_exchange_is_taken() -> None:
     assert exchange.identity == IdentityRule(IdentityKind.HEADER, "X-Id")
     assert exchange.scope is IdentityScope.ORIGIN
     assert exchange.order is OrderRule.BEST_EFFORT
+    assert exchange.priorities is PriorityRule.ORDER
     assert exchange.retry == RetryRule(9, 0.5, 120.0)
     assert exchange.deadline_s == 90
 

@@ -38,6 +38,11 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
         (TRIANGLE.replace("tokyo: {}", "^paris: {}"), "`paris` is here twice, first in line 6"),
         (TRIANGLE.replace("mesh: acme\n", "^"), "`mesh` is missing; add mesh: acme"),
         (TRIANGLE.replace("sites:", "^sits:"), "unknown key `sits`; did you mean `sites`?"),
+        (
+            with_exchange("{name: o, acks: remote, priorities: ^order}"),
+            "may lose in a power cut what it confirmed",
+        ),
+        (with_exchange("{name: o, priorities: ^strict}"), "write one of keep, order"),
         (with_exchange("^{keys: ['#']}"), "`name` is missing; add name: orders"),
         (with_links("^{from: paris}"), "`to` is missing; add to: tokyo"),
         (
