@@ -23,7 +23,7 @@ A message with an expiration may be missing from what comes back: the broker let
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -148,6 +148,7 @@ class ReturnedPrefix:
         for place, (digest, may_expire, *_) in enumerate(tail):
             self._places[digest] = self._places.get(digest, 0) | 1 << place
             self._expiring |= may_expire << place
+        self._alike: Collection[bytes] = self._places
         self._is_in_order = not any(entry.doubtful for entry in tail)
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         least = 0 if log_lacks_some else min(surely_unacked, size)
@@ -189,6 +190,8 @@ class ReturnedPrefix:
         self._may_be_next = 0  # refuted: more should have come back
         verdicts = self._judge()
         self._over = True
+        # Places are a bit each of a long number, and `late` is asked as long as the packer runs.
+        self._alike, self._places = frozenset(self._places), {}
         return verdicts
 
     def give_up_waiting(self) -> list[Returned]:
@@ -249,4 +252,4 @@ class ReturnedPrefix:
         return self._new if self._is_in_order else self._alone(digest)
 
     def _alone(self, digest: bytes) -> Returned:
-        return Returned.MAYBE_LOGGED if digest in self._places else self._new
+        return Returned.MAYBE_LOGGED if digest in self._alike else self._new

@@ -245,3 +245,11 @@ def test_two_thousand_identical_messages_are_compared_quickly_enough_to_count() 
     verdicts = prefix.take([digest("x")] * 1500)
     verdicts += prefix.fresh()
     assert letters(verdicts) == "L" * 10 + "?" * 1490
+
+
+def test_the_like_of_a_logged_message_is_in_doubt_when_it_comes_again_behind_a_fresh_one() -> None:
+    prefix = ReturnedPrefix(tail("abc"), 1)
+    assert letters(prefix.take([digest("c")])) == "L"
+    assert prefix.fresh() == []
+    assert prefix.over
+    assert letters([prefix.late(digest("a")), prefix.late(digest("x"))]) == "?N"
