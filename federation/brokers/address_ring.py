@@ -1,0 +1,73 @@
+"""In which order the addresses of one cluster are tried. Pure.
+
+Each purpose (a site's egress, its log, one end of a link) has a ring of its own, so that purposes
+spread over the cluster's nodes, and one that works stays where it is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+A = TypeVar("A", bound=Hashable)
+
+
+def _never() -> bool:
+    return False
+
+
+class AddressRing(Generic[A]):
+    """Remembers which address worked last. `first`: with which of several to begin before any did,
+    counted round.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
+        self._last: A | None = None
+        self._is_open: Callable[[], bool] = _never
+        self._is_one_of_several = False
+
+    def order(self, addresses: Sequence[A]) -> tuple[A, ...]:
+        """Each address once: the one that worked last first, then round from there."""
+        known = tuple(dict.fromkeys(addresses))
+        self._is_one_of_several = len(known) > 1
+        if not known:
+            return ()
+        start = known.index(self._last) if self._last in known else self._first % len(known)
+        return known[start:] + known[:start]
+
+    def worked(self, address: A, is_open: Callable[[], bool] = _never) -> None:
+        """A connection was made to this address; `is_open` tells whether it still is."""
+        self._last, self._is_open = address, is_open
+
+    @property
+    def in_use(self) -> A | None:
+        """Where the present connection goes; None without a connection."""
+        return self._last if self._is_open() else None
+
+    @property
+    def in_use_of_several(self) -> A | None:
+        """The same where there was a choice, else None."""
+        return self.in_use if self._is_one_of_several else None
+
+
+class AddressRings(Generic[A]):
+    """A ring for each purpose, made when it is asked for. `home` names whose rings they are, so
+    that different sites begin at different addresses.
+    """
+
+    def __init__(self, home: str = "") -> None:
+        self._turn = zlib.crc32(home.encode())
+        self._rings: dict[str, AddressRing[A]] = {}
+
+    def of(self, purpose: str) -> AddressRing[A]:
+        """The same ring each time."""
+        if purpose not in self._rings:
+            self._rings[purpose] = AddressRing(self._turn + len(self._rings))
+        return self._rings[purpose]
+
+    def in_use(self) -> Mapping[str, A]:
+        """By purpose: the address of its present connection, where there were several."""
+        found = {name: ring.in_use_of_several for name, ring in self._rings.items()}
+        return {name: address for name, address in found.items() if address is not None}

@@ -1,0 +1,63 @@
+"""Where one listener of a broker is, and all the places that the names of several stand for."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from federation.brokers.broker_uri import bracketed
+
+
+class Place(NamedTuple):
+    """Host and port to connect to. `ip` is dialled instead of the host, whose name TLS still
+    checks; empty where the name stands for a single address.
+    """
+
+    host: str
+    port: int
+    ip: str = ""
+
+    def __str__(self) -> str:
+        where = f"{bracketed(self.host)}:{self.port}"
+        return f"{where} ({self.ip})" if self.ip else where
+
+    @property
+    def dialled(self) -> str:
+        """The host that a socket is opened to."""
+        return self.ip or self.host
+
+
+async def resolved(places: Sequence[Place]) -> tuple[Place, ...]:
+    """The same places, each name with several addresses once for each of these.
+
+    A name that cannot be resolved stays as it is: whoever connects to it says why.
+    """
+    found: dict[Place, None] = {}
+    for place in places:
+        for one in await _addresses(place):
+            found.setdefault(one)
+    return tuple(found)
+
+
+async def _addresses(place: Place) -> list[Place]:
+    # Both loopback addresses are the same broker's.
+    if place.ip or place.host == "localhost" or _is_ip(place.host):
+        return [place]
+    loop = asyncio.get_running_loop()
+    try:
+        answers = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return [place]
+    ips = dict.fromkeys(str(answer[4][0]) for answer in answers)
+    return [place._replace(ip=ip) for ip in ips] if len(ips) > 1 else [place]
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
