@@ -225,7 +225,11 @@ class LogLimit:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """How to reach a site's broker, as the mesh file says. Passwords are resolved elsewhere."""
+    """How to reach a site's broker, as the mesh file says. Passwords are resolved elsewhere.
+
+    A cluster has several addresses of each kind: the first stands apart, so that meshes that were
+    written down before there were lists are read as ever.
+    """
 
     amqp: str
     """`amqp[s]://user@host[:port]/vhost`, without password."""
@@ -242,6 +246,25 @@ class BrokerAddress:
     """
     separate_users: bool = False
     """Each purpose of the site's node logs in as a user of its own, which `apply` makes."""
+    more_amqp: tuple[str, ...] = ()
+    """Further nodes of the cluster, with the user and virtual host of `amqp`."""
+    more_streams: tuple[str, ...] = ()
+    more_managements: tuple[str, ...] = ()
+
+    @property
+    def amqps(self) -> tuple[str, ...]:
+        """The AMQP addresses of all nodes, in the order of the file."""
+        return self.amqp, *self.more_amqp
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The stream addresses of all nodes."""
+        return self.stream, *self.more_streams
+
+    @property
+    def managements(self) -> tuple[str, ...]:
+        """The management addresses of all nodes; none where none was given."""
+        return () if self.management is None else (self.management, *self.more_managements)
 
 
 @dataclass(frozen=True, slots=True)

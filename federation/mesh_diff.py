@@ -20,6 +20,9 @@ _WORDS = {
     "deadline_s": "deadline",
     "rule": "forwarding rule",
     "public_keys": "public_key",
+    "more_amqp": "further addresses",
+    "more_streams": "further stream addresses",
+    "more_managements": "further management addresses",
 }
 """Names of fields that the file calls otherwise."""
 _NOTHING: dict[str, str] = {"origins": "all", "destinations": "all"}

@@ -26,6 +26,7 @@ from federation.brokers.broker_uri import (
 )
 from federation.brokers.credentials import NODE_KINDS, Credentials
 from federation.brokers.passwords import resolve_password
+from federation.brokers.place import Place
 from federation.brokers.renewed import TlsFilesBroken
 from federation.brokers.tls import client_context
 from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, TlsFiles
@@ -89,7 +90,7 @@ class PrivateBroker:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where, and as whom, to reach one of a broker's listeners."""
+    """Where, and as whom, to reach one of a broker's listeners: of a cluster any of `places`."""
 
     host: str
     port: int
@@ -100,6 +101,18 @@ class Listener:
     files: TlsFiles = SYSTEM_TRUST
     is_external: bool = False
     """The login is the certificate of `files`, and there is no password."""
+    others: tuple[Place, ...] = ()
+    """The same listener of the cluster's other nodes."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where all of the cluster's nodes listen, in the order of the mesh file."""
+        return Place(self.host, self.port), *self.others
+
+    @property
+    def where(self) -> str:
+        """Host and port of every node, for messages."""
+        return ", ".join(map(str, self.places))
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -136,13 +149,21 @@ class StreamAddress(Listener):
 
 @dataclass(frozen=True, slots=True)
 class ManagementAddress:
-    """The management HTTP API: `url` has no path and no login."""
+    """The management HTTP API: `url` has no path and no login. Any node of a cluster answers for
+    all of it, at one of `urls`.
+    """
 
     url: str
     vhost: str
     user: str
     password: str = field(repr=False)
     files: TlsFiles = SYSTEM_TRUST
+    other_urls: tuple[str, ...] = ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Of all nodes, in the order of the mesh file."""
+        return self.url, *self.other_urls
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -187,16 +208,15 @@ class AddressBook:
         """A site's own broker, for `apply`."""
         return self._private_or_own(site, self._names.admin_user(site), "admin")
 
-    def listener(self, site: str) -> tuple[str, int]:
-        """Host and port of a site's broker: sites for which they are the same share a broker, and
-        with it the users that are declared there.
+    def listeners(self, site: str) -> tuple[Place, ...]:
+        """Host and port of each node of a site's broker: sites that have one in common share a
+        broker, and with it the users that are declared there.
         """
         broker = self.mesh.sites[site].broker
         if broker is not None:
-            uri = parse_amqp(broker.amqp)
-            return uri.host, uri.port
+            return _amqp_places(broker)
         private = self._private(site)
-        return private.host, private.amqp_port
+        return (Place(private.host, private.amqp_port),)
 
     def control(self, site: str) -> str:
         """What a shell command for the administrator of a site's broker begins with, where that
@@ -211,17 +231,19 @@ class AddressBook:
         broker = self.mesh.sites[site].broker
         if broker is None:
             private = self._private(site)
-            host, port, tls = private.host, private.stream_port, False
+            (host, port, _), *others = (Place(private.host, private.stream_port),)
+            tls = False
         else:
-            listener = parse_stream(broker.stream)
-            host, port, tls = listener.host, listener.port, listener.tls
+            listeners = [parse_stream(one) for one in broker.streams]
+            (host, port, _), *others = (Place(one.host, one.port) for one in listeners)
+            tls = listeners[0].tls
         if broker is not None and broker.password and amqp.is_external:
             # Also beside a login by certificate, which older brokers' streams do not know.
             password, is_external = resolve_password(broker.password, self.environ), False
         else:
             password, is_external = amqp.password, amqp.is_external
-        where = host, port, amqp.vhost
-        return StreamAddress(*where, amqp.user, password, tls, amqp.files, is_external)
+        where, login = (host, port, amqp.vhost), (amqp.user, password)
+        return StreamAddress(*where, *login, tls, amqp.files, is_external, tuple(others))
 
     def application(self, site: str) -> AmqpAddress:
         """A site's own broker, for its applications. At a broker of one's own, applications
@@ -247,7 +269,7 @@ class AddressBook:
         if link.via is None or site == link.meeting:
             return address
         host, port = parse_host_port(link.via)
-        return replace(address, host=host, port=port)
+        return replace(address, host=host, port=port, others=())
 
     def management(self, site: str) -> ManagementAddress | None:
         """The management API of a site's broker, for `apply`; None if nobody said where it is."""
@@ -273,13 +295,15 @@ class AddressBook:
         who = address(site)
         if broker is None or broker.management is None:
             private = self._private(site)
-            url = f"http://{bracketed(private.host)}:{private.management_port}"
+            url, *others = (f"http://{bracketed(private.host)}:{private.management_port}",)
         else:
-            url = parse_management(broker.management).as_uri("http", "https")
+            listeners = map(parse_management, broker.managements)
+            url, *others = (one.as_uri("http", "https") for one in listeners)
             if who.is_external:
                 # The management API takes no certificate for a login.
                 who = replace(who, password=resolve_password(broker.password, self.environ))
-        return ManagementAddress(url, who.vhost, who.user, who.password, who.files)
+        login = who.vhost, who.user, who.password
+        return ManagementAddress(url, *login, who.files, tuple(others))
 
     def _private_or_own(
         self, site: str, user: str, kind: str, whose: str | None = None
@@ -292,7 +316,8 @@ class AddressBook:
         if broker is not None:
             uri = parse_amqp(broker.amqp)
             where = uri.host, uri.port, uri.vhost
-            return AmqpAddress(*where, user, password, uri.tls, broker.tls)
+            others = _amqp_places(broker)[1:]
+            return AmqpAddress(*where, user, password, uri.tls, broker.tls, others=others)
         private = self._private(site)
         return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
 
@@ -302,13 +327,18 @@ class AddressBook:
         # Whoever comes as itself comes with its password.
         is_external = broker.auth is BrokerAuth.EXTERNAL and not user
         password = "" if is_external else resolve_password(broker.password, self.environ)
-        where = uri.host, uri.port, uri.vhost
-        return AmqpAddress(*where, user or uri.user, password, uri.tls, broker.tls, is_external)
+        where, login = (uri.host, uri.port, uri.vhost), (user or uri.user, password)
+        others = _amqp_places(broker)[1:]
+        return AmqpAddress(*where, *login, uri.tls, broker.tls, is_external, others)
 
     def _private(self, site: str) -> PrivateBroker:
         if site not in self.private:
             raise BrokerNotKnown(site)
         return self.private[site]
+
+
+def _amqp_places(broker: BrokerAddress) -> tuple[Place, ...]:
+    return tuple(Place(uri.host, uri.port) for uri in map(parse_amqp, broker.amqps))
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:

@@ -68,7 +68,16 @@ SECTIONS = (
     ("LinkKeys", "## Links", ""),
     ("ExchangeKeys", "## Exchanges", ""),
     ("RetryKeys", "### Retry", ""),
-    ("SiteKeys", "## Sites", ""),
+    (
+        "SiteKeys",
+        "## Sites",
+        "A site whose broker is a cluster has the addresses of its nodes in `broker`, and in "
+        "`stream` and `management` where these are not the defaults. A connection tries them in "
+        "turn, beginning with the one that worked last; different connections begin at different "
+        "nodes, and wait before they try again only when none has answered. A name with several "
+        "addresses counts as several. The log is written and read at its leader, wherever the "
+        "cluster has moved it: [operations](operations.md), *Sites on clusters*.",
+    ),
     ("TlsKeys", "### TLS", ""),
     (
         "AdminKeys",
@@ -103,9 +112,10 @@ AFTER = """
 ## What is refused
 
 Besides keys and values that are not as above: sites that are not there; two sites with one cluster
-ID, or with one broker and virtual host; a ring of fewer than three, a tree with a circle or two
-roots; a link of a site with itself; an exchange that cannot get from its `from` to its `to`, with
-the sites of `never_via` left out; direct exchanges without keys; `wants` of what has no keys; an
-outage window that `max_bytes` cannot hold at the `rate` that is given. Without a `rate` nothing
-here can tell how much a log takes: `isthmus plan FILE --rate` does.
+ID, or with one broker and virtual host; a list of addresses that is empty, has one of them twice,
+or mixes users, virtual hosts, or addresses with and without TLS; a ring of fewer than three, a tree
+with a circle or two roots; a link of a site with itself; an exchange that cannot get from its
+`from` to its `to`, with the sites of `never_via` left out; direct exchanges without keys; `wants`
+of what has no keys; an outage window that `max_bytes` cannot hold at the `rate` that is given.
+Without a `rate` nothing here can tell how much a log takes: `isthmus plan FILE --rate` does.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,20 +97,27 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
     )
 
 
-def _broker(keys: SiteKeys, amqp: str, folder: Path) -> BrokerAddress:
-    uri = parse_amqp(amqp)
+def _broker(keys: SiteKeys, amqps: Sequence[str], folder: Path) -> BrokerAddress:
+    uris = [parse_amqp(amqp) for amqp in amqps]
     if keys.stream is not None:
-        stream = parse_stream(keys.stream)
+        streams = [parse_stream(stream) for stream in keys.stream]
     else:
-        stream = HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls)
-    management = parse_management(keys.management) if keys.management else None
-    password = _reference(keys.password or uri.password or "", folder)
+        streams = [HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls) for uri in uris]
+    # Nodes on one host, told apart by their AMQP ports, have one stream port by default.
+    stream, *more_streams = dict.fromkeys(
+        one.as_uri("rabbitmq-stream", "rabbitmq-stream+tls") for one in streams
+    )
+    managements = [parse_management(one).as_uri("http", "https") for one in keys.management or ()]
+    in_clear = next((uri.password for uri in uris if uri.password), "")
     tls = keys.tls if keys.tls is not None else TlsKeys.model_validate({})
     return BrokerAddress(
-        amqp=uri.without_password(),
-        stream=stream.as_uri("rabbitmq-stream", "rabbitmq-stream+tls"),
-        password=password,
-        management=management.as_uri("http", "https") if management else None,
+        amqp=uris[0].without_password(),
+        more_amqp=tuple(uri.without_password() for uri in uris[1:]),
+        stream=stream,
+        more_streams=tuple(more_streams),
+        password=_reference(keys.password or in_clear, folder),
+        management=managements[0] if managements else None,
+        more_managements=tuple(managements[1:]),
         tls=TlsFiles(
             ca=_absolute(tls.ca, folder),
             certificate=_absolute(tls.certificate, folder),

@@ -10,14 +10,14 @@ from federation.mesh_file.lane_values import MaxRate
 from federation.mesh_file.section import Section
 from federation.mesh_file.values import (
     AdminText,
-    AmqpText,
+    AmqpTexts,
     Availability,
-    ManagementText,
+    ManagementTexts,
     OneOrMore,
     PublicKeys,
     Rate,
     Size,
-    StreamText,
+    StreamTexts,
     empty_for_nothing,
     key,
 )
@@ -117,15 +117,17 @@ class SiteKeys(Section):
         None, "stands in the path of every message; loops are broken by it", without="the name"
     )
     tags: list[str] = key([], "words that `from`, `to`, `never_via` and `hub` take for the sites")
-    broker: AmqpText | None = key(
+    broker: AmqpTexts | None = key(
         None,
-        "amqp[s]://USER@HOST[:PORT]/VHOST",
+        "amqp[s]://USER@HOST[:PORT]/VHOST; of a cluster a list of its nodes' addresses, with one "
+        "user and virtual host",
+        trades="several: each connection goes to another node when its own dies",
         without="`isthmus up` runs a private one",
     )
-    stream: StreamText | None = key(
+    stream: StreamTexts | None = key(
         None,
-        "rabbitmq-stream[+tls]://HOST[:PORT]",
-        without="the broker's host, port 5552, or 5551 with amqps",
+        "rabbitmq-stream[+tls]://HOST[:PORT], or a list of such",
+        without="the broker's hosts, port 5552, or 5551 with amqps",
     )
     password: str | None = key(
         None,
@@ -156,9 +158,9 @@ class SiteKeys(Section):
         without="its node logs in there with that broker's own password; at a private broker it "
         "has one anyway",
     )
-    management: ManagementText | None = key(
+    management: ManagementTexts | None = key(
         None,
-        "http[s]://HOST[:PORT]",
+        "http[s]://HOST[:PORT], or a list of such",
         trades="with it `isthmus apply` sets users and policies itself",
         without="`isthmus apply` prints what to run",
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from federation.brokers.broker_uri import parse_amqp, parse_management, parse_stream
+from federation.mesh_file.address_rules import address_violations
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.site_keys import SiteKeys
@@ -21,17 +22,18 @@ def site_violations(keys: MeshKeys) -> Iterator[Violation]:
     vhosts: dict[tuple[str, int, str], str] = {}
     for name, site in keys.sites.items():
         yield from _broker(name, site)
+        yield from address_violations(name, site)
         yield from _tls(name, site)
         yield from _external(name, site)
-        if site.broker is not None:
-            uri = parse_amqp(site.broker)
+        for number, uri in enumerate(map(parse_amqp, site.broker or ())):
             same = vhosts.setdefault((uri.host, uri.port, uri.vhost), name)
             if same != name:
                 yield Violation(
-                    ("sites", name, "broker"),
+                    ("sites", name, "broker", number),
                     f"site `{same}` has this broker and virtual host already",
                     "a site is a virtual host of its own: give it another",
                 )
+                break
 
 
 def _cluster_ids(keys: MeshKeys) -> Iterator[Violation]:
@@ -71,18 +73,23 @@ def _broker(name: str, site: SiteKeys) -> Iterator[Violation]:
                     depends_on=("broker",),
                 )
         return
-    for key, host in _hosts(site):
+    for key, number, host in _hosts(site):
         if not any(letter.isalnum() for letter in host):
             yield Violation(
-                (*at, key),
+                (*at, key, number),
                 f"`{host}` is no host that could be found",
                 "write the broker's name or address",
                 severity=Severity.WARNING,
             )
-    in_uri = parse_amqp(site.broker).password is not None
-    if in_uri:
+    with_password = [
+        number
+        for number, uri in enumerate(map(parse_amqp, site.broker))
+        if uri.password is not None
+    ]
+    in_uri = bool(with_password)
+    for number in with_password:
         yield Violation(
-            (*at, "broker"),
+            (*at, "broker", number),
             "there is a password in clear in this address",
             "take it out and write password: env:NAME or file:PATH",
             severity=Severity.WARNING,
@@ -127,7 +134,7 @@ def _tls(name: str, site: SiteKeys) -> Iterator[Violation]:
             True,
             depends_on=("broker",),
         )
-    elif not parse_amqp(site.broker).tls:
+    elif not any(uri.tls for uri in map(parse_amqp, site.broker)):
         yield Violation(
             at,
             "`tls` for an address that begins with amqp://, which is in clear",
@@ -150,14 +157,14 @@ def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
     if site.broker is None or site.auth != "external":
         return
     at: Location = ("sites", name)
-    uri = parse_amqp(site.broker)
-    if not uri.tls:
+    uris = [parse_amqp(one) for one in site.broker]
+    if not any(uri.tls for uri in uris):
         yield Violation(
             (*at, "auth"),
             "`auth: external` for an address that begins with amqp://, which is in clear",
             "write amqps:// in `broker`: the login is the certificate of the TLS connection",
         )
-    elif site.stream is not None and not parse_stream(site.stream).tls:
+    elif site.stream is not None and not any(parse_stream(one).tls for one in site.stream):
         yield Violation(
             (*at, "auth"),
             "`auth: external` with a `stream` that is in clear",
@@ -170,7 +177,7 @@ def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
             "add tls: with certificate: and key:, PATHs of PEM files",
             depends_on=("tls",),
         )
-    has_password = site.password is not None or uri.password is not None
+    has_password = site.password is not None or any(uri.password is not None for uri in uris)
     if site.management is not None and not has_password:
         yield Violation(
             (*at, "management"),
@@ -182,10 +189,11 @@ def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
         )
 
 
-def _hosts(site: SiteKeys) -> Iterator[tuple[str, str]]:
-    if site.broker is not None:
-        yield "broker", parse_amqp(site.broker).host
-    if site.stream is not None:
-        yield "stream", parse_stream(site.stream).host
-    if site.management is not None:
-        yield "management", parse_management(site.management).host
+def _hosts(site: SiteKeys) -> Iterator[tuple[str, int, str]]:
+    """Key, number within its list, host."""
+    for number, uri in enumerate(map(parse_amqp, site.broker or ())):
+        yield "broker", number, uri.host
+    for number, listener in enumerate(map(parse_stream, site.stream or ())):
+        yield "stream", number, listener.host
+    for number, listener in enumerate(map(parse_management, site.management or ())):
+        yield "management", number, listener.host

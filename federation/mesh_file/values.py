@@ -167,6 +167,13 @@ def _address(scheme: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": rf"^({scheme}|\{{)", "x-type": "address"})
 
 
+def _addresses(value: object) -> object:
+    """Of a cluster each node's; of a broker alone the one that stands there."""
+    if value is not None and value == []:
+        raise refuse("this list names no address", "write one, or take the key out")
+    return [value] if isinstance(value, str) else value
+
+
 PLAIN_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 """A pattern of what can name a mesh, a site or a tag."""
 
@@ -225,6 +232,17 @@ Identity = Annotated[
 AmqpText = Annotated[str, _checked_by(parse_amqp), _address("amqps?://")]
 StreamText = Annotated[str, _checked_by(parse_stream), _address(r"rabbitmq-stream(\+tls)?://")]
 ManagementText = Annotated[str, _checked_by(parse_management), _address("https?://")]
+AmqpTexts = Annotated[
+    list[AmqpText], BeforeValidator(_addresses, json_schema_input_type=AmqpText | list[AmqpText])
+]
+StreamTexts = Annotated[
+    list[StreamText],
+    BeforeValidator(_addresses, json_schema_input_type=StreamText | list[StreamText]),
+]
+ManagementTexts = Annotated[
+    list[ManagementText],
+    BeforeValidator(_addresses, json_schema_input_type=ManagementText | list[ManagementText]),
+]
 AdminText = Annotated[str, _checked_by(parse_admin), _address("https?://")]
 HostPortText = Annotated[
     str,

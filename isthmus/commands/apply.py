@@ -129,15 +129,25 @@ async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> l
 
 def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
     """The sites, those that share a broker together."""
-    groups: dict[object, list[str]] = {}
+    groups: list[tuple[set[object], list[str]]] = []
     for site in sites:
-        key: object
+        keys: set[object]
         try:
-            key = book.listener(site)
+            keys = set(book.listeners(site))
         except AddressError:
-            key = site  # Its own apply says what is wrong.
-        groups.setdefault(key, []).append(site)
-    return list(groups.values())
+            keys = {site}  # Its own apply says what is wrong.
+        alike = [group for group in groups if group[0] & keys]
+        if not alike:
+            groups.append((keys, [site]))
+            continue
+        places, named = alike[0]
+        places |= keys
+        for other in alike[1:]:  # which this site's list of nodes joins
+            places |= other[0]
+            named += other[1]
+            groups.remove(other)
+        named.append(site)
+    return [named for _, named in groups]
 
 
 def lines(report: SiteReport, *, everything: bool = False) -> list[str]:

@@ -53,6 +53,23 @@ def test_sites_are_grouped_by_the_broker_that_they_share() -> None:
     ]
 
 
+def test_sites_whose_lists_have_a_node_in_common_share_a_broker() -> None:
+    mesh = mesh_of(
+        """\
+        mesh: acme
+        topology: complete
+        exchanges: [{name: orders}]
+        sites:
+          paris: {broker: ["amqp://r@h1/paris", "amqp://r@h2/paris"], password: "env:PW"}
+          tokyo: {broker: ["amqp://r@h3/tokyo"], password: "env:PW"}
+          lima: {broker: "amqp://r@h4/lima", password: "env:PW"}
+          quito: {broker: ["amqp://r@h3/quito", "amqp://r@h2/quito"], password: "env:PW"}
+        """
+    )
+    book = AddressBook(mesh, make_credentials(mesh), {}, {})
+    assert by_broker(book, list(mesh.sites)) == [["paris", "tokyo", "quito"], ["lima"]]
+
+
 async def test_sites_of_one_broker_applied_at_once_give_every_neighbour_its_rights_everywhere(
     vhost_factory: VhostFactory, tmp_path: Path
 ) -> None:
