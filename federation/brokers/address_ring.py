@@ -6,6 +6,7 @@ spread over the cluster's nodes, and one that works stays where it is.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -13,8 +14,13 @@ from typing import Generic, TypeVar
 A = TypeVar("A", bound=Hashable)
 
 
-def _never() -> bool:
-    return False
+SHORT_S = 10.0
+"""A node whose connection ended before that may be one of a minority, which lets us in and can do
+nothing: the next node is tried before it."""
+
+
+def _never_open() -> float | None:
+    return math.inf
 
 
 class AddressRing(Generic[A]):
@@ -25,26 +31,39 @@ class AddressRing(Generic[A]):
     def __init__(self, first: int = 0) -> None:
         self._first = first
         self._last: A | None = None
-        self._is_open: Callable[[], bool] = _never
+        self._lasted_s: Callable[[], float | None] = _never_open
         self._is_one_of_several = False
 
     def order(self, addresses: Sequence[A]) -> tuple[A, ...]:
-        """Each address once: the one that worked last first, then round from there."""
+        """Each address once, round from the one that worked last; that one comes last if its
+        connection was a short one.
+        """
         known = tuple(dict.fromkeys(addresses))
         self._is_one_of_several = len(known) > 1
         if not known:
             return ()
-        start = known.index(self._last) if self._last in known else self._first % len(known)
+        if self._last in known:
+            start = known.index(self._last) + self._was_short
+        else:
+            start = self._first
+        start %= len(known)
         return known[start:] + known[:start]
 
-    def worked(self, address: A, is_open: Callable[[], bool] = _never) -> None:
-        """A connection was made to this address; `is_open` tells whether it still is."""
-        self._last, self._is_open = address, is_open
+    @property
+    def _was_short(self) -> bool:
+        lasted_s = self._lasted_s()
+        return lasted_s is not None and lasted_s < SHORT_S
+
+    def worked(self, address: A, lasted_s: Callable[[], float | None] = _never_open) -> None:
+        """A connection was made to this address; `lasted_s` is how long it lasted, None while it
+        does.
+        """
+        self._last, self._lasted_s = address, lasted_s
 
     @property
     def in_use(self) -> A | None:
         """Where the present connection goes; None without a connection."""
-        return self._last if self._is_open() else None
+        return self._last if self._lasted_s() is None else None
 
     @property
     def in_use_of_several(self) -> A | None:

@@ -92,11 +92,15 @@ class _Race(Generic[A, C]):
 
     async def end(self) -> None:
         """Give up what still runs; a connection that is there all the same is dropped."""
+        pending = {task for task in self._running if not task.done()}
         for task in self._running:
-            task.add_done_callback(self._drop_late)
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+            if task.done():
+                self._drop_late(task)
+            else:
+                task.add_done_callback(self._drop_late)
+                task.cancel()
+        if pending:
+            await asyncio.wait(pending)
 
     def _drop_late(self, task: asyncio.Task[C]) -> None:
         if not task.cancelled() and task.exception() is None:

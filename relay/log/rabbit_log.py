@@ -18,7 +18,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
+from federation.brokers.place import Place
 from relay import ticks
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, Record, SiteLogError
 from relay.log.stream_appends import StreamAppends
@@ -431,14 +433,16 @@ async def open_rabbit_log(
     heartbeat_s: int = 10,
     name: str = "",
     deadline_s: float = 20.0,
+    ring: AddressRing[Place] | None = None,
 ) -> RabbitLog:
-    """Connect to the stream's leader and declare the publisher.
+    """Connect to the stream's leader and declare the publisher. `ring` has the order in which the
+    nodes of a cluster are asked for it.
 
     Silence of two heartbeats ends the connection. Raises LogClosed when there is no connection to
     be had now, LogMissing when there is no such stream, LogRefused when the broker says no.
     """
     connection = await open_connection(
-        address, stream, heartbeat_s=heartbeat_s, name=name, deadline_s=deadline_s
+        address, stream, heartbeat_s=heartbeat_s, name=name, deadline_s=deadline_s, ring=ring
     )
     open_further = partial(
         open_rabbit_log,

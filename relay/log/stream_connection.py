@@ -13,6 +13,9 @@ anything else to rstream's decoder. rstream's errors become the log's here, in `
 
 The publisher has no name: the broker then stores whatever comes and deduplicates nothing (with a
 name it confirms and drops what bears an ID that it has passed).
+
+Long, as the way to a connection stands here too, whose every step may end in an error of rstream's:
+log in at a node that answers, ask for the stream's leader, go there (`leader_search` says where).
 """
 
 from __future__ import annotations
@@ -20,19 +23,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from rstream import exceptions, schema
 from rstream.client import Client
+from rstream.connection import Connection
 from rstream.constants import Key, OffsetType, SlasMechanism
 from rstream.encoding import decode_frame, encode_frame
 
+from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
+from federation.brokers.first_answer import NoneAnswered, first_answer
+from federation.brokers.place import Place, resolved
 from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay.log import stream_frames
+from relay.log.leader_search import LeaderSearch
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 from relay.log.stream_frames import Chunk
 
@@ -49,12 +58,24 @@ _OLD_EXTERNAL = (
     "streams of RabbitMQ before 3.12, but for late 3.10 and 3.11, take no login by certificate: "
     "give the site a `password`, with which the log then logs in, or upgrade the broker"
 )
+_CONNECT_S = 3.0
+"""For the socket of one node."""
+_ONE_NODE_S = 6.0
+"""For one node where the leader is looked for; the others have to be tried within the deadline."""
 _LAST_WORD_S = 1.0
 """For what was read from a socket that is gone to be told."""
 
 
 class ConnectionClosedError(Exception):
     """The socket is gone while a request waited for its answer."""
+
+
+_RSTREAM_FAILURES = (
+    exceptions.ServerError,
+    exceptions.LeaderNotAvailable,
+    OSError,  # TimeoutError is one
+    ConnectionClosedError,
+)
 
 
 class NoOffset(LogRefused):
@@ -94,10 +115,13 @@ class StreamConnection(Client):
     What is asked of it raises rstream's errors: ask within `log_errors`.
     """
 
-    def __init__(self, address: StreamAddress, heartbeat_s: int, name: str) -> None:
+    def __init__(
+        self, address: StreamAddress, heartbeat_s: int, name: str, place: Place | None = None
+    ) -> None:
+        place = place or address.places[0]
         super().__init__(
-            address.host,
-            address.port,
+            place.host,
+            place.port,
             ssl_context=address.ssl_context,
             frame_max=_FRAME_MAX,
             heartbeat=heartbeat_s,
@@ -111,9 +135,25 @@ class StreamConnection(Client):
                 else SlasMechanism.MechanismPlain
             ),
         )
+        self.place = place
         self.reads = 0
+        self._began_at = asyncio.get_running_loop().time()
+        self._ended_at: float | None = None
         self._owner: StreamListener | None = None
         self._end_reason = ""
+
+    async def start(self) -> None:
+        """Open the socket at `place`; rstream's own would take an address for the name that TLS
+        checks.
+        """
+        self._conn = _Socket(self.place, self._ssl_context)
+        await self._conn.open()
+        self.start_task("listener", self._listener())
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Seconds from its beginning to its end; None while it is open."""
+        return None if self._ended_at is None else self._ended_at - self._began_at
 
     async def stream_exists(self, stream: str) -> bool:
         """Whether there is such a stream, be it without a member that answers for it now."""
@@ -208,6 +248,8 @@ class StreamConnection(Client):
     def abort(self, reason: str) -> None:
         """Drop the connection now: no goodbye, no waiting."""
         self._is_not_closed = False
+        if self._ended_at is None:
+            self._ended_at = asyncio.get_running_loop().time()
         for waiter in list(self._waiters.values()):
             if not waiter.done():
                 waiter.set_exception(ConnectionClosedError(reason))
@@ -289,60 +331,168 @@ class _ServerClosed(Exception):
     pass
 
 
-async def open_connection(
-    address: StreamAddress, stream: str, *, heartbeat_s: int, name: str, deadline_s: float
-) -> StreamConnection:
-    """Connect to the stream's leader and declare the publisher. Raises as `open_rabbit_log`."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            with contextlib.ExitStack() as unless_open:
-                connection = await _connect_to_leader(
-                    unless_open, address, stream, heartbeat_s, name
+class _Socket(Connection):
+    """rstream's, to the address that a name stands for."""
+
+    def __init__(self, place: Place, ssl_context: ssl.SSLContext | None) -> None:
+        super().__init__(place.host, place.port, ssl_context)
+        self._place = place
+
+    async def open(self) -> None:
+        context = self._ssl_context
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                self._reader, self._writer = await asyncio.open_connection(
+                    self._place.dialled,
+                    self._place.port,
+                    ssl=context,
+                    server_hostname=self._place.host if context else None,
                 )
-                await connection.declare_publisher(stream, "", PUBLISHER)
-                unless_open.pop_all()
-    except exceptions.ServerError as error:
-        raise _translate(error, stream) from error
-    except exceptions.LeaderNotAvailable as error:
-        raise LogClosed(str(error)) from error
-    except (OSError, ConnectionClosedError) as error:  # TimeoutError is an OSError
-        why = tls_refusal(error, address.ssl_context) or str(error) or "no answer in time"
-        raise LogClosed(f"no connection to {address.host}:{address.port}: {why}") from error
-    return connection
+        except TimeoutError:
+            raise ConnectionError(f"no connection within {_CONNECT_S:g} s") from None
 
 
-async def _connect_to_leader(
-    unless_open: contextlib.ExitStack,
+async def open_connection(
     address: StreamAddress,
     stream: str,
+    *,
     heartbeat_s: int,
     name: str,
+    deadline_s: float,
+    ring: AddressRing[Place] | None = None,
 ) -> StreamConnection:
-    connection = await _connect(unless_open, address, heartbeat_s, name)
-    leader, _ = await connection.query_leader_and_replicas(stream)
-    # By the broker's own name for itself, not by the address we came by: that may be a proxy's.
-    if (leader.host, leader.port) == connection.advertised:
-        return connection
-    connection.abort("not the stream's leader")
-    at_leader = replace(address, host=leader.host, port=leader.port)
-    return await _connect(unless_open, at_leader, heartbeat_s, name)
-
-
-async def _connect(
-    unless_open: contextlib.ExitStack, address: StreamAddress, heartbeat_s: int, name: str
-) -> StreamConnection:
-    connection = StreamConnection(address, heartbeat_s, name)
-    unless_open.callback(connection.abort, "could not open the log")
-    await connection.start()
+    """Connect to the stream's leader and declare the publisher; `ring` has the order in which the
+    cluster's nodes are asked where that is. Raises as `open_rabbit_log`.
+    """
+    ring = ring or AddressRing()
+    search = _Search(address, stream, heartbeat_s, name)
     try:
-        await connection.authenticate(address.vhost, address.user, address.password)
-    except ConnectionClosedError as error:
-        if address.is_external and connection.reads:
-            raise LogClosed(f"{error}: {_OLD_EXTERNAL}") from error
-        raise
-    if not connection.heartbeat_s:
-        raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
+        async with asyncio.timeout(deadline_s):
+            places = ring.order(await resolved(address.places))
+            with contextlib.ExitStack() as unless_open:
+                connection = await search.leader(places)
+                unless_open.callback(connection.abort, "could not open the log")
+                await connection.declare_publisher(stream, "", PUBLISHER)
+                unless_open.pop_all()
+    except TimeoutError as error:
+        raise LogClosed(f"no connection to {address.where}: {search.why_none}") from error
+    except _RSTREAM_FAILURES as error:
+        raise _as_log_error(error, address, stream) from error
+    ring.worked(connection.place, lambda: connection.lasted_s)
     return connection
+
+
+class _Met(NamedTuple):
+    """A connection to one node, and where that node says that the stream's leader is."""
+
+    connection: StreamConnection
+    leader: Place
+
+    @property
+    def is_leader(self) -> bool:
+        # By the broker's own name for itself, not by the address we came by: that may be a proxy's.
+        return (self.leader.host, self.leader.port) == self.connection.advertised
+
+    def drop(self) -> None:
+        self.connection.abort("not the stream's leader, or not needed any more")
+
+
+class _Search:
+    """A connection to the stream's leader, by way of whichever node answers."""
+
+    def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
+        self.why_none = "no answer in time"
+        """What has kept it from the leader so far."""
+        self._why_unusable: dict[Place, str] = {}
+        """Of addresses that leaders advertise."""
+        self._address = address
+        self._stream = stream
+        self._heartbeat_s = heartbeat_s
+        self._name = name
+
+    async def leader(self, places: Sequence[Place]) -> StreamConnection:
+        """`places`, in the order in which they are to be tried. Raises SiteLogError."""
+        met = await self._any_node(places)
+        search = LeaderSearch(places)
+        while not met.is_leader:
+            met.drop()
+            search.met(met.connection.place)
+            self._not_met(met.leader)
+            met = await self._next(search, met.leader)
+        return met.connection
+
+    async def _any_node(self, places: Sequence[Place]) -> _Met:
+        try:
+            _, met = await first_answer(places, self._meet, _Met.drop, (SiteLogError,))
+        except NoneAnswered as none:
+            errors = list(none.errors.values())
+            if len(errors) == 1:
+                raise errors[0] from none
+            raise _kind_of(errors)("; ".join(map(str, errors))) from none
+        return met
+
+    async def _next(self, search: LeaderSearch, leader: Place) -> _Met:
+        """Another node, as the search goes; raises LogClosed when there is none left."""
+        while (place := search.next((leader.host, leader.port))) is not None:
+            try:
+                async with asyncio.timeout(_ONE_NODE_S):
+                    return await self._meet(place)
+            except (SiteLogError, TimeoutError) as error:
+                search.failed(place)
+                self._why_unusable[place._replace(ip="")] = str(error) or "no answer in time"
+                self._not_met(leader)
+        raise LogClosed(
+            f"{self.why_none}; let each node advertise what can be reached from here "
+            "(stream.advertised_host, stream.advertised_port), or name all nodes in `stream:`"
+        )
+
+    def _not_met(self, leader: Place) -> None:
+        why = self._why_unusable.get(leader, "")
+        self.why_none = f"the stream's leader, which advertises {leader}, was not met"
+        if why:
+            self.why_none += f": {why}"
+
+    async def _meet(self, place: Place) -> _Met:
+        """Log in there and ask for the leader. Raises SiteLogError."""
+        try:
+            with contextlib.ExitStack() as unless_met:
+                connection = StreamConnection(self._address, self._heartbeat_s, self._name, place)
+                unless_met.callback(connection.abort, "could not open the log")
+                await self._log_in(connection)
+                leader, _ = await connection.query_leader_and_replicas(self._stream)
+                unless_met.pop_all()
+        except _RSTREAM_FAILURES as error:
+            here = replace(self._address, host=place.host, port=place.port, others=())
+            raise _as_log_error(error, here, self._stream) from error
+        return _Met(connection, Place(leader.host, leader.port))
+
+    async def _log_in(self, connection: StreamConnection) -> None:
+        address = self._address
+        await connection.start()
+        try:
+            await connection.authenticate(address.vhost, address.user, address.password)
+        except ConnectionClosedError as error:
+            if address.is_external and connection.reads:
+                raise LogClosed(f"{error}: {_OLD_EXTERNAL}") from error
+            raise
+        if not connection.heartbeat_s:
+            raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
+
+
+def _kind_of(errors: Sequence[Exception]) -> type[SiteLogError]:
+    """What several nodes' errors come to: that there is no log is believed if all say so."""
+    if any(isinstance(error, LogRefused) for error in errors):
+        return LogRefused
+    return LogMissing if all(isinstance(error, LogMissing) for error in errors) else LogClosed
+
+
+def _as_log_error(error: Exception, address: StreamAddress, stream: str) -> SiteLogError:
+    if isinstance(error, exceptions.ServerError):
+        return _translate(error, stream)
+    if isinstance(error, exceptions.LeaderNotAvailable):
+        return LogClosed(str(error))
+    why = tls_refusal(error, address.ssl_context) or str(error) or "no answer in time"
+    return LogClosed(f"no connection to {address.where}: {why}")
 
 
 async def answer_or_cancelled(request: Awaitable[T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.brokers.address_ring import AddressRing, AddressRings
+from federation.brokers.address_ring import SHORT_S, AddressRing, AddressRings
 
 
 def test_the_order_goes_round_from_where_the_ring_begins() -> None:
@@ -29,14 +29,22 @@ def test_an_address_that_is_there_twice_is_tried_once() -> None:
     assert AddressRing[str]().order("aba") == ("a", "b")
 
 
-def test_an_address_is_in_use_as_long_as_its_connection_is_open() -> None:
+def test_a_node_that_soon_ended_its_connection_is_tried_last() -> None:
     ring = AddressRing[str]()
-    is_open = True
+    ring.worked("b", lambda: SHORT_S - 1)
+    assert ring.order("abc") == ("c", "a", "b")
+    ring.worked("c", lambda: SHORT_S)
+    assert ring.order("abc") == ("c", "a", "b")
+
+
+def test_an_address_is_in_use_as_long_as_its_connection_lasts() -> None:
+    ring = AddressRing[str]()
+    lasted_s: float | None = None
     ring.order("ab")
     assert ring.in_use is None
-    ring.worked("a", lambda: is_open)
+    ring.worked("a", lambda: lasted_s)
     assert ring.in_use == ring.in_use_of_several == "a"
-    is_open = False
+    lasted_s = 60.0
     assert ring.in_use is None
 
 
@@ -44,7 +52,7 @@ def test_a_single_address_is_no_choice_to_tell_of() -> None:
     rings = AddressRings[str]()
     for purpose, addresses in (("log", "a"), ("egress", "ab")):
         rings.of(purpose).order(addresses)
-        rings.of(purpose).worked("a", lambda: True)
+        rings.of(purpose).worked("a", lambda: None)
     assert rings.in_use() == {"egress": "a"}
 
 
