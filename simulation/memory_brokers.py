@@ -138,6 +138,9 @@ class MemoryBrokers:
     def link(self, address: LinkEndAddress) -> LinkConnector:
         return _Connector(self, address)
 
+    def in_use(self) -> Mapping[str, str]:
+        return {}  # each has a single address
+
     async def connect_link(self, address: LinkEndAddress) -> MemoryEnd:
         """One end of a link. Raises LinkTransportError."""
         crossing = self._network.crossing(address)

@@ -131,9 +131,13 @@ class AmqpAddress(Listener):
             return self._uri(f"{quote(self.user, safe='')}@") + "?auth_mechanism=external"
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
+    def at(self, place: Place) -> AmqpAddress:
+        """The same login at one place alone."""
+        return replace(self, host=place.host, port=place.port, others=())
+
     @property
     def public_uri(self) -> str:
-        """Without user and password."""
+        """Without user and password; of a cluster the first node's."""
         return self._uri("")
 
     def _uri(self, login: str) -> str:

@@ -3,25 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
-from aiormq.exceptions import AMQPConnectionError
+from aio_pika.exceptions import AMQPException
+from aiormq.exceptions import (
+    AMQPConnectionError,
+    AuthenticationError,
+    ConnectionClosed,
+    ProbableAuthenticationError,
+)
 
 from federation.brokers.addresses import AmqpAddress
+from federation.brokers.first_answer import NoneAnswered, first_answer
+from federation.brokers.place import Place
 from federation.brokers.tls_refusals import TlsRefused, tls_refusal
+
+_REFUSALS = (AuthenticationError, ProbableAuthenticationError, ConnectionClosed)
 
 
 async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> AbstractConnection:
-    """`name` is shown by the broker. Raises AMQPException, OSError (TlsRefused is one),
-    TimeoutError, TlsUnusable.
+    """Connect to a node of the cluster that answers, each within `within_s`. `name` is shown by the
+    broker. Raises AMQPException, OSError (TlsRefused is one), TimeoutError, TlsUnusable.
     """
+    late: list[AbstractConnection] = []
+    try:
+        _, connection = await first_answer(
+            address.places,
+            lambda place: _connected(address, place, name, within_s),
+            late.append,
+            (AMQPException, OSError),
+        )
+    except NoneAnswered as none:
+        raise _said_by_all(none.errors) from none
+    finally:
+        for one in late:
+            await one.close()
+    return connection
+
+
+def _said_by_all(errors: Mapping[Place, Exception]) -> Exception:
+    if len(errors) == 1:
+        return next(iter(errors.values()))
+    refusals = [error for error in errors.values() if isinstance(error, _REFUSALS)]
+    if refusals:
+        return refusals[0]
+    return ConnectionError(
+        "; ".join(
+            f"{place}: {str(error) or 'no answer in time'}" for place, error in errors.items()
+        )
+    )
+
+
+async def _connected(
+    address: AmqpAddress, place: Place, name: str, within_s: float
+) -> AbstractConnection:
     context = address.ssl_context
     try:
         async with asyncio.timeout(within_s):
             return await aio_pika.connect(
-                host=address.host,
-                port=address.port,
+                host=place.host,
+                port=place.port,
                 login=address.user,
                 password=address.password,
                 virtualhost=address.vhost,
@@ -32,5 +75,5 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
             )
     except AMQPConnectionError as error:
         if why := tls_refusal(error, context):
-            raise TlsRefused(f"{address.public_uri}: {why}") from error
+            raise TlsRefused(f"{address.at(place).public_uri}: {why}") from error
         raise

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 from aiohttp_retry import ExponentialRetry, RetryClient
 from yarl import URL
 
+from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import ManagementAddress
 from federation.brokers.tls_refusals import tls_refusal
 
+T = TypeVar("T")
 _BROKEN_FOR_A_MOMENT = ExponentialRetry(attempts=5, start_timeout=0.1)
 """A server error of a GET or PUT, which may be repeated: RabbitMQ answers 500 while the processes
 that collect statistics for a new queue or virtual host come up. Gives up after 3 s."""
@@ -47,8 +50,8 @@ class ManagementRefused(ManagementError):
 
 
 class ManagementApi:
-    """One broker's API, as an asynchronous context. Paths are given in parts, names unquoted.
-    Making it may raise TlsUnusable.
+    """One broker's API, as an asynchronous context: of a cluster whichever node answers. Paths are
+    given in parts, names unquoted. Making it may raise TlsUnusable.
     """
 
     def __init__(self, address: ManagementAddress, *, timeout_s: float = 15.0) -> None:
@@ -62,6 +65,7 @@ class ManagementApi:
             connector=aiohttp.TCPConnector(ssl=self._context or True),
         )
         self._patient = RetryClient(self._session, retry_options=_BROKEN_FOR_A_MOMENT)
+        self._ring = AddressRing[str]()
 
     async def __aenter__(self) -> ManagementApi:
         return self
@@ -84,13 +88,16 @@ class ManagementApi:
 
     async def date(self) -> datetime:
         """What time it is there, to the second. Raises ManagementError."""
+        return await self._anywhere(self._date)
+
+    async def _date(self, base: str) -> datetime:
         try:
-            async with self._session.get(f"{self.address.url}/api/whoami") as answer:
+            async with self._session.get(f"{base}/api/whoami") as answer:
                 return parsedate_to_datetime(answer.headers.get("Date", ""))
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise self._away(error) from error
+            raise self._away(base, error) from error
         except ValueError as error:
-            raise ManagementAway(self.address.url, "it does not say what time it is") from error
+            raise ManagementAway(base, "it does not say what time it is") from error
 
     async def _ask(
         self,
@@ -100,25 +107,45 @@ class ManagementApi:
         query: dict[str, str] | None = None,
         body: object = None,
     ) -> Any | None:
-        base = self.address.url
         # Quoted by us: a virtual host called / must stay one part of the path.
-        url = URL(f"{base}/api/{'/'.join(quote(part, safe='') for part in path)}", encoded=True)
-        if query:
-            url = url.with_query(query)
+        quoted = "/".join(quote(part, safe="") for part in path)
+
+        async def ask(base: str) -> Any | None:
+            url = URL(f"{base}/api/{quoted}", encoded=True)
+            return await self._ask_at(base, method, url.with_query(query) if query else url, body)
+
+        return await self._anywhere(ask)
+
+    async def _anywhere(self, ask: Callable[[str], Awaitable[T]]) -> T:
+        """The answer of the first node that gives one, beginning with the one that did last."""
+        away: list[ManagementAway] = []
+        for base in self._ring.order(self.address.urls):
+            try:
+                answer = await ask(base)
+            except ManagementAway as error:
+                away.append(error)
+            else:
+                self._ring.worked(base)
+                return answer
+        if len(away) == 1:
+            raise away[0]
+        raise ManagementAway(self.address.url, "; ".join(map(str, away)))
+
+    async def _ask_at(self, base: str, method: str, url: URL, body: object) -> Any | None:
         try:
             async with self._patient.request(method, url, json=body) as answer:
                 text = await answer.text()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise self._away(error) from error
+            raise self._away(base, error) from error
         if answer.status == 404 and method == "GET":
             return None
         if answer.status >= 400:
             raise ManagementRefused(base, f"{answer.status} {_reason(text)}".strip())
         return json.loads(text) if text else None
 
-    def _away(self, error: Exception) -> ManagementAway:
+    def _away(self, base: str, error: Exception) -> ManagementAway:
         why = tls_refusal(error, self._context) or str(error) or "no answer in time"
-        return ManagementAway(self.address.url, why)
+        return ManagementAway(base, why)
 
 
 def _reason(text: str) -> str:

@@ -11,7 +11,7 @@ from isthmus.bench.asked import Asked
 from isthmus.bench.figures import Pair, Published, pair_of
 from isthmus.bench.queues import BenchQueue, queue_name
 from isthmus.load import Arrivals, HalfRandom, Latencies, LoadSink, LoadSource
-from relay.bulk_amqp import BulkAmqpError
+from relay.bulk_amqp import BulkAmqpError, Cluster
 
 
 class BrokerAway(Exception):
@@ -36,7 +36,7 @@ class Ends:
         for number, site in enumerate(asked.origins):
             address = book.application(site)
             self.sources[site] = LoadSource(
-                address.uri,
+                Cluster.of(address.uri, address.places),
                 run,
                 number,
                 asked.exchange.name,
@@ -48,7 +48,9 @@ class Ends:
         for site in asked.destinations:
             address = book.application(site)
             self.queues[site] = BenchQueue(site, address, name, asked.queue_type)
-            self.sinks[site] = LoadSink(address.uri, run, name, ssl_context=address.ssl_context)
+            self.sinks[site] = LoadSink(
+                Cluster.of(address.uri, address.places), run, name, ssl_context=address.ssl_context
+            )
 
     async def connect(self) -> None:
         """To every broker that it takes; nothing is there yet. Raises BrokerAway."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from federation.brokers.addresses import AmqpAddress
 from federation.mesh import Exchange
-from relay.bulk_amqp import BulkAmqpError, Channel, connect
+from relay.bulk_amqp import BulkAmqpError, Channel, Cluster, connect
 
 QUEUE_PREFIX = "isthmus-bench."
 """No name of the mesh's own, which applications may not use."""
@@ -53,7 +53,9 @@ class BenchQueue:
         """
         try:
             connection = await connect(
-                self.address.uri, name="isthmus bench", ssl_context=self.address.ssl_context
+                Cluster.of(self.address.uri, self.address.places),
+                name="isthmus bench",
+                ssl_context=self.address.ssl_context,
             )
         except BulkAmqpError as error:
             return str(error)

@@ -8,7 +8,15 @@ from collections.abc import Collection, Mapping
 
 from isthmus.load.latencies import Latencies
 from isthmus.load.message import HEAD, HEAD_BYTES
-from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer, Delivery, connect
+from relay.bulk_amqp import (
+    BulkAmqpError,
+    Channel,
+    Cluster,
+    Connection,
+    Consumer,
+    Delivery,
+    connect,
+)
 
 REDELIVERED = b"x-mesh-redelivered"
 PREFETCH = 2000
@@ -62,7 +70,12 @@ class LoadSink:
     """
 
     def __init__(
-        self, uri: str, run: bytes, queue: str, *, ssl_context: ssl.SSLContext | None = None
+        self,
+        uri: str | Cluster,
+        run: bytes,
+        queue: str,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.by_origin: dict[int, Arrivals] = {}
         self.latencies: dict[int, Latencies] = {}

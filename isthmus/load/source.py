@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from isthmus.load.bodies import Bodies
 from isthmus.load.message import messages
-from relay.bulk_amqp import Connection, Publication, Publisher, connect
+from relay.bulk_amqp import Cluster, Connection, Publication, Publisher, connect
 
 _GROUP = 256
 _GROUP_BYTES = 256 * 1024
@@ -31,7 +31,7 @@ class LoadSource:
 
     def __init__(
         self,
-        uri: str,
+        uri: str | Cluster,
         run: bytes,
         origin: int,
         exchange: str,

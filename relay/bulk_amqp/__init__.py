@@ -28,6 +28,7 @@ is not read by the broker, so acks sent on it would not be seen either.
 
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.channel import Channel, DeclaredQueue
+from relay.bulk_amqp.cluster import Cluster
 from relay.bulk_amqp.confirms import Outcome, Publication
 from relay.bulk_amqp.connection import Connection, connect
 from relay.bulk_amqp.consumer import Consumer
@@ -61,6 +62,7 @@ __all__ = [
     "CallbackFailed",
     "Channel",
     "ChannelClosed",
+    "Cluster",
     "Connection",
     "ConnectionClosed",
     "ConnectionFailed",

@@ -30,6 +30,7 @@ from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay import ticks
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.channel import Channel
+from relay.bulk_amqp.cluster import Cluster
 from relay.bulk_amqp.errors import (
     AuthenticationFailed,
     BulkAmqpError,
@@ -83,7 +84,7 @@ _LOGIN = frozenset({_State.STARTING, _State.TUNING, _State.OPENING})
 
 
 async def connect(
-    uri: str | Address,
+    uri: str | Address | Cluster,
     *,
     name: str = "isthmus",
     ssl_context: ssl.SSLContext | None = None,
@@ -98,20 +99,39 @@ async def connect(
     ``name`` is shown in the broker's list of connections. ``ssl_context`` is used for ``amqps``
     only; without one the system's certificates are trusted and the host name is checked.
     ``heartbeat`` in seconds (0: none, and a silent peer is never noticed), ``timeout`` in seconds
-    for all of it, ``frame_max`` and ``write_high_water`` in bytes: above the latter in the write
-    buffer, ``drain()`` waits. ``on_blocked`` gets the broker's reason when it blocks publishers
-    (memory, disk), None when it goes on.
+    for all of it, of a cluster for each of its nodes; ``frame_max`` and ``write_high_water`` in
+    bytes: above the latter in the write buffer, ``drain()`` waits. ``on_blocked`` gets the broker's
+    reason when it blocks publishers (memory, disk), None when it goes on.
 
     Raises AddressInvalid, AuthenticationFailed, ConnectionFailed.
     """
+
+    async def connected(address: Address, dialled: str) -> Connection:
+        connection = Connection(
+            asyncio.get_running_loop(),
+            *(address, name, heartbeat, frame_max, write_high_water, on_blocked),
+        )
+        await _open(connection, dialled, ssl_context, timeout)
+        return connection
+
+    if isinstance(uri, Cluster):
+        return await uri.connect(connected)
     address = uri if isinstance(uri, Address) else Address.parse(uri)
-    loop = asyncio.get_running_loop()
-    connection = Connection(loop, address, name, heartbeat, frame_max, write_high_water, on_blocked)
+    return await connected(address, address.host)
+
+
+async def _open(
+    connection: Connection, dialled: str, ssl_context: ssl.SSLContext | None, timeout: float
+) -> None:
+    address = connection.address
     context = (ssl_context or ssl.create_default_context()) if address.tls else None
     try:
         async with asyncio.timeout(timeout):
-            await loop.create_connection(
-                lambda: connection, address.host, address.port, ssl=context
+            await connection.loop.create_connection(
+                lambda: connection,
+                *(dialled, address.port),
+                ssl=context,
+                server_hostname=address.host if context else None,
             )
             await connection.wait_open()
     except TimeoutError:
@@ -121,7 +141,6 @@ async def connect(
         raise ConnectionFailed(f"{address} cannot be reached: {why}") from error
     finally:
         connection.abort_unless_open()
-    return connection
 
 
 class Connection(asyncio.Protocol):
@@ -146,6 +165,8 @@ class Connection(asyncio.Protocol):
         self.server_properties: dict[str, object] = {}
         self.bytes_received = 0
         self.bytes_sent = 0
+        self._began_at = loop.time()
+        self._ended_at = 0.0
         self._name = name
         self._write_high_water = write_high_water
         self._state = _State.STARTING
@@ -209,6 +230,11 @@ class Connection(asyncio.Protocol):
     def close_reason(self) -> ConnectionClosed | None:
         """Why it is closed; None while it is open."""
         return self._closed.result() if self._closed.done() else None
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Seconds from its beginning to its end; None while it is open."""
+        return self._ended_at - self._began_at if self._closed.done() else None
 
     @property
     def bytes_taken(self) -> int:
@@ -481,6 +507,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         in_login = self._state in _LOGIN
         self._state = _State.CLOSED
+        self._ended_at = self.loop.time()
         self._closed.set_result(reason)
         self.blocked = None  # gone is another thing, and told by `wait_closed`
         if in_login and not self._opened.done():

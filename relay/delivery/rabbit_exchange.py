@@ -19,6 +19,7 @@ from relay.bulk_amqp import (
     BulkAmqpError,
     Channel,
     ChannelClosed,
+    Cluster,
     Connection,
     ConnectionClosed,
     Message,
@@ -187,7 +188,7 @@ def most_body_bytes(reason: Exception | None) -> int | None:
 
 
 async def open_exchange(
-    uri: str, *, lock: str, name: str, ssl_context: ssl.SSLContext | None = None
+    uri: str | Cluster, *, lock: str, name: str, ssl_context: ssl.SSLContext | None = None
 ) -> RabbitExchange:
     """Connect and take the site's lock (an exclusive queue called `lock`).
 

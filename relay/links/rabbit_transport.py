@@ -17,10 +17,13 @@ import secrets
 import ssl
 from dataclasses import dataclass, field
 
+from federation.brokers.address_ring import AddressRing
+from federation.brokers.place import Place
 from relay.bulk_amqp import (
     AuthenticationFailed,
     BulkAmqpError,
     ChannelClosed,
+    Cluster,
     Connection,
     Consumer,
     Delivery,
@@ -64,6 +67,8 @@ class LinkEndAddress:
     """Shown by the broker."""
     heartbeat_s: int = 10
     ssl_context: ssl.SSLContext | None = None
+    places: tuple[Place, ...] = ()
+    """Of every node of the meeting broker's cluster; empty: the one of `uri`."""
 
 
 class RabbitLinkEnd:
@@ -175,17 +180,21 @@ class RabbitLinkEnd:
 
 
 class RabbitLinkConnector:
-    """Makes one end of one link, again and again."""
+    """Makes one end of one link, again and again. `ring`: which of the meeting broker's nodes are
+    tried first.
+    """
 
-    def __init__(self, address: LinkEndAddress) -> None:
+    def __init__(self, address: LinkEndAddress, ring: AddressRing[Place] | None = None) -> None:
         self._address = address
+        self._ring = ring
 
     async def connect(self) -> RabbitLinkEnd:
         """Raises LinkUnreachable, LinkRefused, LinkTaken."""
         address = self._address
+        places = address.places
         try:
             connection = await connect(
-                address.uri,
+                Cluster.of(address.uri, places, self._ring) if places else address.uri,
                 name=address.name,
                 heartbeat=address.heartbeat_s,
                 ssl_context=address.ssl_context,

@@ -6,15 +6,22 @@ and a contract suite of its own each: `site_log`, `egress`, `local_exchange`, `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
-from federation.brokers.addresses import AddressBook, AddressError, Listener
+from federation.brokers.address_ring import AddressRings
+from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, Listener
 from federation.brokers.passwords import PasswordMissing
+from federation.brokers.place import Place
 from federation.names import Names
-from relay.bulk_amqp import AuthenticationFailed, Connection, ConnectionFailed, connect
+from relay.bulk_amqp import (
+    AuthenticationFailed,
+    Cluster,
+    Connection,
+    ConnectionFailed,
+    connect,
+)
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
@@ -23,6 +30,11 @@ from relay.log.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogClosed, LogRefused, SiteLog
 from relay.packing.egress import Egress, EgressClosed, EgressRefused
 from relay.packing.rabbit_egress import connect_egress
+
+LOG = "log"
+EGRESS = "egress"
+EXCHANGE = "exchange"
+"""Purposes of a site's own connections, beside those that `connect` is given."""
 
 
 class Brokers(Protocol):
@@ -52,10 +64,18 @@ class Brokers(Protocol):
         """What connects one end of a link, again and again."""
         ...
 
+    def in_use(self) -> Mapping[str, str]:
+        """By purpose (LOG, EGRESS, EXCHANGE, the name of a link's end): host and port of the
+        present connection, where there are several to choose from.
+        """
+        ...
 
-@dataclass(frozen=True, slots=True)
+
 class RabbitBrokers:
-    """RabbitMQ's."""
+    """RabbitMQ's. `home` is whose brokers they are: different sites begin at different nodes."""
+
+    def __init__(self, home: str = "") -> None:
+        self._rings: AddressRings[Place] = AddressRings(home)
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
         names = Names(book.mesh.name)
@@ -67,6 +87,7 @@ class RabbitBrokers:
                     names.log,
                     mark_name=names.deliverer_mark,
                     name=f"isthmus {site} log",
+                    ring=self._rings.of(LOG),
                 )
 
     async def open_egress(self, book: AddressBook, site: str) -> Egress:
@@ -74,7 +95,7 @@ class RabbitBrokers:
             address = book.packer(site)
             with _refused(address, EgressRefused):
                 return await connect_egress(
-                    address.uri,
+                    self._cluster(EGRESS, address),
                     Names(book.mesh.name).packer_lock,
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
@@ -85,7 +106,7 @@ class RabbitBrokers:
             address = book.deliverer(site)
             with _refused(address, LocalClosed):
                 return await open_exchange(
-                    address.uri,
+                    self._cluster(EXCHANGE, address),
                     lock=Names(book.mesh.name).deliverer_lock,
                     name=f"isthmus {site} deliverer",
                     ssl_context=address.ssl_context,
@@ -95,11 +116,19 @@ class RabbitBrokers:
         with _no_address_is(ConnectionFailed):
             address = book.keeper(site)
             return await connect(
-                address.uri, name=f"isthmus {site} {purpose}", ssl_context=address.ssl_context
+                self._cluster(purpose, address),
+                name=f"isthmus {site} {purpose}",
+                ssl_context=address.ssl_context,
             )
 
     def link(self, address: LinkEndAddress) -> LinkConnector:
-        return RabbitLinkConnector(address)
+        return RabbitLinkConnector(address, self._rings.of(address.name))
+
+    def in_use(self) -> Mapping[str, str]:
+        return {purpose: str(place) for purpose, place in self._rings.in_use().items()}
+
+    def _cluster(self, purpose: str, address: AmqpAddress) -> Cluster:
+        return Cluster.of(address.uri, address.places, self._rings.of(purpose))
 
 
 @contextmanager

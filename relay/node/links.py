@@ -393,4 +393,5 @@ class NodeLinks:
             queue_bytes=2 * self._settings.window_bytes,
             name=f"isthmus link {link.name} at {self._site}",
             ssl_context=amqp.ssl_context,
+            places=amqp.places,
         )

@@ -56,7 +56,7 @@ async def recover(
     store = open_state(unfinished)
     try:
         found = await _rebuild(
-            NodeState(store), site, book, folder, formats, brokers or RabbitBrokers()
+            NodeState(store), site, book, folder, formats, brokers or RabbitBrokers(site)
         )
     finally:
         store.close()

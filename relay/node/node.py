@@ -109,7 +109,7 @@ class SiteNode:
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
-        self._brokers = brokers or RabbitBrokers()
+        self._brokers = brokers or RabbitBrokers(site)
         self._machine = machine or this_machine()
         self._bad_records = BadRecords(self._names.quarantine)
 

@@ -15,6 +15,7 @@ from relay.bulk_amqp import (
     AuthenticationFailed,
     BulkAmqpError,
     ChannelClosed,
+    Cluster,
     Consumer,
     connect,
 )
@@ -122,7 +123,7 @@ class RabbitEgress:
 
 
 async def connect_egress(
-    uri: str,
+    uri: str | Cluster,
     lock: str,
     *,
     name: str,

@@ -1,0 +1,64 @@
+"""The nodes of one broker cluster, and a connection to whichever of them answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from federation.brokers.address_ring import AddressRing
+from federation.brokers.first_answer import NoneAnswered, first_answer
+from federation.brokers.place import Place, resolved
+from relay.bulk_amqp.address import Address
+from relay.bulk_amqp.errors import AuthenticationFailed, ConnectionFailed
+
+if TYPE_CHECKING:
+    from relay.bulk_amqp.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One login at several ``places``, which are tried in the order of ``ring``."""
+
+    login: Address
+    """Of its host and port nothing is used."""
+    places: tuple[Place, ...]
+    ring: AddressRing[Place] = field(default_factory=AddressRing, compare=False)
+
+    @classmethod
+    def of(
+        cls, uri: str, places: Sequence[Place], ring: AddressRing[Place] | None = None
+    ) -> Cluster:
+        """``uri`` has the login. Raises AddressInvalid."""
+        return cls(Address.parse(uri), tuple(places), ring or AddressRing())
+
+    async def connect(self, connect: Callable[[Address, str], Awaitable[Connection]]) -> Connection:
+        """Connect to a node that answers; ``connect`` takes an address and the host to dial.
+
+        Raises the error of the only place; of several AuthenticationFailed if any node refused the
+        login, else ConnectionFailed, with what each has said.
+        """
+
+        async def connected(place: Place) -> Connection:
+            address = replace(self.login, host=place.host, port=place.port)
+            return await connect(address, place.dialled)
+
+        try:
+            place, connection = await first_answer(
+                self.ring.order(await resolved(self.places)),
+                connected,
+                lambda late: late.abort("another node has answered first"),
+                (ConnectionFailed,),
+            )
+        except NoneAnswered as none:
+            raise _said_by_all(list(none.errors.values())) from none
+        self.ring.worked(place, lambda: connection.lasted_s)
+        return connection
+
+
+def _said_by_all(errors: list[Exception]) -> Exception:
+    if len(errors) == 1:
+        return errors[0]
+    refusals = [error for error in errors if isinstance(error, AuthenticationFailed)]
+    text = "; ".join(map(str, errors))
+    return AuthenticationFailed(text, refusals[0].code) if refusals else ConnectionFailed(text)
