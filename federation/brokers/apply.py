@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aio_pika.exceptions import AMQPException
 
-from federation.brokers.addresses import AddressBook
+from federation.brokers.addresses import AddressBook, ManagementAddress
 from federation.brokers.amqp_declare import CONNECT_TIMEOUT_S, Declarer, declaring
 from federation.brokers.applied import Applied, read_applied, write_applied
 from federation.brokers.apply_report import Item, Outcome, SiteReport
@@ -27,6 +27,7 @@ from federation.brokers.apply_rights import (
 )
 from federation.brokers.guest_users import apply_guests
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.one_cluster import ONE_CLUSTER, node_answers, several_clusters
 from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
@@ -45,6 +46,8 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
     """
     declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     management, applying = book.management(site), _Applying(book, declared, state)
+    if not await applying.is_one_cluster(management):
+        return applying.report
     if management is None:
         vhost = book.administrator(site).vhost
         why = "the mesh file has no `management:` for this site"
@@ -85,6 +88,23 @@ class _Applying:
 
     def say(self, *items: Item) -> None:
         self._items.extend(items)
+
+    async def is_one_cluster(self, management: ManagementAddress | None) -> bool:
+        """Whether the addresses of a list lead to one cluster, as far as they answer. Of a single
+        address there is nothing to ask.
+        """
+        if len(self._address.places) < 2 and (management is None or len(management.urls) < 2):
+            return True
+        answers = await node_answers(self._address, management, self._names.prefix)
+        if wrong := several_clusters(answers):
+            item = Item("broker", self._address.where, Outcome.FAILED, wrong, ONE_CLUSTER)
+            self.say(item)
+            return False
+        if any(not answer.why_not for answer in answers):
+            mend = "start that node and apply again: its cluster has to be this one"
+            silent = [answer for answer in answers if answer.why_not]
+            self.say(*(unchecked("broker", one.address, one.why_not, mend) for one in silent))
+        return True
 
     async def over_amqp(self, api: ManagementApi | None) -> None:
         """Exchanges, queues and bindings."""

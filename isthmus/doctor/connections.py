@@ -8,13 +8,16 @@ import asyncio
 from dataclasses import dataclass
 
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress
+from federation.brokers.place import Place
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
+from isthmus.doctor.cluster import examine_cluster
 from isthmus.doctor.finding import Findings
 from relay.bulk_amqp import (
     AuthenticationFailed,
     BulkAmqpError,
+    Cluster,
     Connection,
     ConnectionFailed,
     connect,
@@ -41,6 +44,7 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
         elif not number:
             return False
     await _stream(book, site, found)
+    await examine_cluster(book, site, found)
     await asyncio.gather(
         *(_link_end(book, link, site, found) for link in links if link.meeting != site)
     )
@@ -84,10 +88,9 @@ async def _connected(
     """A connection, to be closed; None, and said why, if there is none to be had. Of several to one
     broker only the first is told of if all is well.
     """
-    where = f"{address.host}:{address.port}"
     try:
         connection = await connect(
-            address.uri,
+            Cluster.of(address.uri, address.places),
             name="isthmus doctor",
             ssl_context=address.ssl_context,
             timeout=WITHIN_S,
@@ -95,7 +98,8 @@ async def _connected(
     except AuthenticationFailed as error:
         found.fault(
             subject,
-            f"{where} refuses user {address.user!r} in virtual host {address.vhost!r}: {error}",
+            f"{address.where} refuses user {address.user!r} in virtual host {address.vhost!r}: "
+            f"{error}",
             broker.users.format(vhost=address.vhost, user=address.user),
         )
         return None
@@ -108,7 +112,8 @@ async def _connected(
         return None
     if not is_first:
         return connection
-    found.ok(subject, f"{address.public_uri} answers")
+    node = Place(connection.address.host, connection.address.port)
+    found.ok(subject, f"{address.at(node).public_uri} answers")
     if connection.blocked:
         found.warn(
             subject, f"it blocks publishers: {connection.blocked}", "free memory or disk there"
@@ -118,7 +123,6 @@ async def _connected(
 
 async def _stream(book: AddressBook, site: str, found: Findings) -> None:
     address, names = book.stream(site), Names(book.mesh.name)
-    where = f"{address.host}:{address.port}"
     try:
         log = await open_rabbit_log(
             address,
@@ -132,13 +136,13 @@ async def _stream(book: AddressBook, site: str, found: Findings) -> None:
     except SiteLogError as error:
         found.fault(
             "log",
-            f"the stream listener {where} cannot be used: {error}",
+            f"the stream listener {address.where} cannot be used: {error}",
             "rabbitmq-plugins enable rabbitmq_stream; or correct `stream:`, or what the broker "
             "advertises as its stream host and port",
         )
     else:
         await log.close()
-        found.ok("log", f"{where} answers, and the stream is there")
+        found.ok("log", f"{address.where} answers, and the stream is there")
 
 
 async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -> None:

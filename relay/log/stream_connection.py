@@ -382,6 +382,20 @@ async def open_connection(
     return connection
 
 
+async def stream_cluster(address: StreamAddress, name: str, within_s: float) -> str:
+    """Name of the cluster whose node listens at the first place. Raises SiteLogError."""
+    connection = StreamConnection(address, 60, name)
+    try:
+        async with asyncio.timeout(within_s):
+            await _log_in(connection, address)
+            return str((connection.server_properties or {}).get("cluster_name", ""))
+    except _RSTREAM_FAILURES as error:
+        raise _as_log_error(error, address, "") from error
+    finally:
+        connection.abort("the cluster's name is known, or never will be")
+        await connection.ended()
+
+
 class _Met(NamedTuple):
     """A connection to one node, and where that node says that the stream's leader is."""
 
@@ -458,7 +472,7 @@ class _Search:
             with contextlib.ExitStack() as unless_met:
                 connection = StreamConnection(self._address, self._heartbeat_s, self._name, place)
                 unless_met.callback(connection.abort, "could not open the log")
-                await self._log_in(connection)
+                await _log_in(connection, self._address)
                 leader, _ = await connection.query_leader_and_replicas(self._stream)
                 unless_met.pop_all()
         except _RSTREAM_FAILURES as error:
@@ -466,17 +480,18 @@ class _Search:
             raise _as_log_error(error, here, self._stream) from error
         return _Met(connection, Place(leader.host, leader.port))
 
-    async def _log_in(self, connection: StreamConnection) -> None:
-        address = self._address
-        await connection.start()
-        try:
-            await connection.authenticate(address.vhost, address.user, address.password)
-        except ConnectionClosedError as error:
-            if address.is_external and connection.reads:
-                raise LogClosed(f"{error}: {_OLD_EXTERNAL}") from error
-            raise
-        if not connection.heartbeat_s:
-            raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
+
+async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
+    """Raises the errors of rstream and of the socket, LogClosed, LogRefused."""
+    await connection.start()
+    try:
+        await connection.authenticate(address.vhost, address.user, address.password)
+    except ConnectionClosedError as error:
+        if address.is_external and connection.reads:
+            raise LogClosed(f"{error}: {_OLD_EXTERNAL}") from error
+        raise
+    if not connection.heartbeat_s:
+        raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
 
 
 def _kind_of(errors: Sequence[Exception]) -> type[SiteLogError]:
