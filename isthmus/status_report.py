@@ -279,13 +279,9 @@ def _amqp(book: AddressBook | None, site: str) -> str | None:
 
 
 def _links(mesh: Mesh, answers: Mapping[str, _Answer]) -> list[dict[str, Any]]:
-    reported = {
-        (link["from"], link["to"]): link
-        for answer in answers.values()
-        if answer.report is not None
-        for link in answer.report["links"]
-    }
-    return [
+    reports = [answer.report for answer in answers.values() if answer.report is not None]
+    reported = {(link["from"], link["to"]): link for report in reports for link in report["links"]}
+    links = [
         reported.get((link.sender, link.receiver))
         or {
             "from": link.sender,
@@ -298,3 +294,14 @@ def _links(mesh: Mesh, answers: Mapping[str, _Answer]) -> list[dict[str, Any]]:
         }
         for link in mesh.links
     ]
+    far_ends = {
+        (link["from"], link["to"]): link["connected_to"]
+        for report in reports
+        for site in report["sites"].values()
+        for link in site.get("links_in", ())
+        if "connected_to" in link
+    }
+    for link in links:
+        if far_end := far_ends.get((link["from"], link["to"])):
+            link["receiver_connected_to"] = far_end
+    return links

@@ -104,7 +104,27 @@ def tables(report: StatusReport, file: Path) -> Group:
             _number(link["lag_seconds"]),
             _clock(link.get("clock_ahead_ms")),
         )
-    return Group(sites, links, *map(escape, [*_troubles(told), *_to_do(told["sites"], file)]))
+    said = map(escape, [*_troubles(told), *_to_do(told["sites"], file)])
+    return Group(sites, links, *_nodes_in_use(told), *said)
+
+
+def _nodes_in_use(told: dict[str, Any]) -> list[Table]:
+    """A table of the broker nodes that ends are connected to, of clusters; none without any."""
+    rows = [
+        (f"{name}: {stage}", node)
+        for name, site in told["sites"].items()
+        for stage, node in site.get("connected_to", {}).items()
+    ]
+    for link in told["links"]:
+        for end, key in (("from", "connected_to"), ("to", "receiver_connected_to")):
+            if key in link:
+                rows.append((f"{link['from']} -> {link['to']}: end at {link[end]}", link[key]))
+    if not rows:
+        return []
+    table = Table("end", "broker node", title="clusters", title_justify="left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return [table]
 
 
 def _to_do(sites: dict[str, Any], file: Path) -> list[str]:

@@ -34,7 +34,8 @@ from relay.packing.rabbit_egress import connect_egress
 LOG = "log"
 EGRESS = "egress"
 EXCHANGE = "exchange"
-"""Purposes of a site's own connections, beside those that `connect` is given."""
+OWN_PURPOSES = (EGRESS, EXCHANGE, LOG)
+"""Of a site's own connections, beside those that `connect` is given."""
 
 
 class Brokers(Protocol):

@@ -27,6 +27,7 @@ _OF_ANY = (
     "round_trip_s",
     "clock_ahead_ms",
     "max_rate",
+    "connected_to",
 )
 
 

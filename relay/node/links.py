@@ -234,14 +234,25 @@ class NodeLinks:
             rate = self._uplink.rate(link)
             if rate is not None:
                 report["max_rate"] = rate
+        told = [(link, report | self._connected_to(link)) for link, report in told]
         told += [(link, resting_report(link, *self._resting_lag(link))) for link in self._resting]
         return reports_by_link(told)
 
     def incoming(self) -> list[dict[str, Any]]:
         """The figures of the links that end here."""
         return reports_by_link(
-            (link, receiver_report(link, task)) for link, task in self._receivers
+            (link, receiver_report(link, task) | self._connected_to(link))
+            for link, task in self._receivers
         )
+
+    def _connected_to(self, link: Link) -> dict[str, str]:
+        """For the link's report: the node of the meeting broker's cluster, where it has several."""
+        node = self._brokers.in_use().get(self._end_name(link))
+        return {} if node is None else {"connected_to": node}
+
+    def _end_name(self, link: Link) -> str:
+        """As the broker shows this end's connection."""
+        return f"isthmus link {link.name} at {self._site}"
 
     def not_understood(self) -> dict[str, str]:
         """By neighbour, why nothing is taken of what it sends: it is of a newer version, or of an
@@ -391,7 +402,7 @@ class NodeLinks:
             queue=names.receiver_queue(link) if receives else names.sender_queue(link),
             is_receiver=receives,
             queue_bytes=2 * self._settings.window_bytes,
-            name=f"isthmus link {link.name} at {self._site}",
+            name=self._end_name(link),
             ssl_context=amqp.ssl_context,
             places=amqp.places,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.log.writer import LogWriter
 from relay.node.bindings import check_versions
-from relay.node.brokers import Brokers, RabbitBrokers
+from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers
 from relay.node.gaps import SiteGaps
 from relay.node.hold_watch import HoldWatch
 from relay.node.machine import Machine, this_machine
@@ -112,6 +113,14 @@ class SiteNode:
         self._brokers = brokers or RabbitBrokers(site)
         self._machine = machine or this_machine()
         self._bad_records = BadRecords(self._names.quarantine)
+
+    @property
+    def connected_to(self) -> Mapping[str, str]:
+        """By stage: the node of the site's cluster that it is connected to, where it has several
+        addresses.
+        """
+        in_use = self._brokers.in_use()
+        return {purpose: in_use[purpose] for purpose in OWN_PURPOSES if purpose in in_use}
 
     def stop(self) -> None:
         """Finish what is in flight and return from `run`."""

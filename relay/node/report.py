@@ -30,6 +30,8 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         "quarantine_waiting": node.waiting.quarantine,
         **asdict(node.counters),
     }
+    if connected := node.connected_to:
+        report["connected_to"] = dict(connected)
     stages = node.stages
     if stages is not None:
         metrics = stages.packer.metrics

@@ -114,3 +114,19 @@ def test_whose_batches_a_node_does_not_know_how_to_read_is_said_with_the_reason(
     why = "oslo has a batch that paris cannot read"
     text = shown({"paris": site(not_understood={"oslo": why})}, width=120)
     assert f"paris takes nothing from oslo: {why}" in text
+
+
+def test_of_a_cluster_each_end_has_the_node_that_it_is_connected_to() -> None:
+    text = shown(
+        {"paris": site(connected_to={"egress": "h1:5672", "log": "h2:5552"}), "tokyo": site()},
+        link("paris", "tokyo", connected_to="h3:5672", receiver_connected_to="h4:5672"),
+    )
+    rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines()]
+    for row in (
+        "paris: egress h1:5672",
+        "paris: log h2:5552",
+        "paris -> tokyo: end at paris h3:5672",
+        "paris -> tokyo: end at tokyo h4:5672",
+    ):
+        assert row in rows
+    assert "broker node" not in shown({"paris": site()}, link("paris", "tokyo"))

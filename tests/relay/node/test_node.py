@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -92,6 +92,9 @@ class Site:
 
     def link(self, address: LinkEndAddress) -> LinkConnector:
         return Nobody()
+
+    def in_use(self) -> Mapping[str, str]:
+        return {}
 
     @contextlib.asynccontextmanager
     async def running(self, formats: Formats = KNOWN) -> AsyncIterator[SiteNode]:
