@@ -17,6 +17,7 @@ from federation.brokers.credentials import CredentialsError
 from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
+from isthmus.address_book import address_book, address_book_or_exit
 from isthmus.broker_errors import LocalBrokerError
 from isthmus.commands.apply import apply as apply_file
 from isthmus.commands.apply import possible_mesh_or_exit
@@ -29,6 +30,7 @@ from isthmus.options import (
     RabbitMQFolder,
     StateFolder,
 )
+from isthmus.own_brokers import OwnBrokers
 from isthmus.status_report import status_of
 from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
 from isthmus.supervisor_record import AlreadySupervisedError, read_record
@@ -45,9 +47,13 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once everything runs.")
     ] = False,
+    prepares: Annotated[bool, typer.Option("--prepare/--no-prepare", hidden=True)] = True,
 ) -> None:
     """Run the mesh on this machine: a private broker for each site that names none, and a node
     for every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends it in order.
+
+    At a site with a `broker` of its own it does what `isthmus apply` does, if the site has a
+    `management`; else it says what to run there.
 
     Where it runs already, `up --detach` does what `isthmus apply` does, and waits until everything
     runs that nobody holds back: what the file has more is started, what it has no more is ended,
@@ -59,13 +65,15 @@ def up(
         return
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        asyncio.run(_supervise(file, mesh, state, rabbitmq))
+        asyncio.run(_supervise(file, mesh, state, rabbitmq, prepares=prepares))
     except (AlreadySupervisedError, LocalBrokerError, CredentialsError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
 
 
-async def _supervise(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
+async def _supervise(
+    file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None, *, prepares: bool
+) -> None:
     children = MeshChildren(file, state, rabbitmq)
 
     def taken_up(mesh: Mesh) -> MeshTakenUp:
@@ -81,11 +89,19 @@ async def _supervise(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None)
             raise FileNotTakenUp(str(error)) from error
 
     supervisor = Supervisor(state, children.plans(mesh), about=taken_up(mesh), reload=reload)
-    saying = asyncio.create_task(_say_when_running(file, mesh, state))
+    aside = [asyncio.create_task(_say_when_running(file, mesh, state))]
+    if prepares:
+        own = OwnBrokers(file, address_book(mesh, state), state, _to_errors)
+        aside.append(asyncio.create_task(own.prepare()))
     try:
         await supervisor.run_until_signalled()
     finally:
-        saying.cancel()
+        for task in aside:
+            task.cancel()
+
+
+def _to_errors(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 async def _say_when_running(file: Path, mesh: Mesh, state: Path) -> None:
@@ -106,10 +122,11 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
         apply_file(file, state=state)
         asyncio.run(_until_running(file, mesh, state, lambda: None, record.pid))
         return
-    state.mkdir(parents=True, exist_ok=True)
-    (state / "logs").mkdir(exist_ok=True)
+    # First, so that the supervisor finds the passwords that are made here.
+    own = OwnBrokers(file, address_book_or_exit(mesh, state), state, _to_errors)
+    (state / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "isthmus", "up", str(file.absolute())]
-    command += ["--state", str(state.absolute())]
+    command += ["--state", str(state.absolute()), "--no-prepare"]
     if rabbitmq is not None:
         command += ["--rabbitmq", str(rabbitmq.absolute())]
     log_file = state / "logs" / "supervisor.log"
@@ -121,7 +138,15 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
     def last_words() -> str | None:
         return None if process.poll() is None else log_file.read_text().strip()
 
-    asyncio.run(_until_running(file, mesh, state, last_words, process.pid))
+    async def run() -> None:
+        # Here and not in the background, where nobody would read what a person has to do.
+        preparing = asyncio.create_task(own.prepare())
+        try:
+            await _until_running(file, mesh, state, last_words, process.pid)
+        finally:
+            preparing.cancel()
+
+    asyncio.run(run())
 
 
 async def _until_running(
