@@ -100,6 +100,7 @@ class RabbitBrokers:
                     Names(book.mesh.name).packer_lock,
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
+                    is_cluster=len(address.places) > 1,
                 )
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
