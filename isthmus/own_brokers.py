@@ -1,5 +1,5 @@
-"""What `isthmus up` does at sites that have brokers of their own, as they may lack what the mesh
-needs: it applies where the mesh file has a `management:`, and says what to run where it has not.
+"""Preparation by `isthmus up` of brokers of one's own, which may lack what the mesh needs: `apply`
+where the mesh file has a `management:`, else a word about what to run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class OwnBrokers:
-    """Those of one mesh. `file` is the mesh file, for commands; `say` is told what a person has to
-    know, each thing once.
+    """Brokers of one's own of one mesh. `file` is the mesh file, for commands; `say` gets what a
+    person has to know, each thing once.
     """
 
     file: Path
@@ -37,7 +37,7 @@ class OwnBrokers:
     _said: set[str] = field(default_factory=set)
 
     async def prepare(self) -> None:
-        """Until every such broker has what the mesh needs, or a person has to act."""
+        """Go on until every such broker has what the mesh needs, or a person has to act."""
         sites = {
             name: site.broker
             for name, site in self.book.mesh.sites.items()
@@ -63,7 +63,7 @@ class OwnBrokers:
                 await asyncio.sleep(next(waits))
 
     async def _look(self, site: str) -> None:
-        """Whether somebody has applied there: without the log no node begins."""
+        """Look whether somebody has applied there: without the log no node begins."""
         log, waits = Names(self.book.mesh.name).log, _waits()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""In which order the addresses of one cluster are tried. Pure.
+"""Order in which the addresses of one cluster are tried. Pure.
 
 Each purpose (a site's egress, its log, one end of a link) has a ring of its own, so that purposes
 spread over the cluster's nodes, and one that works stays where it is.
@@ -35,8 +35,8 @@ class AddressRing(Generic[A]):
         self._is_one_of_several = False
 
     def order(self, addresses: Sequence[A]) -> tuple[A, ...]:
-        """Each address once, round from the one that worked last; that one comes last if its
-        connection was a short one.
+        """Order of the next attempt: each address once, round from the one that worked last, which
+        comes last if its connection was a short one.
         """
         known = tuple(dict.fromkeys(addresses))
         self._is_one_of_several = len(known) > 1
@@ -55,19 +55,19 @@ class AddressRing(Generic[A]):
         return lasted_s is not None and lasted_s < SHORT_S
 
     def worked(self, address: A, lasted_s: Callable[[], float | None] = _never_open) -> None:
-        """A connection was made to this address; `lasted_s` is how long it lasted, None while it
-        does.
+        """Note a connection to this address. `lasted_s` tells how long the connection lasted, None
+        while it is open.
         """
         self._last, self._lasted_s = address, lasted_s
 
     @property
     def in_use(self) -> A | None:
-        """Where the present connection goes; None without a connection."""
+        """Address of the present connection; None without a connection."""
         return self._last if self._lasted_s() is None else None
 
     @property
     def in_use_of_several(self) -> A | None:
-        """The same where there was a choice, else None."""
+        """Address of the present connection where there were several to choose from, else None."""
         return self.in_use if self._is_one_of_several else None
 
 
@@ -81,12 +81,12 @@ class AddressRings(Generic[A]):
         self._rings: dict[str, AddressRing[A]] = {}
 
     def of(self, purpose: str) -> AddressRing[A]:
-        """The same ring each time."""
+        """Ring of that purpose, the same each time."""
         if purpose not in self._rings:
             self._rings[purpose] = AddressRing(self._turn + len(self._rings))
         return self._rings[purpose]
 
     def in_use(self) -> Mapping[str, A]:
-        """By purpose: the address of its present connection, where there were several."""
+        """Addresses of present connections by purpose, where there were several to choose from."""
         found = {name: ring.in_use_of_several for name, ring in self._rings.items()}
         return {name: address for name, address in found.items() if address is not None}

@@ -36,14 +36,14 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
             (AMQPException, OSError),
         )
     except NoneAnswered as none:
-        raise _said_by_all(none.errors) from none
+        raise _combined(none.errors) from none
     finally:
         for one in late:
             await one.close()
     return connection
 
 
-def _said_by_all(errors: Mapping[Place, Exception]) -> Exception:
+def _combined(errors: Mapping[Place, Exception]) -> Exception:
     if len(errors) == 1:
         return next(iter(errors.values()))
     refusals = [error for error in errors.values() if isinstance(error, _REFUSALS)]

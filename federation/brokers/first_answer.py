@@ -1,4 +1,4 @@
-"""Connects to whichever of several addresses answers, in their order, without waiting for the dead.
+"""Connect to whichever of several addresses answers, in their order, without waiting for the dead.
 
 An address that refuses is passed over at once. A node that hangs takes connections and says
 nothing: the next address is tried beside it after a head start, and the first that answers is it.
@@ -33,7 +33,7 @@ async def first_answer(
     failures: tuple[type[Exception], ...],
     head_start_s: float = HEAD_START_S,
 ) -> tuple[A, C]:
-    """The first address that `connect` succeeds at, and what it gave.
+    """Find the first address that `connect` succeeds at, and what `connect` gave for it.
 
     `failures` are the errors after which the next address is tried; any other is raised at once.
     `drop` is given a connection that came when another was first. Raises NoneAnswered.

@@ -1,4 +1,4 @@
-"""Do all addresses of a site lead to one cluster?
+"""Question whether all addresses of a site lead to one cluster.
 
 The name that RabbitMQ gives its cluster does not tell: unless somebody has set it, each node gives
 its own. But what is declared at one node is known to all of its cluster, so a queue that lives as
@@ -24,7 +24,7 @@ from federation.brokers.management import ManagementApi, ManagementError
 ONE_CLUSTER = (
     "a site is one cluster: take the others' addresses out; a broker apart is a site of its own"
 )
-"""What to do about several."""
+"""Remedy where there are several."""
 WITHIN_S = 10.0
 _KNOWN_WITHIN_S = 3.0
 """For all nodes to know of a queue: those of releases from 4.0 on may be a moment late."""
@@ -33,18 +33,18 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What came of one address. `cluster`: how its node calls the cluster."""
+    """Answer of the node at one address. `cluster` is the name that the node gives its cluster."""
 
     address: str
     cluster: str = ""
     why_not: str = ""
-    """Why it could not be asked; empty: it was."""
+    """Reason why the node could not be asked; empty if it was."""
     is_stranger: bool = False
-    """It knows nothing of what was declared at the first node that answered."""
+    """The node does not know what was declared at the first node that answered."""
 
 
 def several_clusters(answers: Sequence[NodeAnswer]) -> str:
-    """Which addresses do not belong to the first one's cluster; empty where all do."""
+    """Describe addresses that do not belong to the first one's cluster; empty if all do."""
     first = next((answer.address for answer in answers if not answer.why_not), "")
     strangers = [answer for answer in answers if answer.is_stranger]
     if not strangers:
@@ -59,7 +59,7 @@ def several_clusters(answers: Sequence[NodeAnswer]) -> str:
 async def node_answers(
     amqp: AmqpAddress, management: ManagementAddress | None, prefix: str
 ) -> list[NodeAnswer]:
-    """Of every AMQP and management address, in that order. `prefix` begins the queue's name; the
+    """Ask every AMQP and management address, in that order. `prefix` begins the queue's name; the
     user of `amqp` must have the right to declare it. Raises TlsUnusable.
     """
     queue = f"{prefix}one-cluster.{secrets.token_hex(8)}"
@@ -82,7 +82,7 @@ async def node_answers(
 
 
 async def _connected(address: AmqpAddress) -> AbstractConnection | str:
-    """A connection, or why there is none."""
+    """Connect; a text says why there is no connection."""
     try:
         return await amqp_client(address, "isthmus: one cluster?", WITHIN_S)
     except (AMQPException, OSError) as error:
@@ -90,7 +90,7 @@ async def _connected(address: AmqpAddress) -> AbstractConnection | str:
 
 
 async def _declared(node: AbstractConnection, queue: str) -> str:
-    """Why it could not be declared there; empty if it is."""
+    """Declare the queue; the reason if that fails, else an empty text."""
     try:
         channel = await node.channel()
         await channel.declare_queue(queue, exclusive=True, auto_delete=True)

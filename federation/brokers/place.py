@@ -1,4 +1,4 @@
-"""Where one listener of a broker is, and all the places that the names of several stand for."""
+"""Place of a broker's listener, and the places that a name with several addresses stands for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 async def resolved(places: Sequence[Place]) -> tuple[Place, ...]:
-    """The same places, each name with several addresses once for each of these.
+    """Resolve names: a name with several addresses becomes a place for each of them.
 
     A name that cannot be resolved stays as it is: whoever connects to it says why.
     """

@@ -1,4 +1,4 @@
-"""What the addresses of one cluster must have in common."""
+"""Rules for lists of addresses: what those of one cluster have in common."""
 
 from __future__ import annotations
 

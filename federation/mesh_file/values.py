@@ -168,7 +168,7 @@ def _address(scheme: str) -> WithJsonSchema:
 
 
 def _addresses(value: object) -> object:
-    """Of a cluster each node's; of a broker alone the one that stands there."""
+    """List of addresses; a text alone is a list of one."""
     if value is not None and value == []:
         raise refuse("this list names no address", "write one, or take the key out")
     return [value] if isinstance(value, str) else value

@@ -109,7 +109,7 @@ def tables(report: StatusReport, file: Path) -> Group:
 
 
 def _nodes_in_use(told: dict[str, Any]) -> list[Table]:
-    """A table of the broker nodes that ends are connected to, of clusters; none without any."""
+    """Table of the broker nodes that ends are connected to; no table without clusters."""
     rows = [
         (f"{name}: {stage}", node)
         for name, site in told["sites"].items()

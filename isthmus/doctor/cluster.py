@@ -1,4 +1,4 @@
-"""Do the addresses of a site's lists lead to one cluster, and does each of them answer?"""
+"""Examination of a site's lists: does each address answer, and do all lead to one cluster?"""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from relay.log.stream_connection import stream_cluster
 
 
 async def examine_cluster(book: AddressBook, site: str, found: Findings) -> None:
-    """Of a site that has a single address of each kind there is nothing to find. Raises
-    AddressError, PasswordMissing.
+    """Find nothing at a site that has a single address of each kind. Raises AddressError,
+    PasswordMissing.
     """
     amqp, stream = book.administrator(site), book.stream(site)
     management = book.monitoring(site)

@@ -21,7 +21,7 @@ class Cluster:
     """One login at several ``places``, which are tried in the order of ``ring``."""
 
     login: Address
-    """Of its host and port nothing is used."""
+    """User, password and virtual host; its own host and port are not used."""
     places: tuple[Place, ...]
     ring: AddressRing[Place] = field(default_factory=AddressRing, compare=False)
 
@@ -51,12 +51,12 @@ class Cluster:
                 (ConnectionFailed,),
             )
         except NoneAnswered as none:
-            raise _said_by_all(list(none.errors.values())) from none
+            raise _combined(list(none.errors.values())) from none
         self.ring.worked(place, lambda: connection.lasted_s)
         return connection
 
 
-def _said_by_all(errors: list[Exception]) -> Exception:
+def _combined(errors: list[Exception]) -> Exception:
     if len(errors) == 1:
         return errors[0]
     refusals = [error for error in errors if isinstance(error, AuthenticationFailed)]

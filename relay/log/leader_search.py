@@ -1,4 +1,4 @@
-"""Where to look for a stream's leader next. Pure.
+"""Search for a stream's leader: which place to try next. Pure.
 
 A broker names the leader by the host and port that its node advertises, and calls itself by those
 it advertises too: equal, and the connection is at the leader. A node is tried at its configured
@@ -40,7 +40,7 @@ class LeaderSearch:
         self._tried[place] = self._most
 
     def next(self, leader: Advertised) -> Place | None:
-        """Where to connect now that the leader is known to be there; None: give up."""
+        """Place to try next, with the leader at `leader` as far as is known; None: give up."""
         named = [place for place in self._places if (place.host, place.port) == leader]
         for place in named or [Place(*leader)]:
             if not self._tried.get(place):

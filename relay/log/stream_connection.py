@@ -416,9 +416,9 @@ class _Search:
 
     def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
         self.why_none = "no answer in time"
-        """What has kept it from the leader so far."""
+        """Reason why the leader was not met so far."""
         self._why_unusable: dict[Place, str] = {}
-        """Of addresses that leaders advertise."""
+        """Reasons by address that a leader advertises or that was tried for one."""
         self._address = address
         self._stream = stream
         self._heartbeat_s = heartbeat_s
@@ -495,7 +495,7 @@ async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
 
 
 def _kind_of(errors: Sequence[Exception]) -> type[SiteLogError]:
-    """What several nodes' errors come to: that there is no log is believed if all say so."""
+    """Kind of error for several nodes' errors. There is no log only if all of them say so."""
     if any(isinstance(error, LogRefused) for error in errors):
         return LogRefused
     return LogMissing if all(isinstance(error, LogMissing) for error in errors) else LogClosed

@@ -66,8 +66,8 @@ class Brokers(Protocol):
         ...
 
     def in_use(self) -> Mapping[str, str]:
-        """By purpose (LOG, EGRESS, EXCHANGE, the name of a link's end): host and port of the
-        present connection, where there are several to choose from.
+        """Host and port of the present connections by purpose (LOG, EGRESS, EXCHANGE, the name of
+        a link's end), where there are several to choose from.
         """
         ...
 

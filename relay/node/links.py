@@ -246,12 +246,12 @@ class NodeLinks:
         )
 
     def _connected_to(self, link: Link) -> dict[str, str]:
-        """For the link's report: the node of the meeting broker's cluster, where it has several."""
+        """Entry of the link's report: the node of the meeting broker's cluster that is in use."""
         node = self._brokers.in_use().get(self._end_name(link))
         return {} if node is None else {"connected_to": node}
 
     def _end_name(self, link: Link) -> str:
-        """As the broker shows this end's connection."""
+        """Name by which the broker shows this end's connection."""
         return f"isthmus link {link.name} at {self._site}"
 
     def not_understood(self) -> dict[str, str]:

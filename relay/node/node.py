@@ -116,9 +116,7 @@ class SiteNode:
 
     @property
     def connected_to(self) -> Mapping[str, str]:
-        """By stage: the node of the site's cluster that it is connected to, where it has several
-        addresses.
-        """
+        """Broker nodes by stage, where the site has several addresses."""
         in_use = self._brokers.in_use()
         return {purpose: in_use[purpose] for purpose in OWN_PURPOSES if purpose in in_use}
 
