@@ -126,7 +126,7 @@ async def api(broker: LocalBroker, method: str, path: str, body: object = None) 
 
 
 async def rabbitmqctl(
-    broker: LocalBroker, *words: str, within_s: float = 60, given: str | None = None
+    broker: LocalBroker, *words: str, within_s: float = START_WITHIN_S, given: str | None = None
 ) -> str:
     """Run rabbitmqctl with these words at a running broker; what it printed. `given`: what it reads
     from its standard input.
