@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from relay.packing.memory_egress import Returns
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing
 from simulation.process import SimulatedSite
@@ -178,10 +179,15 @@ async def late_append(world: World, chance: random.Random) -> None:
 
 
 async def break_egress(world: World, chance: random.Random) -> None:
-    """The packer's connection breaks: what it had not acknowledged comes again."""
+    """The packer's connection breaks, or its cluster misses a node for a moment: what it had not
+    acknowledged comes again.
+    """
     broker = _broker(world, chance)
     world.trace.say("egress", broker.site)
-    broker.egress.break_connections("connection reset")
+    if broker.egress.returns is Returns.SHUFFLED and chance.random() < 0.5:
+        broker.egress.flap()
+    else:
+        broker.egress.break_connections("connection reset")
 
 
 async def break_deliverer(world: World, chance: random.Random) -> None:

@@ -52,8 +52,11 @@ class Bookkeeping:
         self._in_doubt = set(past.in_doubt)
         if past.lacks_some:
             self._in_doubt.update(exchanges)
-        self._late_until = -math.inf if past.in_order else now + LATE_S
-        self.read_from.begin(past.read_from, self._late_until)
+        if past.in_order:
+            self.read_from.begin(past.read_from)
+        else:
+            self._late_until = now + LATE_S
+            self.read_from.begin(past.read_from, self._late_until)
         self._acked = dict(past.acked)
 
     def confirmed(self, whole_sequence: int) -> None:

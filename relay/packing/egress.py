@@ -43,11 +43,18 @@ class LockHeld(EgressError):
 
 
 class QueueMissing(EgressError):
-    """The egress queue is not declared. `isthmus apply` declares it."""
+    """The egress queue is not declared, which `isthmus apply` does, or `is_away`: declared on a
+    broker node that does not run.
+    """
 
-    def __init__(self, queue: str) -> None:
-        super().__init__(f"egress queue {queue!r} is not there: `isthmus apply` declares it")
+    def __init__(self, queue: str, *, is_away: bool = False) -> None:
+        super().__init__(
+            f"egress queue {queue!r} is on a broker node that is away: start that node"
+            if is_away
+            else f"egress queue {queue!r} is not there: `isthmus apply` declares it"
+        )
         self.queue = queue
+        self.is_away = is_away
 
 
 class EgressRefused(EgressError):

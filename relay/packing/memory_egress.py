@@ -10,6 +10,8 @@ one node, or in pieces, shuffled and late, which is worse than any cluster does 
 `ack_s`                how long an acknowledgement takes to be handled, in the loop's time
 `delete(queue)`        consumers are cancelled
 `reachable = False`    no new connection
+`flap()`               a cluster takes the consumers' node for lost and finds it again: what they
+                       have in hand is handed out once more, to the same consumers
 =====================  ==========================================================================
 """
 
@@ -132,6 +134,16 @@ class MemoryEgressBroker:
         """End every connection; acknowledgements under way are lost."""
         for connection in list(self._connections):
             self.drop(connection, reason)
+
+    def flap(self) -> None:
+        """Hand out once more, flagged, what consumers have in hand; their connections stay."""
+        for name, queue in self._queues.items():
+            for consumer in queue.consumers:
+                messages = consumer.take_back()
+                for held in messages:
+                    held.delivered_before = True
+                queue.ready.extendleft(reversed(messages))
+            self._wake(name)
 
     # What its connections use
 
@@ -256,6 +268,12 @@ class MemoryEgressQueue:
         """The connection is gone: what is unacknowledged goes back."""
         self._broker.put_back(self._queue, [held for _, held in self._out], self)
         self._out.clear()
+
+    def take_back(self) -> list[_Held]:
+        """Messages handed out and not acknowledged; acknowledgements of them come too late."""
+        messages = [held for _, held in self._out]
+        self._out.clear()
+        return messages
 
     def _deliver(self) -> None:
         self._woken = False

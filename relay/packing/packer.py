@@ -274,7 +274,8 @@ class Packer:
                     return
                 except QueueMissing as error:
                     self._status.exchanges[exchange.name] = str(error)
-                    self._answered.add(exchange.name)
+                    if not error.is_away:  # what it holds comes back with its node
+                        self._answered.add(exchange.name)
                     await asyncio.sleep(self._settings.missing_retry_s)
         except EgressError as error:
             self._end(f"egress of {exchange.name!r}: {error}")

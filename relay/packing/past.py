@@ -105,9 +105,9 @@ class PackerPast:
     def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
         """The batches of the exchange's last messages that other sites should have."""
         if count and (not self.in_order or self.tail.is_spread(exchange)):
-            # What came back is anywhere in the tail; but a neighbour had what was
-            # acknowledged.
-            acked = self.acked.get(exchange) if self.trusted else None
+            # What came back is anywhere in the tail; but a neighbour had what was acknowledged,
+            # which tells nothing of what an earlier run had in hand where that comes late.
+            acked = self.acked.get(exchange) if self.trusted and self.in_order else None
             names = self.tail.batches_not(exchange, self._acked_up_to(acked))
         else:
             names = self.tail.batches_of_last(exchange, count)

@@ -31,6 +31,8 @@ from relay.packing.egress import (
 from relay.packing.returned_prefix import PREFETCH
 
 _NOT_FOUND = 404
+_DOWN = "is down or inaccessible"
+"""What RabbitMQ says, with the same code, of a classic queue whose node does not run."""
 _LOCKED = 405
 
 
@@ -100,7 +102,7 @@ class RabbitEgress:
             await consumer.start(prefetch=PREFETCH)
         except ChannelClosed as error:
             if error.code == _NOT_FOUND:
-                raise QueueMissing(queue) from error
+                raise QueueMissing(queue, is_away=_DOWN in str(error)) from error
             raise EgressRefused(str(error)) from error
         except BulkAmqpError as error:
             raise EgressClosed(str(error)) from error

@@ -41,14 +41,18 @@ class ReadFromSearch:
     def __init__(self) -> None:
         self.place = ReadFrom()
         self._hold_until = -math.inf
+        self._settled_s = SETTLED_S
         self._notes: deque[_Note] = deque()
 
-    def begin(self, place: ReadFrom, hold_until: float = -math.inf) -> None:
-        """What predecessors left is read from there on, and the place stays for as long as more of
-        that may come back.
+    def begin(self, place: ReadFrom, late_until: float | None = None) -> None:
+        """What predecessors left is read from there on. At a cluster more of that may come back
+        until `late_until`: the place stays until acknowledgements of the last of that are settled,
+        and a lost node may have swallowed acknowledgements for as long.
         """
         self.place = place
-        self._hold_until = hold_until
+        if late_until is not None:
+            self._hold_until = late_until + LATE_S
+            self._settled_s = LATE_S
 
     def note(self, now: float, offset: int, appended: int) -> None:
         """The log has `offset`, and batches up to `appended` of this run were handed to it."""
@@ -59,7 +63,7 @@ class ReadFromSearch:
         before = self.place
         if now < self._hold_until:
             return False
-        while self._notes and self._notes[0].at <= now - SETTLED_S:
+        while self._notes and self._notes[0].at <= now - self._settled_s:
             if self._notes[0].appended >= first_unsettled:
                 break
             note = self._notes.popleft()

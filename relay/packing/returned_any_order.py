@@ -48,6 +48,10 @@ class ReturnedInAnyOrder:
         self._over = not tail and not log_lacks_some
 
     @property
+    def in_order(self) -> bool:
+        return False
+
+    @property
     def over(self) -> bool:
         return self._over
 

@@ -54,6 +54,10 @@ class ReturnedApart:
         self._verdicts: deque[Returned] = deque()
 
     @property
+    def in_order(self) -> bool:
+        return True
+
+    @property
     def over(self) -> bool:
         return self._is_over and not self._came
 

@@ -104,8 +104,13 @@ class ReturnedMessages(Protocol):
     """
 
     @property
+    def in_order(self) -> bool:
+        """Whether egress gives back in order, to the next consumer alone."""
+        ...
+
+    @property
     def over(self) -> bool:
-        """Whether all that comes from now on is new, and need not be shown here."""
+        """Whether all that comes from now on is new, as long as nothing comes `late`."""
         ...
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
@@ -113,8 +118,9 @@ class ReturnedMessages(Protocol):
         ...
 
     def fresh(self) -> list[Returned]:
-        """A message without the flag has come: all that was returned is here. Verdicts for the
-        undecided ones; the fresh message itself is new, and so is all after it.
+        """A message without the flag has come: all that is returned in order is here. Verdicts for
+        the undecided ones; the fresh message itself is new, and so is all after it but for what
+        comes `late`.
         """
         ...
 
@@ -164,6 +170,10 @@ class ReturnedPrefix:
         self._over = False
         self._note_used_up(0)
         self._over = not tail and not log_lacks_some
+
+    @property
+    def in_order(self) -> bool:
+        return True
 
     @property
     def over(self) -> bool:

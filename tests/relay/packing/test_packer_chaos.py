@@ -43,7 +43,10 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_repeated_unflagged(
             process = None
         elif what < 0.12:
             crashes += 1
-            world.broker.break_connections()
+            if returns is Returns.SHUFFLED and chance.random() < 0.5:
+                world.broker.flap()
+            else:
+                world.broker.break_connections()
         elif what < 0.17:
             crashes += 1
             world.stream.break_connections()

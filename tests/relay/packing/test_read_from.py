@@ -41,8 +41,9 @@ def test_it_stays_before_whatever_may_still_come_back(search: ReadFromSearch) ->
 
 def test_it_stays_for_as_long_as_more_of_the_past_may_come_back() -> None:
     search = ReadFromSearch()
-    search.begin(ReadFrom(100), hold_until=LATE_S)
+    search.begin(ReadFrom(100), late_until=LATE_S)
     search.note(0.0, 130, 4)
-    assert not search.advance(LATE_S - 0.1, 8)
-    assert search.advance(LATE_S, 8)
+    # What came back last was acknowledged then, and a lost node may have swallowed that.
+    assert not search.advance(2 * LATE_S - 0.1, 8)
+    assert search.advance(2 * LATE_S, 8)
     assert search.place == ReadFrom(130, 4)
