@@ -19,7 +19,6 @@ from isthmus.rabbitmq_install import RabbitMQInstallation
 LOOPBACK = "127.0.0.1"
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
 
-_ELECTS_A_FOUNDER = (3, 13)
 _KHEPRI_ONLY = (4, 3)
 """From then on a minority takes no changes whatever the settings say."""
 _DISCOVERY_RETRIES = 7200
@@ -162,17 +161,13 @@ def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> 
 def _cluster_settings(
     spec: BrokerSpec, peers: ClusterPeers, release: tuple[int, ...]
 ) -> dict[str, object]:
-    """What makes the nodes find each other, in whatever order they start.
+    """What makes each node join the founder, for which all others wait.
 
-    Newer releases elect a node to join, for which each has to know all. Older ones start alone
-    when they reach nobody, and hold a lock at the nodes they know while they look: there the
-    founder knows nobody, and all others look for the founder only, and go on looking.
+    Nobody elects a founder: older releases found a cluster each when they reach nobody, and newer
+    ones hold the node that began first for the founder.
     """
     founder = peers.node_names[0]
-    if release >= _ELECTS_A_FOUNDER:
-        known = peers.node_names
-    else:
-        known = () if spec.node_name == founder else (founder, spec.node_name)
+    known = () if spec.node_name == founder else (founder, spec.node_name)
     settings: dict[str, object] = {
         "cluster_formation.peer_discovery_backend": "classic_config",
         "cluster_formation.discovery_retry_limit": _DISCOVERY_RETRIES,

@@ -74,6 +74,11 @@ class LocalBroker:
         self._is_wanted = False
 
     @property
+    def has_data(self) -> bool:
+        """Whether the node was started before, and has what it then had."""
+        return (self.spec.folder / "data" / "node").exists()
+
+    @property
     def is_running(self) -> bool:
         """Whether the node's process lives (which is not yet: whether it is ready)."""
         return self._node is not None and self._node.poll() is None

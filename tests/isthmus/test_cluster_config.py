@@ -26,22 +26,19 @@ def test_a_single_broker_knows_nothing_of_clusters() -> None:
     assert "cluster" not in rabbitmq_conf(FIRST, FOLDER, (3, 10, 8))
 
 
-def test_on_old_releases_the_founder_looks_for_nobody_and_the_others_for_the_founder() -> None:
-    assert cluster_lines(FOUNDER, (3, 10, 8)) == ["cluster_partition_handling = pause_minority"]
-    assert cluster_lines(JOINER, (3, 10, 8)) == [
+def test_the_founder_looks_for_nobody_and_the_others_look_for_the_founder() -> None:
+    pauses = "cluster_partition_handling = pause_minority"
+    assert cluster_lines(FOUNDER, (3, 10, 8)) == [pauses]
+    assert cluster_lines(JOINER, (4, 0, 5)) == [
         "cluster_formation.classic_config.nodes.1 = paris-1@localhost",
         "cluster_formation.classic_config.nodes.2 = paris-2@localhost",
-        "cluster_partition_handling = pause_minority",
+        pauses,
     ]
 
 
-def test_on_new_releases_each_node_knows_all_and_khepri_needs_no_strategy() -> None:
-    expected = [
-        "cluster_formation.classic_config.nodes.1 = paris-1@localhost",
-        "cluster_formation.classic_config.nodes.2 = paris-2@localhost",
-    ]
-    assert cluster_lines(FOUNDER, (4, 3, 6)) == expected
-    assert cluster_lines(JOINER, (4, 3, 6)) == expected
+def test_where_only_khepri_is_no_node_has_a_strategy_for_partitions() -> None:
+    assert cluster_lines(FOUNDER, (4, 3, 6)) == []
+    assert len(cluster_lines(JOINER, (4, 3, 6))) == 2
 
 
 def test_two_nodes_of_one_name_are_no_cluster() -> None:
