@@ -297,6 +297,10 @@ class Site:
     """
     max_rate: RateSchedule | None = None
     """Of all links out of it together."""
+    brokers: int = 1
+    """Nodes of its private cluster; of a broker of its own nobody counts them here."""
+    replicas: int | None = None
+    """Members of each of the relay's queues and of the log; None: one for each broker node."""
 
 
 @dataclass(frozen=True, slots=True)

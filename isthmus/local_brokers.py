@@ -40,6 +40,7 @@ __all__ = [
     "free_ports",
 ]
 
+COOKIE_NAME = ".erlang.cookie"
 READY_LINE = b"Server startup complete"
 POLL_S = 0.05
 LAST_LINES = 20
@@ -231,7 +232,7 @@ class LocalBroker:
         }.items():
             _write_private(spec.folder / name, text)
         self._link_plugins()
-        cookie = spec.folder / ".erlang.cookie"
+        cookie = spec.folder / COOKIE_NAME
         if spec.peers is not None:
             _write_private(cookie, spec.peers.cookie)
         elif not cookie.exists():

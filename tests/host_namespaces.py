@@ -6,12 +6,14 @@ between the hosts. A cut is silent, as a dead line is: what is sent arrives nowh
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+_numbers = itertools.count()
 _NOWHERE = "02:00:00:00:00:00"
 
 
@@ -19,7 +21,8 @@ class HostNamespaces:
     """`count` hosts, made on entry and taken down on exit; numbered from 0."""
 
     def __init__(self, count: int) -> None:
-        own = os.getpid()
+        # The kernel takes a namespace down some time after its end: names are never used again.
+        own = os.getpid() * 20 + next(_numbers)
         self._prefix = f"i{own}"
         self._net = f"10.{own // 250 % 250 + 1}.{own % 250 + 1}"
         self.count = count
@@ -86,8 +89,10 @@ class HostNamespaces:
         _run(f"{inside} link set eth0 up")
 
     def _take_down(self) -> None:
-        names = [f"netns del {self.name(host)}" for host in range(self.count)]
-        for each in (*names, f"link del {self._prefix}b"):
+        hosts = range(self.count)
+        names = [f"netns del {self.name(host)}" for host in hosts]
+        lines = [f"link del {self._prefix}v{host}" for host in hosts]
+        for each in (*lines, *names, f"link del {self._prefix}b"):
             subprocess.run(f"ip {each}", shell=True, check=False, stderr=subprocess.DEVNULL)
 
 

@@ -33,6 +33,7 @@ from federation.brokers.provision import (
     Declarations,
     declarations,
 )
+from federation.brokers.replicas import broker_nodes, replicas_of, with_replicas
 from federation.brokers.users import guests, put_aside_queues
 from federation.counted import counted
 from federation.names import Names
@@ -108,12 +109,14 @@ class _Applying:
 
     async def over_amqp(self, api: ManagementApi | None) -> None:
         """Exchanges, queues and bindings."""
+        here = self._mesh.sites[self._declared.site]
+        members = replicas_of(here, await broker_nodes(here, api))
         try:
             async with declaring(self._address) as declarer:
                 for exchange in self._declared.exchanges:
                     self.say(await declarer.exchange(exchange))
                 for queue in self._declared.queues:
-                    self.say(await declarer.queue(queue))
+                    self.say(await declarer.queue(with_replicas(queue, members)))
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
