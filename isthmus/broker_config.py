@@ -61,7 +61,7 @@ class BrokerSpec:
     `folder` holds all that the broker ever writes, and nothing else should be in there.
     `schedulers` is the number of cores that the Erlang machine uses. `host` is the address of all
     listeners; `namespace` is the network namespace (`ip netns`) that has such an address, empty
-    for the caller's own.
+    for the caller's own. A silent node counts as down after `net_tick_s`, give or take a quarter.
     """
 
     name: str
@@ -78,6 +78,7 @@ class BrokerSpec:
     peers: ClusterPeers | None = None
     host: str = LOOPBACK
     namespace: str = ""
+    net_tick_s: int = 60
 
     def __post_init__(self) -> None:
         if self.schedulers < 1:
@@ -258,6 +259,7 @@ def environment(
         # No busy waiting: many brokers share few cores here.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             f"{schedulers} +sbwt none +sbwtdcpu none +sbwtdio none "
+            f"-kernel net_ticktime {spec.net_tick_s} "
             f"-kernel inet_dist_use_interface {{{spec.host.replace('.', ',')}}}"
         ),
     }
