@@ -302,6 +302,11 @@ class Site:
     replicas: int | None = None
     """Members of each of the relay's queues and of the log; None: one for each broker node."""
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the file says that its broker has several nodes."""
+        return self.brokers > 1 or (self.replicas or 1) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

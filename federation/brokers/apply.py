@@ -229,11 +229,12 @@ class _Applying:
 
 async def listed(api: ManagementApi, names: Names) -> Applied:
     """The mesh's egress queues and their bindings, the default exchange's left out; and of the
-    queues of what is put aside the bindings that are ours. Raises ManagementError.
+    queues of what is put aside, and of leases, the bindings that are ours. Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
     queues = await api.get("queues", api.vhost, columns="name") or []
-    aside, prefix = put_aside_queues(names), names.egress_prefix
+    leases = names.deliverer_lease, names.packer_lease
+    own, prefix = (*put_aside_queues(names), *leases), names.egress_prefix
     bindings = (
         BindingDeclaration(one["source"], one["destination"], one["routing_key"])
         for one in found
@@ -243,7 +244,7 @@ async def listed(api: ManagementApi, names: Names) -> Applied:
         frozenset(
             one
             for one in bindings
-            if one.queue.startswith(prefix) or (one.queue in aside and one.exchange == one.queue)
+            if one.queue.startswith(prefix) or (one.queue in own and one.exchange == one.queue)
         ),
         frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from federation.brokers.addresses import read_private_brokers
+from federation.brokers.addresses import ManagementAddress, read_private_brokers
 from federation.brokers.management import ManagementApi
 from federation.names import Names
 from isthmus.address_book import address_book
@@ -53,6 +53,8 @@ async def test_a_site_on_three_broker_nodes_has_three_of_everything_and_outlives
     state = up.folder / "state"
     assert len(read_private_brokers(state)["paris"].others) == 2
     assert read_private_brokers(state)["tokyo"].others == ()
+    assert await exclusive_locks(state, "paris") == set()
+    assert len(await exclusive_locks(state, "tokyo")) == 2
     for site, count in (("paris", 3), ("tokyo", 1)):
         await eventually(
             lambda site=site, count=count: has_members(state, site, count),
@@ -99,10 +101,21 @@ async def everything_runs(up: UpMesh) -> bool:
     return all(site["state"] == "running" for site in told["sites"].values())
 
 
+async def exclusive_locks(state: Path, site: str) -> set[str]:
+    """The locks that are exclusive queues."""
+    async with ManagementApi(management(state, site)) as api:
+        names = {one["name"] for one in await api.get("queues", api.vhost) or ()}
+    return names & {NAMES.packer_lock, NAMES.deliverer_lock}
+
+
 async def has_members(state: Path, site: str, count: int) -> bool:
     """Whether each queue of the relay's has so many members that run."""
-    address = address_book(mesh_of(MESH), state).management(site)
-    assert address is not None
-    async with ManagementApi(address) as api:
+    async with ManagementApi(management(state, site)) as api:
         found = {one["name"]: one for one in await api.get("queues", api.vhost) or ()}
     return all(len(found[name].get("online", ())) == count for name in queues())
+
+
+def management(state: Path, site: str) -> ManagementAddress:
+    address = address_book(mesh_of(MESH), state).management(site)
+    assert address is not None
+    return address

@@ -37,12 +37,24 @@ class LeaseTimes:
     """How long to wait in line before the lease counts as another's."""
 
 
-class Lease:
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """Which lease, and who would hold it: 16 bytes, the same for runs that cannot overlap."""
+
+    queue: str
+    holder: bytes
+
+    def on(self, connection: Connection) -> ClusterLease:
+        """A lease to be taken on that connection."""
+        return ClusterLease(connection, self.queue, self.holder, LeaseTimes())
+
+
+class ClusterLease:
     """One contender's side; the queue and the exchange that leads to it have one name."""
 
     def __init__(self, connection: Connection, name: str, holder: bytes, times: LeaseTimes) -> None:
         self.name = name
-        self._connection = connection
+        self.connection = connection
         self._times = times
         self._proofs = Proofs(holder, times.lease_s)
         self._consumer: Consumer | None = None
@@ -58,7 +70,7 @@ class Lease:
         """Whether the holder may act now. What the broker does not take now cannot do harm: while
         the broker blocks the connection the lease stays as it is.
         """
-        now = self._connection.loop.time()
+        now = self.connection.loop.time()
         if self._proofs.is_held(now):
             return True
         return self._is_given and now < self._blocked_at + self._times.lease_s
@@ -67,17 +79,17 @@ class Lease:
         """Wait in line. Raises LeaseHeld, ChannelClosed (404: `apply` declares it),
         ConnectionClosed; the caller closes the connection then.
         """
-        self._publisher = Publisher(await self._connection.channel(), confirms=False)
+        self._publisher = Publisher(await self.connection.channel(), confirms=False)
         await self._publisher.start()
         self._consumer = Consumer(
-            await self._connection.channel(),
+            await self.connection.channel(),
             self.name,
             self._on_deliveries,
-            on_ended=lambda error: self._connection.abort(f"the lease ended: {error}"),
+            on_ended=lambda error: self.connection.abort(f"the lease ended: {error}"),
         )
         await self._consumer.start(prefetch=100)
         self._keeping = asyncio.create_task(self._keep(), name=f"lease {self.name}")
-        loop = self._connection.loop
+        loop = self.connection.loop
         limit = loop.time() + self._times.patience_s
         while not self._proofs.is_held(loop.time()):
             # In line behind a former holder whose last proof is not over yet: no longer than that.
@@ -85,7 +97,7 @@ class Lease:
             if loop.time() >= patience:
                 raise LeaseHeld(self.name)
             self._news.clear()
-            closed = asyncio.ensure_future(self._connection.wait_closed())
+            closed = asyncio.ensure_future(self.connection.wait_closed())
             news = asyncio.ensure_future(self._news.wait())
             try:
                 await asyncio.wait({closed, news}, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
@@ -100,9 +112,9 @@ class Lease:
         """Leave no probe behind, so that a successor need not wait; then close the connection."""
         if self._keeping is not None:
             self._keeping.cancel()
-        limit = self._connection.loop.time() + _RELEASED_WITHIN_S
+        limit = self.connection.loop.time() + _RELEASED_WITHIN_S
         while self._proofs.has_probes_under_way and self._newest_tag:
-            if self._connection.loop.time() > limit or self._connection.close_reason is not None:
+            if self.connection.loop.time() > limit or self.connection.close_reason is not None:
                 return
             await asyncio.sleep(_POLL_S)
         if self._consumer is not None and self._newest_tag > self._consumer.settled_up_to:
@@ -113,7 +125,7 @@ class Lease:
 
     def _on_deliveries(self, deliveries: list[Delivery]) -> None:
         assert self._consumer is not None
-        now = self._connection.loop.time()
+        now = self.connection.loop.time()
         was_given = self._newest_tag > 0
         for tag, redelivered, *_, body in deliveries:
             is_own = self._proofs.given(body, redelivered=redelivered, now=now)
@@ -126,17 +138,17 @@ class Lease:
 
     def _probe(self) -> None:
         assert self._publisher is not None
-        body = self._proofs.probe(self._connection.loop.time())
+        body = self._proofs.probe(self.connection.loop.time())
         self._publisher.publish_many([(self.name, b"", PROPERTIES, body)])
 
     async def _keep(self) -> None:
-        loop = self._connection.loop
+        loop = self.connection.loop
         try:
-            while self._connection.close_reason is None:
-                if self._connection.blocked is not None:
+            while self.connection.close_reason is None:
+                if self.connection.blocked is not None:
                     self._blocked_at = loop.time()
                 if self._is_given and not self.is_held:
-                    self._connection.abort(f"the lease {self.name!r} could not be proven in time")
+                    self.connection.abort(f"the lease {self.name!r} could not be proven in time")
                     return
                 self._probe()
                 await asyncio.sleep(self._times.probe_every_s)

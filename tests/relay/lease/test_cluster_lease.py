@@ -10,10 +10,15 @@ import pytest
 from isthmus.local_brokers import LocalBroker
 from isthmus.local_cluster import LocalCluster
 from relay.bulk_amqp import Connection, connect
-from relay.lease.lease import Lease, LeaseHeld, LeaseTimes
+from relay.delivery import local_exchange
+from relay.delivery.rabbit_exchange import open_exchange
+from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName, LeaseTimes
+from relay.packing import egress
+from relay.packing.rabbit_egress import connect_egress
 from tests.conftest import ClusterFactory
 from tests.live_brokers import ADMIN
 
+pytestmark = pytest.mark.slow
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16
 NAME = "lease"
 ARGUMENTS = {
@@ -33,10 +38,10 @@ class Contenders:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
 
-    async def at(self, node: LocalBroker, holder: bytes, times: LeaseTimes = TIMES) -> Lease:
+    async def at(self, node: LocalBroker, holder: bytes, times: LeaseTimes = TIMES) -> ClusterLease:
         connection = await connect(node.spec.amqp_uri(ADMIN))
         self.connections.append(connection)
-        return Lease(connection, NAME, holder, times)
+        return ClusterLease(connection, NAME, holder, times)
 
 
 @pytest.fixture
@@ -102,3 +107,37 @@ async def test_a_holder_without_a_majority_gives_its_connection_up(
         reason = await contenders.connections[0].wait_closed()
     assert "could not be proven" in str(reason)
     assert not first.is_held
+
+
+async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their_lease(
+    cluster: LocalCluster,
+) -> None:
+    here, there = (node.spec.amqp_uri(ADMIN) for node in cluster.nodes[1:])
+    ours, theirs = LeaseName(NAME, HERE), LeaseName(NAME, ELSEWHERE)
+    packer = await connect_egress(here, "lock", name="here", lease=ours)
+    await packer.take_lock()
+    other = await connect_egress(there, "lock", name="there", lease=theirs)
+    with pytest.raises(egress.LockHeld):
+        await other.take_lock()
+    with pytest.raises(local_exchange.LockHeld):
+        await open_exchange(there, lock="lock", name="there", lease=theirs)
+    await other.close()
+
+    await packer.close()
+    deliverer = await open_exchange(there, lock="lock", name="there", lease=theirs)
+    assert not deliverer.closed.done()
+    await deliverer.close()
+
+
+async def test_a_packer_that_does_not_read_keeps_its_lease(cluster: LocalCluster) -> None:
+    uri = cluster.nodes[1].spec.amqp_uri(ADMIN)
+    packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(NAME, HERE))
+    await packer.take_lock()
+    packer.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(LeaseTimes().lease_s + 3):
+                await asyncio.shield(packer.closed)
+    finally:
+        packer.resume()
+        await packer.close()
