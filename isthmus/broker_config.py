@@ -17,6 +17,8 @@ from federation.brokers.users import password_hash
 from isthmus.rabbitmq_install import RabbitMQInstallation
 
 LOOPBACK = "127.0.0.1"
+NET_TICK_S = 60
+"""Erlang's own."""
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
 
 _KHEPRI_ONLY = (4, 3)
@@ -78,7 +80,7 @@ class BrokerSpec:
     peers: ClusterPeers | None = None
     host: str = LOOPBACK
     namespace: str = ""
-    net_tick_s: int = 60
+    net_tick_s: int = NET_TICK_S
 
     def __post_init__(self) -> None:
         if self.schedulers < 1:

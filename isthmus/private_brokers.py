@@ -18,13 +18,17 @@ from federation.brokers.addresses import BrokerPorts, PrivateBroker, write_priva
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import site_users
 from federation.mesh import Mesh
-from isthmus.broker_config import BrokerSpec, BrokerUser
+from isthmus.broker_config import NET_TICK_S, BrokerSpec, BrokerUser
 from isthmus.known_meshes import KnownMeshes
 from isthmus.local_brokers import COOKIE_NAME
 from isthmus.local_cluster import peered
 from isthmus.ports import free_ports
 
 _PORTS_OF_A_BROKER = 5
+CLUSTER_NET_TICK_S = 15
+"""Until a node that hangs counts as down, the log that it leads takes nothing: with Erlang's 60 s
+for more than a minute, with this for some 20 s. Less would take a busy machine's pauses for hangs.
+"""
 
 
 def plan_brokers(
@@ -56,6 +60,7 @@ def plan_brokers(
                     epmd_port=ports[site][4],
                     users=users,
                     schedulers=schedulers,
+                    net_tick_s=NET_TICK_S if len(names) == 1 else CLUSTER_NET_TICK_S,
                 )
                 for name in names
             ]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from isthmus.broker_config import NET_TICK_S
 from isthmus.local_brokers import (
     BrokerUser,
     LocalBroker,
@@ -162,8 +163,8 @@ ClusterFactory = Callable[..., Awaitable[LocalCluster]]
 async def cluster_factory(
     rabbitmq: RabbitMQInstallation, tmp_path: Path
 ) -> AsyncIterator[ClusterFactory]:
-    """Call with (name, size=, vhosts=, users=, start=True) for a cluster whose nodes this test may
-    kill, suspend and start again one by one.
+    """Call with (name, size=, vhosts=, users=, net_tick_s=60, start=True) for a cluster whose nodes
+    this test may kill, suspend and start again one by one.
     """
     made: list[LocalCluster] = []
 
@@ -173,10 +174,19 @@ async def cluster_factory(
         size: int = 3,
         vhosts: tuple[str, ...] = ("/",),
         users: tuple[BrokerUser, ...] = (),
+        net_tick_s: int = NET_TICK_S,
         start: bool = True,
     ) -> LocalCluster:
         folder = tmp_path / f"cluster{len(made)}"
-        cluster = broker_cluster(rabbitmq, folder, name, size=size, vhosts=vhosts, users=users)
+        cluster = broker_cluster(
+            rabbitmq,
+            folder,
+            name,
+            size=size,
+            vhosts=vhosts,
+            users=users,
+            net_tick_s=net_tick_s,
+        )
         made.append(cluster)
         if start:
             await cluster.start(deadline_s=START_WITHIN_S)

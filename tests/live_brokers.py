@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from isthmus.broker_config import environment
+from isthmus.broker_config import NET_TICK_S, environment
 from isthmus.local_brokers import (
     BrokerSpec,
     BrokerUser,
@@ -180,6 +180,7 @@ def broker_cluster(
     size: int = 3,
     vhosts: tuple[str, ...] = ("/",),
     users: tuple[BrokerUser, ...] = (),
+    net_tick_s: int = NET_TICK_S,
 ) -> LocalCluster:
     """A cluster on free ports, not yet started, with an administrator besides `users`."""
     epmd, *ports = free_ports(4 * size + 1)
@@ -191,6 +192,7 @@ def broker_cluster(
             epmd_port=epmd,
             vhosts=vhosts,
             users=(ADMIN, *users),
+            net_tick_s=net_tick_s,
         )
         for number in range(size)
     ]

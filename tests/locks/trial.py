@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.broker_config import BrokerSpec
+from isthmus.broker_config import NET_TICK_S, BrokerSpec
 from isthmus.local_cluster import local_cluster, peered
 from isthmus.rabbitmq_install import RabbitMQInstallation
 from relay.bulk_amqp import connect
@@ -24,7 +24,6 @@ from tests.locks.verdict import Verdict, verdict
 
 PORTS = (5672, 5552, 15672, 25672)
 HELD_WITHIN_S = 60.0
-DEFAULT_NET_TICK_S = 60
 PAUSE_MINORITY, IGNORE, KHEPRI = "pause_minority", "ignore", "Khepri"
 
 
@@ -50,7 +49,7 @@ async def run_trial(
     name: str,
     *,
     partitions: str = PAUSE_MINORITY,
-    net_tick_s: int = DEFAULT_NET_TICK_S,
+    net_tick_s: int = NET_TICK_S,
 ) -> Outcome:
     """One disturbance, by its name. Needs root."""
     folder = Path(tempfile.mkdtemp(prefix="isthmus-locks-"))

@@ -11,9 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
+from isthmus.broker_config import NET_TICK_S
 from isthmus.rabbitmq_install import find_installation
 from tests.locks.disturbances import DISTURBANCES
-from tests.locks.trial import DEFAULT_NET_TICK_S, IGNORE, KHEPRI, PAUSE_MINORITY, run_trial
+from tests.locks.trial import IGNORE, KHEPRI, PAUSE_MINORITY, run_trial
 
 COLUMNS = (
     "release",
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--partitions", default=PAUSE_MINORITY, choices=(PAUSE_MINORITY, IGNORE, KHEPRI)
     )
-    parser.add_argument("--net-tick", type=int, default=DEFAULT_NET_TICK_S, help="seconds")
+    parser.add_argument("--net-tick", type=int, default=NET_TICK_S, help="seconds")
     parser.add_argument("--only", default="", help="disturbances whose name has one of these words")
     chosen = parser.parse_args()
     # As an error, so that nodes and namespaces are taken down.
