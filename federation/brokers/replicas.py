@@ -17,6 +17,7 @@ from federation.mesh import Site
 QUEUE_MEMBERS = "x-quorum-initial-group-size"
 LOG_MEMBERS = "x-initial-cluster-size"
 MEMBERS = (QUEUE_MEMBERS, LOG_MEMBERS)
+_KEYS = {"quorum": QUEUE_MEMBERS, "stream": LOG_MEMBERS}
 _MOST = 5
 _INEQUIVALENT = re.compile(
     rf"inequivalent arg '({'|'.join(MEMBERS)})'.* but current is (?:none|(?:the value )?'(\d+)')"
@@ -48,11 +49,10 @@ async def broker_nodes(site: Site, api: ManagementApi | None) -> int | None:
 
 
 def with_replicas(queue: QueueDeclaration, members: int | None) -> QueueDeclaration:
-    """The same declaration with so many members."""
-    if members is None:
+    """The same declaration with so many members; a classic queue has none."""
+    key = _KEYS.get(str(queue.arguments.get("x-queue-type")))
+    if members is None or key is None:
         return queue
-    is_log = queue.arguments.get("x-queue-type") == "stream"
-    key = LOG_MEMBERS if is_log else QUEUE_MEMBERS
     return replace(queue, arguments={**queue.arguments, key: members})
 
 

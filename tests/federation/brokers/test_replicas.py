@@ -19,6 +19,7 @@ from federation.mesh import Site
 
 SITE = Site("paris", "paris")
 QUEUE = QueueDeclaration("egress", {"x-queue-type": "quorum"})
+CLASSIC = QueueDeclaration("egress", {"x-queue-type": "classic"})
 LOG = QueueDeclaration("log", {"x-queue-type": "stream"})
 
 
@@ -49,6 +50,7 @@ def test_queues_and_logs_have_arguments_of_their_own() -> None:
     assert with_replicas(QUEUE, 3).arguments == {"x-queue-type": "quorum", QUEUE_MEMBERS: 3}
     assert with_replicas(LOG, 3).arguments == {"x-queue-type": "stream", LOG_MEMBERS: 3}
     assert with_replicas(QUEUE, None) is QUEUE
+    assert with_replicas(CLASSIC, 3) is CLASSIC
 
 
 @pytest.mark.parametrize(
