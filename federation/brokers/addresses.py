@@ -101,6 +101,12 @@ class PrivateBroker:
     others: tuple[BrokerPorts, ...] = ()
     """Where the cluster's other nodes listen, at the same host."""
 
+    @property
+    def nodes(self) -> tuple[BrokerPorts, ...]:
+        """Where all nodes listen, the first one first."""
+        own = BrokerPorts(self.amqp_port, self.stream_port, self.management_port)
+        return own, *self.others
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -234,7 +240,7 @@ class AddressBook:
         if broker is not None:
             return _amqp_places(broker)
         private = self._private(site)
-        return (Place(private.host, private.amqp_port),)
+        return tuple(Place(private.host, ports.amqp_port) for ports in private.nodes)
 
     def control(self, site: str) -> str:
         """What a shell command for the administrator of a site's broker begins with, where that
@@ -249,7 +255,9 @@ class AddressBook:
         broker = self.mesh.sites[site].broker
         if broker is None:
             private = self._private(site)
-            (host, port, _), *others = (Place(private.host, private.stream_port),)
+            (host, port, _), *others = (
+                Place(private.host, ports.stream_port) for ports in private.nodes
+            )
             tls = False
         else:
             listeners = [parse_stream(one) for one in broker.streams]
@@ -313,7 +321,10 @@ class AddressBook:
         who = address(site)
         if broker is None or broker.management is None:
             private = self._private(site)
-            url, *others = (f"http://{bracketed(private.host)}:{private.management_port}",)
+            url, *others = (
+                f"http://{bracketed(private.host)}:{ports.management_port}"
+                for ports in private.nodes
+            )
         else:
             listeners = map(parse_management, broker.managements)
             url, *others = (one.as_uri("http", "https") for one in listeners)
@@ -337,7 +348,9 @@ class AddressBook:
             others = _amqp_places(broker)[1:]
             return AmqpAddress(*where, user, password, uri.tls, broker.tls, others=others)
         private = self._private(site)
-        return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
+        where = private.host, private.amqp_port, private.vhost
+        places = tuple(Place(private.host, ports.amqp_port) for ports in private.others)
+        return AmqpAddress(*where, user, password, others=places)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
         """`user`: another than that of the address."""
