@@ -297,6 +297,15 @@ class Site:
     """
     max_rate: RateSchedule | None = None
     """Of all links out of it together."""
+    brokers: int = 1
+    """Nodes of its private cluster; of a broker of its own nobody counts them here."""
+    replicas: int | None = None
+    """Members of each of the relay's queues and of the log; None: one for each broker node."""
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the file says that its broker has several nodes."""
+        return self.brokers > 1 or (self.replicas or 1) > 1
 
 
 @dataclass(frozen=True, slots=True)

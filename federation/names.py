@@ -71,6 +71,16 @@ class Names:
         return self._made("lock.deliverer", "the name of the mesh")
 
     @property
+    def packer_lease(self) -> str:
+        """On a cluster, in place of the packer's lock: a quorum queue, and its exchange."""
+        return self._made("lease.packer", "the name of the mesh")
+
+    @property
+    def deliverer_lease(self) -> str:
+        """On a cluster, in place of the deliverer's lock: a quorum queue, and its exchange."""
+        return self._made("lease.deliverer", "the name of the mesh")
+
+    @property
     def dead_letters(self) -> str:
         """The queue of messages given up, with reason, count and path; and the exchange that leads
         to it alone, so that whoever writes to it needs no right to the default exchange.

@@ -9,14 +9,23 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 from federation.brokers.users import password_hash
 from isthmus.rabbitmq_install import RabbitMQInstallation
 
+LOOPBACK = "127.0.0.1"
+NET_TICK_S = 60
+"""Erlang's own."""
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
+
+_KHEPRI_ONLY = (4, 3)
+"""From then on a minority takes no changes whatever the settings say."""
+_DISCOVERY_RETRIES = 7200
+"""An hour: whoever starts the node gives up long before, and a node that gave up by itself would
+start a second cluster."""
 
 # The node resolves its own name without asking anyone: a bare chroot may have no /etc/hosts.
 ERLANG_RESOLVER = """\
@@ -38,11 +47,23 @@ class BrokerUser:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSpec:
-    """One private broker: its folder, loopback ports, virtual hosts and users.
+class ClusterPeers:
+    """The cluster that a private broker is a node of: all node names, the founder's first, and
+    the cookie that its nodes share.
+    """
 
-    `folder` holds all it ever writes, and nothing else should be in there. `schedulers` is the
-    number of cores that the Erlang machine uses.
+    node_names: tuple[str, ...]
+    cookie: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """One private broker: its folder, ports, virtual hosts and users.
+
+    `folder` holds all that the broker ever writes, and nothing else should be in there.
+    `schedulers` is the number of cores that the Erlang machine uses. `host` is the address of all
+    listeners; `namespace` is the network namespace (`ip netns`) that has such an address, empty
+    for the caller's own. A silent node counts as down after `net_tick_s`, give or take a quarter.
     """
 
     name: str
@@ -56,6 +77,10 @@ class BrokerSpec:
     users: tuple[BrokerUser, ...] = ()
     schedulers: int = 1
     plugins: tuple[str, ...] = PLUGINS
+    peers: ClusterPeers | None = None
+    host: str = LOOPBACK
+    namespace: str = ""
+    net_tick_s: int = NET_TICK_S
 
     def __post_init__(self) -> None:
         if self.schedulers < 1:
@@ -66,7 +91,8 @@ class BrokerSpec:
     @property
     def node_name(self) -> str:
         """The Erlang node's name. It is part of the stored data, so it must not name a port."""
-        return re.sub(r"[^A-Za-z0-9_-]", "_", self.name) + "@localhost"
+        host = "localhost" if self.host == LOOPBACK else self.host
+        return f"{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)}@{host}"
 
     @property
     def control(self) -> str:
@@ -80,7 +106,7 @@ class BrokerSpec:
     @property
     def management_url(self) -> str:
         """Base of the management HTTP API, without /api and without credentials."""
-        return f"http://127.0.0.1:{self.management_port}"
+        return f"http://{self.host}:{self.management_port}"
 
     @property
     def log_file(self) -> Path:
@@ -105,17 +131,17 @@ class BrokerSpec:
 
     def _authority(self, user: BrokerUser | str, port: int) -> str:
         who = self.user(user) if isinstance(user, str) else user
-        return f"{quote(who.name, safe='')}:{quote(who.password, safe='')}@127.0.0.1:{port}"
+        return f"{quote(who.name, safe='')}:{quote(who.password, safe='')}@{self.host}:{port}"
 
 
-def rabbitmq_conf(spec: BrokerSpec, seen_as: Path) -> str:
-    """rabbitmq.conf; `seen_as` is the broker's folder as the server sees it."""
-    settings = {
-        "listeners.tcp.1": f"127.0.0.1:{spec.amqp_port}",
-        "stream.listeners.tcp.1": f"127.0.0.1:{spec.stream_port}",
-        "stream.advertised_host": "127.0.0.1",
+def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> str:
+    """rabbitmq.conf for that release; `seen_as` is the broker's folder as the server sees it."""
+    settings: dict[str, object] = {
+        "listeners.tcp.1": f"{spec.host}:{spec.amqp_port}",
+        "stream.listeners.tcp.1": f"{spec.host}:{spec.stream_port}",
+        "stream.advertised_host": spec.host,
         "stream.advertised_port": spec.stream_port,
-        "management.tcp.ip": "127.0.0.1",
+        "management.tcp.ip": spec.host,
         "management.tcp.port": spec.management_port,
         "load_definitions": seen_as / "definitions.json",
         # Nobody but this machine reaches the listeners, so no user is bound to loopback again.
@@ -130,8 +156,31 @@ def rabbitmq_conf(spec: BrokerSpec, seen_as: Path) -> str:
         "vm_memory_high_watermark.relative": 0.4,
         # By default quorum queues keep up to 512 MB in memory before they write segments.
         "raft.wal_max_size_bytes": 64 * 2**20,
+        **(_cluster_settings(spec, spec.peers, release) if spec.peers is not None else {}),
     }
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def _cluster_settings(
+    spec: BrokerSpec, peers: ClusterPeers, release: tuple[int, ...]
+) -> dict[str, object]:
+    """What makes each node join the founder, for which all others wait.
+
+    Nobody elects a founder: older releases found a cluster each when they reach nobody, and newer
+    ones hold the node that began first for the founder.
+    """
+    founder = peers.node_names[0]
+    known = () if spec.node_name == founder else (founder, spec.node_name)
+    settings: dict[str, object] = {
+        "cluster_formation.peer_discovery_backend": "classic_config",
+        "cluster_formation.discovery_retry_limit": _DISCOVERY_RETRIES,
+        "cluster_formation.discovery_retry_interval": 500,
+    }
+    for number, node in enumerate(known, start=1):
+        settings[f"cluster_formation.classic_config.nodes.{number}"] = node
+    if release < _KHEPRI_ONLY:
+        settings["cluster_partition_handling"] = "pause_minority"
+    return settings
 
 
 def definitions(spec: BrokerSpec, salt: Callable[[int], bytes]) -> str:
@@ -189,7 +238,7 @@ def environment(
         "PATH": installation.search_path(),
         "HOME": str(folder),
         "ERL_EPMD_PORT": str(spec.epmd_port),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_ADDRESS": spec.host,
         "ERL_INETRC": str(folder / "inetrc"),
         # No crash dumps: they hold all that was in memory, messages and passwords too.
         "ERL_CRASH_DUMP_SECONDS": "0",
@@ -197,6 +246,7 @@ def environment(
         # the PID we spawned is the node's.
         "RUNNING_UNDER_SYSTEMD": "true",
         "RABBITMQ_NODENAME": spec.node_name,
+        **({} if spec.host == LOOPBACK else {"RABBITMQ_USE_LONGNAME": "true"}),
         "RABBITMQ_DIST_PORT": str(spec.dist_port),
         "RABBITMQ_MNESIA_BASE": str(folder / "data"),
         "RABBITMQ_MNESIA_DIR": str(folder / "data" / "node"),
@@ -211,6 +261,7 @@ def environment(
         # No busy waiting: many brokers share few cores here.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             f"{schedulers} +sbwt none +sbwtdcpu none +sbwtdio none "
-            "-kernel inet_dist_use_interface {127,0,0,1}"
+            f"-kernel net_ticktime {spec.net_tick_s} "
+            f"-kernel inet_dist_use_interface {{{spec.host.replace('.', ',')}}}"
         ),
     }

@@ -32,6 +32,7 @@ def refusals(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
     """What no node can take up: its mesh's name and its own cluster ID stand in all that it has
     packed. By what has run here; a site elsewhere has its own word.
     """
+    yield from _shrunk_clusters(mesh, known)
     said_of_name = False
     for site, here in mesh.sites.items():
         ran = known.ran_last(site)
@@ -54,6 +55,19 @@ def refusals(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
                 f"cannot become `{here.cluster_id}`",
                 f"write cluster_id: {former}; or drain and remove the site, and add it under "
                 "another name",
+            )
+
+
+def _shrunk_clusters(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
+    for site, here in mesh.sites.items():
+        ran = known.ran_last(site)
+        former = ran.sites[site].brokers if ran is not None and site in ran.sites else 1
+        if here.brokers < former and here.broker is None:
+            yield Violation(
+                ("sites", site, "brokers"),
+                f"the private cluster of `{site}` has {former} nodes: those that stay would wait "
+                "for those that go",
+                f"write brokers: {former}",
             )
 
 

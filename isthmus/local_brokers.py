@@ -1,7 +1,8 @@
 """Private RabbitMQ nodes on loopback: `isthmus up`, the demo and the tests run their own.
 
-A broker is two processes, the Erlang machine and its epmd, both our children and ended by PID;
-all their files are in one folder, so a broker that is started again has its data and its ports.
+A broker is two processes, the Erlang machine and its epmd (which brokers of a cluster share), both
+our children and ended by PID; all their files are in one folder, so a broker that is started again
+has its data and its ports.
 Whoever runs the folder's broker must be the only one to do so.
 
 The node counts as ready when it has said so in its log, after all listeners are up and the
@@ -24,6 +25,7 @@ from pathlib import Path
 from isthmus import broker_config, processes
 from isthmus.broker_config import BrokerSpec, BrokerUser
 from isthmus.broker_errors import BrokerStartError
+from isthmus.epmd import Epmd
 from isthmus.ports import free_ports
 from isthmus.processes import ProcessMark
 from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
@@ -38,6 +40,7 @@ __all__ = [
     "free_ports",
 ]
 
+COOKIE_NAME = ".erlang.cookie"
 READY_LINE = b"Server startup complete"
 POLL_S = 0.05
 LAST_LINES = 20
@@ -52,18 +55,29 @@ class LocalBroker:
 
     `spec` may be replaced while the node is down; the next start goes by it (users, virtual hosts
     and permissions are added and changed by that, never taken away). With `die_with_parent` the
-    kernel kills the node when the thread that started it ends, however it ends.
+    kernel kills the node when the thread that started it ends, however it ends. Brokers of one
+    cluster have the same `epmd`.
     """
 
     def __init__(
-        self, spec: BrokerSpec, installation: RabbitMQInstallation, *, die_with_parent: bool = True
+        self,
+        spec: BrokerSpec,
+        installation: RabbitMQInstallation,
+        *,
+        die_with_parent: bool = True,
+        epmd: Epmd | None = None,
     ) -> None:
         self.spec = spec
         self.installation = installation
         self.die_with_parent = die_with_parent
         self._node: subprocess.Popen[bytes] | None = None
-        self._epmd: subprocess.Popen[bytes] | None = None
+        self._epmd = epmd or Epmd()
         self._is_wanted = False
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the node was started before, and has what it then had."""
+        return (self.spec.folder / "data" / "node").exists()
 
     @property
     def is_running(self) -> bool:
@@ -90,8 +104,8 @@ class LocalBroker:
         with contextlib.ExitStack() as unless_ready:
             # Also when cancelled: a half-started node belongs to nobody.
             unless_ready.callback(self.kill)
-            epmd = ("epmd", "-address", "127.0.0.1", "-port", str(self.spec.epmd_port))
-            self._epmd = self._spawn(*epmd)
+            epmd = ("epmd", "-address", self.spec.host, "-port", str(self.spec.epmd_port))
+            self._epmd.use(self.spec.name, lambda: self._spawn(*epmd))
             self._write_marks()
             await self._until_accepting(self.spec.epmd_port, limit)
             self._node = self._spawn(str(self.installation.home / "sbin" / "rabbitmq-server"))
@@ -107,20 +121,22 @@ class LocalBroker:
             await processes.end([node], first=signal.SIGTERM, patience_s=patience_s)
             # Helper programs end by themselves when their pipe to the node closes.
             await processes.end(helpers, first=signal.SIGCONT, patience_s=2.0)
-        if self._epmd is not None and (epmd := self._mark_of(self._epmd)) is not None:
+        left = self._epmd.leave(self.spec.name)
+        if left is not None and (epmd := self._mark_of(left)) is not None:
             await processes.end([epmd], first=signal.SIGTERM, patience_s=2.0)
-        self._reap()
+        self._reap(left)
 
     def kill(self) -> None:
         """SIGKILL the node and its helpers at once; returns when they are gone."""
         self._is_wanted = False
         marks: list[ProcessMark] = []
-        for child in (self._node, self._epmd):
+        left = self._epmd.leave(self.spec.name)
+        for child in (self._node, left):
             if child is not None and (own := self._mark_of(child)) is not None:
                 marks += [own, *processes.descendants(own.pid)]
         for each in marks:
             each.send(signal.SIGKILL)
-        self._reap()
+        self._reap(left)
 
     def suspend(self) -> None:
         """SIGSTOP: the node hangs, its connections stay open."""
@@ -170,11 +186,11 @@ class LocalBroker:
     def _mark_of(self, child: subprocess.Popen[bytes]) -> ProcessMark | None:
         return processes.mark(child.pid) if child.poll() is None else None
 
-    def _reap(self) -> None:
-        for child in (self._node, self._epmd):
+    def _reap(self, epmd: subprocess.Popen[bytes] | None) -> None:
+        for child in (self._node, epmd):
             if child is not None:
                 child.wait()
-        self._node = self._epmd = None
+        self._node = None
         self._marks_file.unlink(missing_ok=True)
 
     def _spawn(self, *words: str) -> subprocess.Popen[bytes]:
@@ -182,6 +198,8 @@ class LocalBroker:
             *("sh", "-c", _WITH_FILES, "isthmus"),
             *self.installation.command(self.spec.folder.absolute(), *words),
         )
+        if self.spec.namespace:
+            command = ("ip", "netns", "exec", self.spec.namespace, *command)
         if self.die_with_parent:
             command = ("setpriv", "--pdeathsig", "KILL", *command)
         with self._output_file.open("ab") as output:
@@ -204,7 +222,7 @@ class LocalBroker:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         seen_as = self.installation.path_inside(spec.folder.absolute())
         for name, text in {
-            "rabbitmq.conf": broker_config.rabbitmq_conf(spec, seen_as),
+            "rabbitmq.conf": broker_config.rabbitmq_conf(spec, seen_as, self.installation.release),
             "definitions.json": broker_config.definitions(spec, secrets.token_bytes),
             "enabled_plugins": broker_config.enabled_plugins(spec.plugins),
             "inetrc": broker_config.ERLANG_RESOLVER,
@@ -214,8 +232,10 @@ class LocalBroker:
         }.items():
             _write_private(spec.folder / name, text)
         self._link_plugins()
-        cookie = spec.folder / ".erlang.cookie"
-        if not cookie.exists():
+        cookie = spec.folder / COOKIE_NAME
+        if spec.peers is not None:
+            _write_private(cookie, spec.peers.cookie)
+        elif not cookie.exists():
             _write_private(cookie, secrets.token_hex(16))
         self._output_file.unlink(missing_ok=True)
         return spec.log_file.stat().st_size if spec.log_file.exists() else 0
@@ -239,13 +259,13 @@ class LocalBroker:
     def _write_marks(self) -> None:
         marks = [
             [own.pid, own.began, own.boot]
-            for child in (self._node, self._epmd)
+            for child in (self._node, self._epmd.process)
             if child is not None and (own := self._mark_of(child)) is not None
         ]
         _write_private(self._marks_file, json.dumps(marks))
 
     async def _end_leftovers(self) -> None:
-        if self._epmd is not None:
+        if self._node is not None or self._epmd.process is not None:
             await self.stop()
         if not self._marks_file.exists():
             return
@@ -276,7 +296,7 @@ class LocalBroker:
         while True:
             self._check_starting(limit)
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                _, writer = await asyncio.open_connection(self.spec.host, port)
             except OSError:
                 await asyncio.sleep(POLL_S)
                 continue
@@ -289,7 +309,7 @@ class LocalBroker:
     def _check_starting(self, limit: float) -> None:
         if not self._is_wanted:
             self._fail("was stopped while it was starting")
-        for what, child in (("its epmd", self._epmd), ("it", self._node)):
+        for what, child in (("its epmd", self._epmd.process), ("it", self._node)):
             if child is not None and (code := child.poll()) is not None:
                 self._fail(f"did not start: {what} ended with {_told(code)}")
         if time.monotonic() >= limit:

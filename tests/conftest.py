@@ -16,21 +16,37 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from isthmus.broker_config import NET_TICK_S
 from isthmus.local_brokers import (
     BrokerUser,
     LocalBroker,
     RabbitMQInstallation,
     find_installation,
 )
+from isthmus.local_cluster import LocalCluster
 from spark_audit.engine.session import spark_session
-from tests.live_brokers import START_WITHIN_S, BrokerPool, Vhost, discard, local_broker
+from tests.live_brokers import (
+    START_WITHIN_S,
+    BrokerPool,
+    Vhost,
+    broker_cluster,
+    discard,
+    local_broker,
+)
 from tests.waiting import until
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("isthmus")
 
-LIVE_FIXTURES = {"rabbitmq", "broker_pool", "vhost", "vhost_factory", "local_broker_factory"}
+LIVE_FIXTURES = {
+    "rabbitmq",
+    "broker_pool",
+    "vhost",
+    "vhost_factory",
+    "local_broker_factory",
+    "cluster_factory",
+}
 SLOW_MARKS = ("spark", "live")
 """Tests with these take the longest, the first ones most of all."""
 
@@ -138,6 +154,50 @@ async def local_broker_factory(
     finally:
         for broker in made:
             discard(broker)
+
+
+ClusterFactory = Callable[..., Awaitable[LocalCluster]]
+
+
+@pytest.fixture
+async def cluster_factory(
+    rabbitmq: RabbitMQInstallation, tmp_path: Path
+) -> AsyncIterator[ClusterFactory]:
+    """Call with (name, size=, vhosts=, users=, net_tick_s=60, start=True) for a cluster whose nodes
+    this test may kill, suspend and start again one by one.
+    """
+    made: list[LocalCluster] = []
+
+    async def make(
+        name: str = "own",
+        *,
+        size: int = 3,
+        vhosts: tuple[str, ...] = ("/",),
+        users: tuple[BrokerUser, ...] = (),
+        net_tick_s: int = NET_TICK_S,
+        start: bool = True,
+    ) -> LocalCluster:
+        folder = tmp_path / f"cluster{len(made)}"
+        cluster = broker_cluster(
+            rabbitmq,
+            folder,
+            name,
+            size=size,
+            vhosts=vhosts,
+            users=users,
+            net_tick_s=net_tick_s,
+        )
+        made.append(cluster)
+        if start:
+            await cluster.start(deadline_s=START_WITHIN_S)
+        return cluster
+
+    try:
+        yield make
+    finally:
+        for cluster in made:
+            for node in cluster.nodes:
+                discard(node)
 
 
 Eventually = Callable[..., Awaitable[Any]]

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from isthmus.broker_config import environment
+from isthmus.broker_config import NET_TICK_S, environment
 from isthmus.local_brokers import (
     BrokerSpec,
     BrokerUser,
@@ -28,6 +28,7 @@ from isthmus.local_brokers import (
     RabbitMQInstallation,
     free_ports,
 )
+from isthmus.local_cluster import LocalCluster, local_cluster, peered
 
 START_WITHIN_S = 180.0
 """Patience for a machine on which many wait for a processor."""
@@ -169,6 +170,33 @@ def local_broker(
         users=(ADMIN, *users),
     )
     return LocalBroker(spec, installation)
+
+
+def broker_cluster(
+    installation: RabbitMQInstallation,
+    folder: Path,
+    name: str,
+    *,
+    size: int = 3,
+    vhosts: tuple[str, ...] = ("/",),
+    users: tuple[BrokerUser, ...] = (),
+    net_tick_s: int = NET_TICK_S,
+) -> LocalCluster:
+    """A cluster on free ports, not yet started, with an administrator besides `users`."""
+    epmd, *ports = free_ports(4 * size + 1)
+    specs = [
+        BrokerSpec(
+            f"{name}-{number + 1}",
+            folder / f"{name}-{number + 1}",
+            *ports[4 * number : 4 * number + 4],
+            epmd_port=epmd,
+            vhosts=vhosts,
+            users=(ADMIN, *users),
+            net_tick_s=net_tick_s,
+        )
+        for number in range(size)
+    ]
+    return local_cluster(peered(specs), installation)
 
 
 def discard(broker: LocalBroker) -> None:

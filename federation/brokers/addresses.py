@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from federation.brokers.broker_uri import (
@@ -74,8 +75,19 @@ class BrokersFileBroken(AddressError):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """Where one node of a private cluster listens."""
+
+    amqp_port: int
+    stream_port: int
+    management_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateBroker:
-    """Where a private broker listens. Several sites may share a broker by virtual hosts."""
+    """Where a private broker listens, of a cluster its first node. Several sites may share a
+    broker by virtual hosts.
+    """
 
     amqp_port: int
     stream_port: int
@@ -86,6 +98,14 @@ class PrivateBroker:
     """What a shell command for its administrator begins with: it is no node that `rabbitmqctl`
     finds by itself.
     """
+    others: tuple[BrokerPorts, ...] = ()
+    """Where the cluster's other nodes listen, at the same host."""
+
+    @property
+    def nodes(self) -> tuple[BrokerPorts, ...]:
+        """Where all nodes listen, the first one first."""
+        own = BrokerPorts(self.amqp_port, self.stream_port, self.management_port)
+        return own, *self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +240,7 @@ class AddressBook:
         if broker is not None:
             return _amqp_places(broker)
         private = self._private(site)
-        return (Place(private.host, private.amqp_port),)
+        return tuple(Place(private.host, ports.amqp_port) for ports in private.nodes)
 
     def control(self, site: str) -> str:
         """What a shell command for the administrator of a site's broker begins with, where that
@@ -235,7 +255,9 @@ class AddressBook:
         broker = self.mesh.sites[site].broker
         if broker is None:
             private = self._private(site)
-            (host, port, _), *others = (Place(private.host, private.stream_port),)
+            (host, port, _), *others = (
+                Place(private.host, ports.stream_port) for ports in private.nodes
+            )
             tls = False
         else:
             listeners = [parse_stream(one) for one in broker.streams]
@@ -299,7 +321,10 @@ class AddressBook:
         who = address(site)
         if broker is None or broker.management is None:
             private = self._private(site)
-            url, *others = (f"http://{bracketed(private.host)}:{private.management_port}",)
+            url, *others = (
+                f"http://{bracketed(private.host)}:{ports.management_port}"
+                for ports in private.nodes
+            )
         else:
             listeners = map(parse_management, broker.managements)
             url, *others = (one.as_uri("http", "https") for one in listeners)
@@ -323,7 +348,9 @@ class AddressBook:
             others = _amqp_places(broker)[1:]
             return AmqpAddress(*where, user, password, uri.tls, broker.tls, others=others)
         private = self._private(site)
-        return AmqpAddress(private.host, private.amqp_port, private.vhost, user, password)
+        where = private.host, private.amqp_port, private.vhost
+        places = tuple(Place(private.host, ports.amqp_port) for ports in private.others)
+        return AmqpAddress(*where, user, password, others=places)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
         """`user`: another than that of the address."""
@@ -390,7 +417,7 @@ def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:
         content = json.loads(text)
         if content["format"] != _FORMAT:
             raise BrokersFileBroken(file, f"format {content['format']!r} is not known")
-        return {site: PrivateBroker(**broker) for site, broker in content["sites"].items()}
+        return {site: _private_broker(broker) for site, broker in content["sites"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokersFileBroken(file, f"damaged: {error!r}") from error
 
@@ -400,9 +427,22 @@ def write_private_brokers(state: Path, brokers: Mapping[str, PrivateBroker]) -> 
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     content = {
         "format": _FORMAT,
-        "sites": {site: asdict(broker) for site, broker in sorted(brokers.items())},
+        "sites": {site: _as_json(broker) for site, broker in sorted(brokers.items())},
     }
     file = state / BROKERS_FILE
     temporary = file.with_name(f"{file.name}.new")
     temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     temporary.replace(file)
+
+
+def _private_broker(written: Mapping[str, Any]) -> PrivateBroker:
+    others = tuple(BrokerPorts(**ports) for ports in written.get("others", ()))
+    return PrivateBroker(**{**written, "others": others})
+
+
+def _as_json(broker: PrivateBroker) -> dict[str, Any]:
+    """The broker as written down; without others as versions wrote it that knew no clusters."""
+    written = asdict(broker)
+    if not broker.others:
+        del written["others"]
+    return written

@@ -24,6 +24,7 @@ from federation.brokers.addresses import AmqpAddress
 from federation.brokers.amqp_client import amqp_client
 from federation.brokers.apply_report import Item, Outcome
 from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
+from federation.brokers.replicas import as_there
 
 CONNECT_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0
@@ -71,8 +72,13 @@ class Declarer:
         return await self._declared("exchange", wanted.name, declare, _MEND_EXCHANGE)
 
     async def queue(self, wanted: QueueDeclaration) -> Item:
-        """Make it, or say what is there instead."""
+        """Make it, or say what is there instead; with other members it is the same queue."""
+        item = await self._queue(wanted)
+        if item.outcome is Outcome.DIFFERS and (there := as_there(wanted, item.detail)):
+            return await self._queue(there)
+        return item
 
+    async def _queue(self, wanted: QueueDeclaration) -> Item:
         async def declare(channel: AbstractChannel, *, passive: bool) -> object:
             return await channel.queue_declare(
                 wanted.name, durable=True, passive=passive, arguments=dict(wanted.arguments)

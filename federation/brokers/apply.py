@@ -33,6 +33,7 @@ from federation.brokers.provision import (
     Declarations,
     declarations,
 )
+from federation.brokers.replicas import broker_nodes, replicas_of, with_replicas
 from federation.brokers.users import guests, put_aside_queues
 from federation.counted import counted
 from federation.names import Names
@@ -108,12 +109,14 @@ class _Applying:
 
     async def over_amqp(self, api: ManagementApi | None) -> None:
         """Exchanges, queues and bindings."""
+        here = self._mesh.sites[self._declared.site]
+        members = replicas_of(here, await broker_nodes(here, api))
         try:
             async with declaring(self._address) as declarer:
                 for exchange in self._declared.exchanges:
                     self.say(await declarer.exchange(exchange))
                 for queue in self._declared.queues:
-                    self.say(await declarer.queue(queue))
+                    self.say(await declarer.queue(with_replicas(queue, members)))
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
@@ -226,11 +229,12 @@ class _Applying:
 
 async def listed(api: ManagementApi, names: Names) -> Applied:
     """The mesh's egress queues and their bindings, the default exchange's left out; and of the
-    queues of what is put aside the bindings that are ours. Raises ManagementError.
+    queues of what is put aside, and of leases, the bindings that are ours. Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
     queues = await api.get("queues", api.vhost, columns="name") or []
-    aside, prefix = put_aside_queues(names), names.egress_prefix
+    leases = names.deliverer_lease, names.packer_lease
+    own, prefix = (*put_aside_queues(names), *leases), names.egress_prefix
     bindings = (
         BindingDeclaration(one["source"], one["destination"], one["routing_key"])
         for one in found
@@ -240,7 +244,7 @@ async def listed(api: ManagementApi, names: Names) -> Applied:
         frozenset(
             one
             for one in bindings
-            if one.queue.startswith(prefix) or (one.queue in aside and one.exchange == one.queue)
+            if one.queue.startswith(prefix) or (one.queue in own and one.exchange == one.queue)
         ),
         frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import (
     UserDeclaration,
+    leases,
     links_meeting_at,
     put_aside_queues,
     separate_users,
@@ -32,6 +33,13 @@ LOG_SEGMENT_BYTES = 64 * 2**20
 """Retention works by whole segments, so small ones keep the disk near what the window needs; not
 smaller, as each segment is files and an index entry."""
 
+MOST_PROBES = 100
+"""Of those who wait in line, while nobody holds the lease."""
+
+LOST_CONSUMER_MS = 5_000
+"""From 4.3 on a consumer on a lost node stays the active one for so long, a minute unless told;
+older versions pass the lease on at once, and take no notice of the argument."""
+
 POLICY_PRIORITY = 50
 """Above the 0 that operators' catch-all policies usually have: of several policies that match,
 only the one with the highest priority holds."""
@@ -50,7 +58,7 @@ class QueueDeclaration:
     """A durable queue or stream."""
 
     name: str
-    arguments: Mapping[str, str | int]
+    arguments: Mapping[str, str | int | bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +106,19 @@ def declarations(
     """
     names = Names(mesh.name)
     here = mesh.sites[site]
+    own = (*put_aside_queues(names), *leases(mesh, site))
     leaving = [exchange for exchange in mesh.exchanges.values() if exchange.leaves(site)]
     return Declarations(
         site=site,
         exchanges=(
             *_exchanges(mesh, site),
-            *(ExchangeDeclaration(name, "fanout") for name in put_aside_queues(names)),
+            *(ExchangeDeclaration(name, "fanout") for name in own),
             *_link_exchanges(mesh, site, names),
         ),
         queues=(
             *(_egress(names.egress(exchange.name), exchange.priorities) for exchange in leaving),
             *map(_quorum, put_aside_queues(names)),
+            *map(_lease, leases(mesh, site)),
             _log(names),
         ),
         bindings=(
@@ -117,7 +127,7 @@ def declarations(
                 for exchange in leaving
                 for key in exchange.keys or ("",)
             ),
-            *(BindingDeclaration(name, name, "") for name in put_aside_queues(names)),
+            *(BindingDeclaration(name, name, "") for name in own),
         ),
         users=tuple(_users(mesh, site, credentials, formerly_delivered)),
         policies=(_log_policy(mesh, here, names),),
@@ -166,6 +176,18 @@ def _egress(name: str, rule: PriorityRule) -> QueueDeclaration:
 
 def _quorum(name: str) -> QueueDeclaration:
     return QueueDeclaration(name, {"x-queue-type": "quorum", "x-delivery-limit": NEVER_DROP})
+
+
+def _lease(name: str) -> QueueDeclaration:
+    return QueueDeclaration(
+        name,
+        {
+            **_quorum(name).arguments,
+            "x-single-active-consumer": True,
+            "x-max-length": MOST_PROBES,
+            "x-consumer-disconnected-timeout": LOST_CONSUMER_MS,
+        },
+    )
 
 
 def _log(names: Names) -> QueueDeclaration:

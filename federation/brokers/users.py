@@ -89,22 +89,25 @@ def _node_users(
 ) -> list[UserDeclaration]:
     names = Names(mesh.name)
     aside = put_aside_queues(names)
+    deliverer, packer = leases(mesh, site) or ("", "")
     delivered = {one.delivers_to for one in mesh.exchanges.values() if one.reaches(site)}
     return [
         UserDeclaration(
             names.relay_user(site),
             own.relay,
             configure=matching([names.deliverer_lock]),
-            write=matching([*sorted(delivered.union(formerly_delivered)), *aside]),
-            read=NOTHING,
+            write=matching(
+                [*sorted(delivered.union(formerly_delivered)), *aside, *_some(deliverer)]
+            ),
+            read=matching([deliverer]) if deliverer else NOTHING,
         ),
         UserDeclaration(
             names.packer_user(site),
             own.packer,
             configure=matching([names.packer_lock]),
-            write=NOTHING,
+            write=matching([packer]) if packer else NOTHING,
             # Also those of exchanges that the file has no more: they are packed until empty.
-            read=matching(prefixes=[names.egress_prefix]),
+            read=matching(_some(packer), prefixes=[names.egress_prefix]),
         ),
         UserDeclaration(
             names.log_user(site),
@@ -130,6 +133,18 @@ def _node_users(
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
     """What connects two ends at the broker of `site`: links, and the strands of each."""
     return [one for link in mesh.links if link.meeting == site for one in mesh.strands(link)]
+
+
+def leases(mesh: Mesh, site: str) -> tuple[str, ...]:
+    """The queues by which a cluster's nodes know the deliverer and the packer, in this order; none
+    for a site with one broker node. Each has a fanout exchange of its own name.
+    """
+    names = Names(mesh.name)
+    return (names.deliverer_lease, names.packer_lease) if mesh.sites[site].is_cluster else ()
+
+
+def _some(name: str) -> list[str]:
+    return [name] if name else []
 
 
 def put_aside_queues(names: Names) -> tuple[str, str]:

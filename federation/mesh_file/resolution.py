@@ -94,6 +94,8 @@ def _site(name: str, keys: SiteKeys, mesh_log: LogKeys, folder: Path) -> Site:
         public_keys=tuple(keys.public_key or ()),
         private_key=_reference(keys.private_key or "", folder),
         max_rate=keys.max_rate,
+        brokers=keys.brokers,
+        replicas=keys.replicas,
     )
 
 

@@ -164,6 +164,24 @@ class SiteKeys(Section):
         trades="with it `isthmus apply` sets users and policies itself",
         without="`isthmus apply` prints what to run",
     )
+    brokers: int = key(
+        1,
+        "nodes of the private cluster that `isthmus up` runs, on this machine",
+        trades="3: the site outlives the loss of any one of its broker nodes, and each message is "
+        "written three times",
+        ge=1,
+        le=9,
+    )
+    replicas: int | None = key(
+        None,
+        "members of each queue of the relay's and of the log, which `isthmus apply` declares; what "
+        "is there already keeps those that it has",
+        trades="more: more broker nodes may be away at once, and each message is written as often",
+        without="as many as broker nodes, at most 5, and of four 3; as the broker likes where "
+        "`isthmus apply` may not count them",
+        ge=1,
+        le=9,
+    )
     admin: (
         Annotated[
             AdminKeys,

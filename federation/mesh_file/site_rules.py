@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from federation.brokers.broker_uri import parse_amqp, parse_management, parse_stream
 from federation.mesh_file.address_rules import address_violations
+from federation.mesh_file.cluster_rules import cluster_violations
 from federation.mesh_file.document import MeshKeys
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.site_keys import SiteKeys
@@ -23,6 +24,7 @@ def site_violations(keys: MeshKeys) -> Iterator[Violation]:
     for name, site in keys.sites.items():
         yield from _broker(name, site)
         yield from address_violations(name, site)
+        yield from cluster_violations(name, site)
         yield from _tls(name, site)
         yield from _external(name, site)
         for number, uri in enumerate(map(parse_amqp, site.broker or ())):

@@ -124,7 +124,7 @@ async def _demo(
         file.write_text(MESH.format(*LINE, port=1))
         planned = load_mesh(file)
         specs = plan_brokers(planned, state, load_or_make(state, planned))
-        line = await proxy.open_line("-".join(LINE), "127.0.0.1", specs[LINE[1]].amqp_port)
+        line = await proxy.open_line("-".join(LINE), "127.0.0.1", specs[LINE[1]][0].amqp_port)
         file.write_text(MESH.format(*LINE, port=line.port))
         mesh = load_mesh(file)
         command = [sys.executable, "-m", PROGRAM, "up", str(file), "--state", str(state)]

@@ -1,8 +1,8 @@
 """The site's own broker as the deliverer's local exchange: one connection, a channel an exchange.
 
 A channel each, because publishing to an exchange that is gone closes the channel and puts what
-else is in flight on it in doubt. The lock is an exclusive queue on this very connection: whoever
-holds it is the one whose publishes the broker takes.
+else is in flight on it in doubt. The lock is an exclusive queue on this very connection, or on a
+cluster a lease: whoever holds it is the one whose publishes the broker takes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from relay.delivery.local_exchange import (
     LockHeld,
     Outgoing,
 )
+from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,9 @@ class _Opened:
 class RabbitExchange:
     """See `local_exchange.LocalExchange`. Made by `open_exchange`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lease: ClusterLease | None = None) -> None:
         self._connection = connection
+        self._lease = lease
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._opened: dict[str, _Opened] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -79,6 +81,9 @@ class RabbitExchange:
     ) -> list[Answer]:
         try:
             opened = await self._open(exchange)
+            if self._lease is not None and not self._lease.is_held:
+                # A process that was stopped for long gets here before it learns of anything.
+                self._connection.abort("the deliverer's lease is over")
             publisher = opened.publisher
             batch: list[Message] = [(exchange, *message) for message in messages]
             publication = publisher.publish_many(batch, mandatory=True)
@@ -127,6 +132,8 @@ class RabbitExchange:
 
     async def close(self) -> None:
         """Close; idempotent."""
+        if self._lease is not None:
+            await self._lease.release()
         await self._connection.close()
         await self._watch
 
@@ -188,9 +195,14 @@ def most_body_bytes(reason: Exception | None) -> int | None:
 
 
 async def open_exchange(
-    uri: str | Cluster, *, lock: str, name: str, ssl_context: ssl.SSLContext | None = None
+    uri: str | Cluster,
+    *,
+    lock: str,
+    name: str,
+    ssl_context: ssl.SSLContext | None = None,
+    lease: LeaseName | None = None,
 ) -> RabbitExchange:
-    """Connect and take the site's lock (an exclusive queue called `lock`).
+    """Connect and take the site's lock (an exclusive queue called `lock`), or the lease.
 
     Raises LockHeld when another node has it, and LocalClosed when the broker cannot be reached.
     """
@@ -199,8 +211,15 @@ async def open_exchange(
     except (BulkAmqpError, OSError) as error:
         raise LocalClosed(str(error)) from error
     try:
+        if lease is not None:
+            held = lease.on(connection)
+            await held.take()
+            return RabbitExchange(connection, held)
         channel = await connection.channel()
         await channel.declare_queue(lock, exclusive=True, auto_delete=True)
+    except LeaseHeld as error:
+        await connection.close()
+        raise LockHeld(error.lease) from error
     except ChannelClosed as error:
         await connection.close()
         if error.code == _RESOURCE_LOCKED:

@@ -6,7 +6,9 @@ not the connection's: so what comes vouches for who sent it.
 
 The receiver's queue has a fixed name and is exclusive to the connection that also sends its acks:
 there is one receiver. The sender's has a name of its own each time, so that a connection that the
-broker still believes in does not stand in the way of its successor.
+broker still believes in does not stand in the way of its successor. So has the receiver's where the
+meeting broker is a cluster, which may keep an exclusive queue for as long as a node is away: there
+the packer's lease sees that a site has one node, and so one receiver.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class LinkEndAddress:
     """What the queue may hold: two windows."""
     name: str
     """Shown by the broker."""
+    is_cluster: bool = False
+    """Whether the meeting broker has several nodes."""
     heartbeat_s: int = 10
     ssl_context: ssl.SSLContext | None = None
     places: tuple[Place, ...] = ()
@@ -92,7 +96,7 @@ class RabbitLinkEnd:
         address = self._address
         channel = await self._connection.channel()
         queue = address.queue
-        if not address.is_receiver:
+        if not address.is_receiver or address.is_cluster:
             queue += f".{secrets.token_hex(4)}"
         await channel.declare_queue(
             queue,

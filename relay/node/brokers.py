@@ -6,8 +6,12 @@ and a contract suite of its own each: `site_log`, `egress`, `local_exchange`, `t
 
 from __future__ import annotations
 
+import hashlib
+import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from federation.brokers.address_ring import AddressRings
@@ -24,6 +28,8 @@ from relay.bulk_amqp import (
 )
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
+from relay.lease.cluster_lease import LeaseName
+from relay.lease.proofs import HOLDER_BYTES
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 from relay.links.transport import LinkConnector
 from relay.log.rabbit_log import open_rabbit_log
@@ -73,10 +79,13 @@ class Brokers(Protocol):
 
 
 class RabbitBrokers:
-    """RabbitMQ's. `home` is whose brokers they are: different sites begin at different nodes."""
+    """RabbitMQ's. `home` is whose brokers they are: different sites begin at different nodes.
+    `holder` is who holds a cluster's leases, see `holder_of`.
+    """
 
-    def __init__(self, home: str = "") -> None:
+    def __init__(self, home: str = "", holder: bytes | None = None) -> None:
         self._rings: AddressRings[Place] = AddressRings(home)
+        self._holder = holder or os.urandom(HOLDER_BYTES)
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
         names = Names(book.mesh.name)
@@ -100,7 +109,8 @@ class RabbitBrokers:
                     Names(book.mesh.name).packer_lock,
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
-                    is_cluster=len(address.places) > 1,
+                    is_cluster=book.mesh.sites[site].is_cluster or len(address.places) > 1,
+                    lease=self._lease(book, site, Names(book.mesh.name).packer_lease),
                 )
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
@@ -112,6 +122,7 @@ class RabbitBrokers:
                     lock=Names(book.mesh.name).deliverer_lock,
                     name=f"isthmus {site} deliverer",
                     ssl_context=address.ssl_context,
+                    lease=self._lease(book, site, Names(book.mesh.name).deliverer_lease),
                 )
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
@@ -131,6 +142,9 @@ class RabbitBrokers:
 
     def _cluster(self, purpose: str, address: AmqpAddress) -> Cluster:
         return Cluster.of(address.uri, address.places, self._rings.of(purpose))
+
+    def _lease(self, book: AddressBook, site: str, queue: str) -> LeaseName | None:
+        return LeaseName(queue, self._holder) if book.mesh.sites[site].is_cluster else None
 
 
 @contextmanager
@@ -158,3 +172,11 @@ def _no_address_is(error: Callable[[str], Exception]) -> Iterator[None]:
         yield
     except (AddressError, PasswordMissing) as missing:
         raise error(str(missing)) from missing
+
+
+def holder_of(folder: Path) -> bytes:
+    """Name of whoever runs in that folder of this machine: the same for all runs there, each of
+    which waits for the end of the one before.
+    """
+    place = f"{socket.gethostname()}\0{folder.absolute()}"
+    return hashlib.sha256(place.encode()).digest()[:HOLDER_BYTES]

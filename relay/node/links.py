@@ -402,6 +402,7 @@ class NodeLinks:
             queue=names.receiver_queue(link) if receives else names.sender_queue(link),
             is_receiver=receives,
             queue_bytes=2 * self._settings.window_bytes,
+            is_cluster=self._book.mesh.sites[link.meeting].is_cluster,
             name=self._end_name(link),
             ssl_context=amqp.ssl_context,
             places=amqp.places,

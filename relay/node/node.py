@@ -28,7 +28,7 @@ from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.log.writer import LogWriter
 from relay.node.bindings import check_versions
-from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers
+from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers, holder_of
 from relay.node.gaps import SiteGaps
 from relay.node.hold_watch import HoldWatch
 from relay.node.machine import Machine, this_machine
@@ -110,7 +110,7 @@ class SiteNode:
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
-        self._brokers = brokers or RabbitBrokers(site)
+        self._brokers = brokers or RabbitBrokers(site, holder_of(folder))
         self._machine = machine or this_machine()
         self._bad_records = BadRecords(self._names.quarantine)
 

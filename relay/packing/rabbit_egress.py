@@ -1,8 +1,10 @@
 """Egress queues on RabbitMQ, over the bulk channel: one connection, one channel a queue.
 
 One channel a queue because acknowledgements are cumulative on a channel. The lock is an exclusive
-queue: it lives exactly as long as this connection, on any machine of a cluster (an exclusive
-*consumer* is not enforced on quorum queues).
+queue, which lives exactly as long as this connection (an exclusive *consumer* is not enforced on
+quorum queues). On a cluster an exclusive queue may be lost, or left behind, with its node: there
+the lock is a lease, on a connection of its own, since this one is not read while too much is in
+hand. When either connection goes, both go.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from relay.bulk_amqp import (
 )
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.connection import Connection
+from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
 from relay.packing.egress import (
     EgressClosed,
     EgressMessage,
@@ -52,13 +55,22 @@ class RabbitEgressQueue:
 class RabbitEgress:
     """Made by `connect_egress`."""
 
-    def __init__(self, connection: Connection, lock: str, *, is_cluster: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        lock: str,
+        *,
+        is_cluster: bool,
+        lease: ClusterLease | None = None,
+    ) -> None:
         self._is_cluster = is_cluster
         self._connection = connection
         self._lock = lock
+        self._lease = lease
         self._lock_channel: Channel | None = None
         self._closed: asyncio.Future[str] = connection.loop.create_future()
         self._watch = connection.loop.create_task(self._watch_connection())
+        self._lease_watch = connection.loop.create_task(self._watch_lease())
 
     @property
     def closed(self) -> asyncio.Future[str]:
@@ -78,11 +90,18 @@ class RabbitEgress:
 
     async def take_lock(self) -> None:
         try:
+            if self._lease is not None:
+                await self._lease.take()
+                return
             channel = await self._connection.channel()
             await channel.declare_queue(self._lock, exclusive=True)
+        except LeaseHeld as error:
+            raise LockHeld(error.lease) from error
         except ChannelClosed as error:
             if error.code == _LOCKED:
                 raise LockHeld(self._lock) from error
+            if error.code == _NOT_FOUND and self._lease is not None:
+                raise QueueMissing(self._lease.name) from error
             raise EgressRefused(str(error)) from error
         except BulkAmqpError as error:
             raise EgressClosed(str(error)) from error
@@ -115,8 +134,18 @@ class RabbitEgress:
         self._connection.resume_reading(self)
 
     async def close(self) -> None:
+        # Acknowledgements count before anybody else may take the lease.
         await self._connection.close()
         await self._watch
+        if self._lease is not None:
+            await self._lease.release()
+            await self._lease.connection.close()
+        await self._lease_watch
+
+    async def _watch_lease(self) -> None:
+        if self._lease is not None:
+            reason = await self._lease.connection.wait_closed()
+            self._connection.abort(f"the packer's lease is gone: {reason}")
 
     async def _watch_connection(self) -> None:
         reason = await self._connection.wait_closed()
@@ -131,16 +160,28 @@ async def connect_egress(
     name: str,
     ssl_context: ssl.SSLContext | None = None,
     is_cluster: bool = False,
+    lease: LeaseName | None = None,
 ) -> RabbitEgress:
     """Connect as the site's node. `lock` is the lock queue's name, `name` is shown by the broker,
-    `is_cluster` says that the broker is of several nodes.
+    `is_cluster` says that the broker is of several nodes; a `lease` is taken in place of the lock.
 
     Raises EgressClosed, EgressRefused (credentials).
     """
+    connection = await _connect(uri, name, ssl_context)
+    if lease is None:
+        return RabbitEgress(connection, lock, is_cluster=is_cluster)
     try:
-        connection = await connect(uri, name=name, ssl_context=ssl_context)
+        kept = await _connect(uri, f"{name} lease", ssl_context)
+    except BaseException:
+        connection.abort("the connection for the lease could not be made")
+        raise
+    return RabbitEgress(connection, lock, is_cluster=is_cluster, lease=lease.on(kept))
+
+
+async def _connect(uri: str | Cluster, name: str, ssl_context: ssl.SSLContext | None) -> Connection:
+    try:
+        return await connect(uri, name=name, ssl_context=ssl_context)
     except AuthenticationFailed as error:
         raise EgressRefused(str(error)) from error
     except BulkAmqpError as error:
         raise EgressClosed(str(error)) from error
-    return RabbitEgress(connection, lock, is_cluster=is_cluster)

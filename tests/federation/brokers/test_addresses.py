@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from federation.brokers.addresses import (
     BROKERS_FILE,
     AddressBook,
     BrokerNotKnown,
+    BrokerPorts,
     BrokersFileBroken,
     PrivateBroker,
     packer_user,
@@ -234,3 +236,23 @@ def test_a_damaged_brokers_file_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / BROKERS_FILE).write_text(content)
     with pytest.raises(BrokersFileBroken, match="run `isthmus up` again"):
         read_private_brokers(tmp_path)
+
+
+def test_a_private_cluster_has_an_address_of_each_kind_for_every_node() -> None:
+    others = (BrokerPorts(5004, 5005, 5006), BrokerPorts(5007, 5008, 5009))
+    cluster = PrivateBroker(5001, 5002, 5003, others=others)
+    mesh = mesh_of(TRIANGLE)
+    book = AddressBook(mesh, make_credentials(mesh), {"paris": cluster}, {})
+    assert [place.port for place in book.packer("paris").places] == [5001, 5004, 5007]
+    assert [place.port for place in book.stream("paris").places] == [5002, 5005, 5008]
+    management = book.management("paris")
+    assert management is not None
+    assert [url[-4:] for url in management.urls] == ["5003", "5006", "5009"]
+
+
+def test_a_private_cluster_is_read_as_it_was_written(tmp_path: Path) -> None:
+    alone = PrivateBroker(1, 2, 3)
+    cluster = PrivateBroker(1, 2, 3, others=(BrokerPorts(4, 5, 6),))
+    write_private_brokers(tmp_path, {"paris": cluster, "tokyo": alone})
+    assert read_private_brokers(tmp_path) == {"paris": cluster, "tokyo": alone}
+    assert "others" not in json.loads((tmp_path / "brokers.json").read_text())["sites"]["tokyo"]

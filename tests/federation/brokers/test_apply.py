@@ -42,6 +42,20 @@ async def test_queues_are_made_so_that_no_version_of_the_broker_drops_what_comes
         assert arguments == {"x-queue-type": "quorum", "x-delivery-limit": NEVER_DROP}
 
 
+async def test_queues_that_have_other_members_than_the_file_says_are_taken_as_they_are(
+    paris: Site,
+) -> None:
+    await paris.apply()
+    for replicas in (1, 3):
+        paris.becomes(FILE.replace("paris: {}", f"paris: {{replicas: {replicas}, brokers: 3}}"))
+        report = await paris.apply()
+        assert report.faults == ()
+        assert not any("lease" not in item.name for item in report.changes if item.kind == "queue")
+    assert (await paris.apply()).changes == ()
+    log = await paris.queue(paris.names.log)
+    assert "x-initial-cluster-size" not in log["arguments"]
+
+
 async def test_the_log_keeps_the_window_by_a_policy_that_can_change(
     paris: Site, eventually: Eventually
 ) -> None:

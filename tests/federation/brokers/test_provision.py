@@ -89,6 +89,30 @@ def test_where_priorities_may_not_change_the_order_egress_is_a_classic_queue() -
     assert queues[NAMES.dead_letters]["x-queue-type"] == "quorum"
 
 
+def test_only_a_cluster_has_leases_and_its_users_the_rights_to_them() -> None:
+    alone = mesh_of(TRIANGLE)
+    cluster = mesh_of(TRIANGLE.replace("paris: {}", "paris: {brokers: 3}"))
+    leases = {NAMES.packer_lease, NAMES.deliverer_lease}
+    assert leases.isdisjoint(queue.name for queue in declared(alone, "paris").queues)
+    assert declared(cluster, "tokyo").queues == declared(alone, "tokyo").queues
+
+    queues = {queue.name: queue.arguments for queue in declared(cluster, "paris").queues}
+    for name in leases:
+        assert queues[name]["x-single-active-consumer"] is True
+        assert exchanges(cluster, "paris")[name] == "fanout"
+        assert BindingDeclaration(name, name, "") in declared(cluster, "paris").bindings
+    users = {user.name: user for user in declared(cluster, "paris").users}
+    for user, own, other in (
+        (NAMES.packer_user("paris"), NAMES.packer_lease, NAMES.deliverer_lease),
+        (NAMES.relay_user("paris"), NAMES.deliverer_lease, NAMES.packer_lease),
+    ):
+        rights = users[user]
+        assert may(rights.read, own)
+        assert may(rights.write, own)
+        assert not may(rights.read, other)
+        assert not may(rights.write, other)
+
+
 def test_what_is_put_aside_has_exchanges_of_its_own_that_lead_nowhere_else() -> None:
     mesh = mesh_of(TRIANGLE)
     for name in (NAMES.dead_letters, NAMES.quarantine):

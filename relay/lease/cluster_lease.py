@@ -1,0 +1,156 @@
+"""A lease on one connection: taken, proven again and again, and given up with the connection.
+
+Costs one message of 24 bytes every two seconds. A lease that is not proven for `LEASE_S` aborts
+its connection, so that whatever hangs on the connection ends as with any lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from relay.bulk_amqp import BulkAmqpError, Connection, Consumer, Delivery, Publisher
+from relay.lease.proofs import Proofs
+
+_RELEASED_WITHIN_S = 1.0
+_POLL_S = 0.01
+PROPERTIES = b"\x00\x00"
+
+
+class LeaseHeld(Exception):
+    """Somebody else has the lease, or nobody can prove to have it: no majority is there."""
+
+    def __init__(self, lease: str) -> None:
+        super().__init__(f"{lease!r} is another's, or the cluster has no majority")
+        self.lease = lease
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds. All contenders have to have the same `lease_s`."""
+
+    lease_s: float = 20.0
+    """More: fewer leases are lost while a leader is elected; less: a successor on another machine
+    begins sooner."""
+    probe_every_s: float = 2.0
+    patience_s: float = 10.0
+    """How long to wait in line before the lease counts as another's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """Which lease, and who would hold it: 16 bytes, the same for runs that cannot overlap."""
+
+    queue: str
+    holder: bytes
+
+    def on(self, connection: Connection) -> ClusterLease:
+        """A lease to be taken on that connection."""
+        return ClusterLease(connection, self.queue, self.holder, LeaseTimes())
+
+
+class ClusterLease:
+    """One contender's side; the queue and the exchange that leads to it have one name."""
+
+    def __init__(self, connection: Connection, name: str, holder: bytes, times: LeaseTimes) -> None:
+        self.name = name
+        self.connection = connection
+        self._times = times
+        self._proofs = Proofs(holder, times.lease_s)
+        self._consumer: Consumer | None = None
+        self._publisher: Publisher | None = None
+        self._news = asyncio.Event()
+        self._blocked_at = float("-inf")
+        self._is_given = False
+        self._keeping: asyncio.Task[None] | None = None
+        self._newest_tag = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the holder may act now. What the broker does not take now cannot do harm: while
+        the broker blocks the connection the lease stays as it is.
+        """
+        now = self.connection.loop.time()
+        if self._proofs.is_held(now):
+            return True
+        return self._is_given and now < self._blocked_at + self._times.lease_s
+
+    async def take(self) -> None:
+        """Wait in line. Raises LeaseHeld, ChannelClosed (404: `apply` declares it),
+        ConnectionClosed; the caller closes the connection then.
+        """
+        self._publisher = Publisher(await self.connection.channel(), confirms=False)
+        await self._publisher.start()
+        self._consumer = Consumer(
+            await self.connection.channel(),
+            self.name,
+            self._on_deliveries,
+            on_ended=lambda error: self.connection.abort(f"the lease ended: {error}"),
+        )
+        await self._consumer.start(prefetch=100)
+        self._keeping = asyncio.create_task(self._keep(), name=f"lease {self.name}")
+        loop = self.connection.loop
+        limit = loop.time() + self._times.patience_s
+        while not self._proofs.is_held(loop.time()):
+            # In line behind a former holder whose last proof is not over yet: no longer than that.
+            patience = limit + (self._times.lease_s if self._newest_tag else 0.0)
+            if loop.time() >= patience:
+                raise LeaseHeld(self.name)
+            self._news.clear()
+            closed = asyncio.ensure_future(self.connection.wait_closed())
+            news = asyncio.ensure_future(self._news.wait())
+            try:
+                await asyncio.wait({closed, news}, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+                if closed.done():
+                    raise closed.result()
+            finally:
+                closed.cancel()
+                news.cancel()
+        self._is_given = True
+
+    async def release(self) -> None:
+        """Leave no probe behind, so that a successor need not wait; then close the connection."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        limit = self.connection.loop.time() + _RELEASED_WITHIN_S
+        while self._proofs.has_probes_under_way and self._newest_tag:
+            if self.connection.loop.time() > limit or self.connection.close_reason is not None:
+                return
+            await asyncio.sleep(_POLL_S)
+        if self._consumer is not None and self._newest_tag > self._consumer.settled_up_to:
+            try:
+                self._consumer.ack(self._newest_tag)
+            except BulkAmqpError:
+                return  # the connection is gone, and a successor waits
+
+    def _on_deliveries(self, deliveries: list[Delivery]) -> None:
+        assert self._consumer is not None
+        now = self.connection.loop.time()
+        was_given = self._newest_tag > 0
+        for tag, redelivered, *_, body in deliveries:
+            is_own = self._proofs.given(body, redelivered=redelivered, now=now)
+            if is_own and tag - 1 > self._consumer.settled_up_to:
+                self._consumer.ack(tag - 1)
+            self._newest_tag = tag
+        if not was_given:
+            self._probe()  # at once: what was sent before proves nothing
+        self._news.set()
+
+    def _probe(self) -> None:
+        assert self._publisher is not None
+        body = self._proofs.probe(self.connection.loop.time())
+        self._publisher.publish_many([(self.name, b"", PROPERTIES, body)])
+
+    async def _keep(self) -> None:
+        loop = self.connection.loop
+        try:
+            while self.connection.close_reason is None:
+                if self.connection.blocked is not None:
+                    self._blocked_at = loop.time()
+                if self._is_given and not self.is_held:
+                    self.connection.abort(f"the lease {self.name!r} could not be proven in time")
+                    return
+                self._probe()
+                await asyncio.sleep(self._times.probe_every_s)
+        except BulkAmqpError:
+            return  # whoever uses the connection learns it from there

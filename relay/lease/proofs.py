@@ -1,0 +1,78 @@
+"""Whether a lease is held, from the probes that came back. Pure; knows no socket and no clock.
+
+The lease is a quorum queue with a single active consumer. Each contender publishes a probe every so
+often; only the active consumer gets probes. So a contender that gets its own probe back was the
+active consumer when a majority took that probe, hence at some time after the probe was sent: each
+proof is dated by when its probe was sent, and holds for `lease_s` from then.
+
+A probe is 16 bytes that name the holder and 8 bytes that count the holder's probes. The newest own
+probe is never acknowledged while the lease is held, so that a successor is given it, and learns
+that somebody else was the holder, and from when on that holder's last proof is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+HOLDER_BYTES = 16
+_NUMBER_BYTES = 8
+NEVER = float("-inf")
+
+
+@dataclass(slots=True)
+class Proofs:
+    """What one contender knows; `holder` is the same for all runs that cannot overlap."""
+
+    holder: bytes
+    lease_s: float
+    _sent: dict[int, float] = field(default_factory=dict)
+    _number: int = 0
+    _proven_at: float = NEVER
+    _given_at: float | None = None
+    """When the first delivery came: before that this was not the active consumer."""
+    _free_at: float = NEVER
+    """When the last proof of a former holder is over."""
+
+    def __post_init__(self) -> None:
+        if len(self.holder) != HOLDER_BYTES:
+            raise ValueError(f"a holder's name has {HOLDER_BYTES} bytes, not {len(self.holder)}")
+
+    def probe(self, now: float) -> bytes:
+        """The body of the next probe, which is sent now."""
+        self._number += 1
+        self._sent[self._number] = now
+        # What is older than a lease proves nothing any more.
+        for number in [n for n, sent in self._sent.items() if sent < now - self.lease_s]:
+            del self._sent[number]
+        return self.holder + self._number.to_bytes(_NUMBER_BYTES)
+
+    def given(self, body: bytes, *, redelivered: bool, now: float) -> bool:
+        """Take in a delivery; whether it is a probe of this very contender's, sent lately."""
+        if self._given_at is None:
+            self._given_at = now
+        if body[:HOLDER_BYTES] != self.holder:
+            if redelivered:
+                # The former holder's last proof was sent before this became the active consumer.
+                self._free_at = max(self._free_at, now + self.lease_s)
+            return False
+        sent = self._sent.pop(int.from_bytes(body[HOLDER_BYTES:]), None)
+        if sent is None:
+            return False
+        # What was sent before the first delivery may come before a former holder's probe does.
+        if sent >= self._given_at:
+            self._proven_at = max(self._proven_at, sent)
+        return True
+
+    @property
+    def has_probes_under_way(self) -> bool:
+        """Whether a probe that was sent lately has not come back."""
+        return bool(self._sent)
+
+    @property
+    def expires_at(self) -> float:
+        """Until when the lease is proven."""
+        return self._proven_at + self.lease_s
+
+    def is_held(self, now: float) -> bool:
+        """Whether this contender may act as the holder."""
+        return self._free_at <= now < self.expires_at

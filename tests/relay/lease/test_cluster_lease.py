@@ -1,0 +1,143 @@
+"""A lease on a cluster of three nodes, of which some die or hang."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from isthmus.local_brokers import LocalBroker
+from isthmus.local_cluster import LocalCluster
+from relay.bulk_amqp import Connection, connect
+from relay.delivery import local_exchange
+from relay.delivery.rabbit_exchange import open_exchange
+from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName, LeaseTimes
+from relay.packing import egress
+from relay.packing.rabbit_egress import connect_egress
+from tests.conftest import ClusterFactory
+from tests.live_brokers import ADMIN
+
+pytestmark = pytest.mark.slow
+HERE, ELSEWHERE = b"h" * 16, b"e" * 16
+NAME = "lease"
+ARGUMENTS = {
+    "x-queue-type": "quorum",
+    "x-quorum-initial-group-size": 3,
+    "x-single-active-consumer": True,
+    "x-max-length": 100,
+    "x-consumer-disconnected-timeout": 5000,
+}
+TIMES = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=3.0)
+PATIENT = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=30.0)
+
+
+class Contenders:
+    """Connections that contend, closed at the end."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+
+    async def at(self, node: LocalBroker, holder: bytes, times: LeaseTimes = TIMES) -> ClusterLease:
+        connection = await connect(node.spec.amqp_uri(ADMIN))
+        self.connections.append(connection)
+        return ClusterLease(connection, NAME, holder, times)
+
+
+@pytest.fixture
+async def cluster(cluster_factory: ClusterFactory) -> LocalCluster:
+    made = await cluster_factory()
+    connection = await connect(made.nodes[1].spec.amqp_uri(ADMIN))
+    channel = await connection.channel()
+    await channel.declare_queue(NAME, durable=True, arguments=ARGUMENTS)
+    await channel.declare_exchange(NAME, "fanout", durable=True)
+    await channel.bind_queue(NAME, NAME, "")
+    await connection.close()
+    return made
+
+
+@pytest.fixture
+async def contenders() -> AsyncIterator[Contenders]:
+    made = Contenders()
+    yield made
+    for connection in made.connections:
+        connection.abort("the test is over")
+
+
+async def test_one_holds_it_and_passes_it_on_at_once_when_it_ends_in_order(
+    cluster: LocalCluster, contenders: Contenders
+) -> None:
+    first = await contenders.at(cluster.nodes[1], HERE)
+    await first.take()
+    assert first.is_held
+    second = await contenders.at(cluster.nodes[2], ELSEWHERE)
+    with pytest.raises(LeaseHeld):
+        await second.take()
+    contenders.connections[1].abort("refused")
+
+    await first.release()
+    await contenders.connections[0].close()
+    third = await contenders.at(cluster.nodes[2], ELSEWHERE)
+    async with asyncio.timeout(TIMES.lease_s - 1):
+        await third.take()
+    assert third.is_held
+
+
+async def test_when_the_holders_node_is_killed_another_holder_gets_it_after_the_last_proof(
+    cluster: LocalCluster, contenders: Contenders
+) -> None:
+    first = await contenders.at(cluster.nodes[1], HERE)
+    await first.take()
+    cluster.nodes[1].kill()
+    killed_at = asyncio.get_running_loop().time()
+    second = await contenders.at(cluster.nodes[2], ELSEWHERE, PATIENT)
+    await second.take()
+    assert asyncio.get_running_loop().time() - killed_at >= TIMES.lease_s - TIMES.probe_every_s
+    assert not first.is_held
+
+
+async def test_a_holder_without_a_majority_gives_its_connection_up(
+    cluster: LocalCluster, contenders: Contenders
+) -> None:
+    first = await contenders.at(cluster.nodes[1], HERE)
+    await first.take()
+    for node in (cluster.nodes[0], cluster.nodes[2]):
+        node.suspend()
+    async with asyncio.timeout(TIMES.lease_s + 5):
+        reason = await contenders.connections[0].wait_closed()
+    assert "could not be proven" in str(reason)
+    assert not first.is_held
+
+
+async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their_lease(
+    cluster: LocalCluster,
+) -> None:
+    here, there = (node.spec.amqp_uri(ADMIN) for node in cluster.nodes[1:])
+    ours, theirs = LeaseName(NAME, HERE), LeaseName(NAME, ELSEWHERE)
+    packer = await connect_egress(here, "lock", name="here", lease=ours)
+    await packer.take_lock()
+    other = await connect_egress(there, "lock", name="there", lease=theirs)
+    with pytest.raises(egress.LockHeld):
+        await other.take_lock()
+    with pytest.raises(local_exchange.LockHeld):
+        await open_exchange(there, lock="lock", name="there", lease=theirs)
+    await other.close()
+
+    await packer.close()
+    deliverer = await open_exchange(there, lock="lock", name="there", lease=theirs)
+    assert not deliverer.closed.done()
+    await deliverer.close()
+
+
+async def test_a_packer_that_does_not_read_keeps_its_lease(cluster: LocalCluster) -> None:
+    uri = cluster.nodes[1].spec.amqp_uri(ADMIN)
+    packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(NAME, HERE))
+    await packer.take_lock()
+    packer.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(LeaseTimes().lease_s + 3):
+                await asyncio.shield(packer.closed)
+    finally:
+        packer.resume()
+        await packer.close()
