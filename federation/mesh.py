@@ -305,7 +305,8 @@ class Site:
     @property
     def is_cluster(self) -> bool:
         """Whether the file says that its broker has several nodes."""
-        return self.brokers > 1 or (self.replicas or 1) > 1
+        has_several = self.broker is not None and bool(self.broker.more_amqp)
+        return has_several or self.brokers > 1 or (self.replicas or 1) > 1
 
 
 @dataclass(frozen=True, slots=True)

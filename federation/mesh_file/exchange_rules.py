@@ -58,6 +58,8 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
                 "write acks: local, or leave priorities out",
                 depends_on=("acks",),
             )
+        if sites_are_known and exchange.priorities == "order":
+            yield from _classic_on_a_cluster(exchange, at, words, keys.sites)
         shortest, longest = exchange.retry.backoff
         if not 0 < shortest <= longest:
             yield Violation(
@@ -72,6 +74,23 @@ def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iter
                 f"write at most {show_duration(keys.outage_window)}",
             )
         yield from _deadline(exchange, at, keys.outage_window)
+
+
+def _classic_on_a_cluster(
+    exchange: ExchangeKeys, at: Location, words: SiteWords, sites: Mapping[str, SiteKeys]
+) -> Iterator[Violation]:
+    origins = words.sites_of(exchange.origins) if exchange.origins else sites
+    for name in origins:
+        site = sites[name]
+        if site.brokers > 1 or len(site.broker or ()) > 1 or (site.replicas or 1) > 1:
+            yield Violation(
+                (*at, "priorities"),
+                f"`{name}` is a cluster, and a classic queue, which keeps the order, is on one of "
+                "its nodes alone: what is published while that node is away would not wait there",
+                "leave priorities out; or name in `from` the sites whose brokers are single nodes",
+                depends_on=("from",),
+            )
+            return
 
 
 def _deadline(exchange: ExchangeKeys, at: Location, outage_window_s: float) -> Iterator[Violation]:

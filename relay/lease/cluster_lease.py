@@ -79,15 +79,12 @@ class ClusterLease:
         """Wait in line. Raises LeaseHeld, ChannelClosed (404: `apply` declares it),
         ConnectionClosed; the caller closes the connection then.
         """
-        self._publisher = Publisher(await self.connection.channel(), confirms=False)
-        await self._publisher.start()
-        self._consumer = Consumer(
-            await self.connection.channel(),
-            self.name,
-            self._on_deliveries,
-            on_ended=lambda error: self.connection.abort(f"the lease ended: {error}"),
-        )
-        await self._consumer.start(prefetch=100)
+        try:
+            # A queue without a leader answers nothing, for as long as there is none.
+            async with asyncio.timeout(self._times.patience_s):
+                await self._stand_in_line()
+        except TimeoutError:
+            raise LeaseHeld(self.name) from None
         self._keeping = asyncio.create_task(self._keep(), name=f"lease {self.name}")
         loop = self.connection.loop
         limit = loop.time() + self._times.patience_s
@@ -107,6 +104,17 @@ class ClusterLease:
                 closed.cancel()
                 news.cancel()
         self._is_given = True
+
+    async def _stand_in_line(self) -> None:
+        self._publisher = Publisher(await self.connection.channel(), confirms=False)
+        await self._publisher.start()
+        self._consumer = Consumer(
+            await self.connection.channel(),
+            self.name,
+            self._on_deliveries,
+            on_ended=lambda error: self.connection.abort(f"the lease ended: {error}"),
+        )
+        await self._consumer.start(prefetch=100)
 
     async def release(self) -> None:
         """Leave no probe behind, so that a successor need not wait; then close the connection."""

@@ -242,11 +242,13 @@ MISTAKES = (
         "takes late messages for new",
         "relay/packing/flow_packer.py",
         """\
-            if redelivered:
-                digest""",
+        if redelivered:
+            verdict = self._returned.late(digest, cleaned.properties)
+""",
         """\
-            if False:
-                digest""",
+        if False:
+            verdict = self._returned.late(digest, cleaned.properties)
+""",
         "--returns shuffled --faults kill,egress,log --every 0.5 --messages 100 --seconds 20",
         1,
         "I2 at",

@@ -42,6 +42,11 @@ from tests.federation.meshes import TRIANGLE, errors_of, problems_of
             with_exchange("{name: o, acks: remote, priorities: ^order}"),
             "may lose in a power cut what it confirmed",
         ),
+        (
+            "mesh: m\ntopology: complete\nexchanges: [{name: o, priorities: ^order}]\n"
+            "sites: {a: {brokers: 3}, b: {}}\n",
+            "`a` is a cluster",
+        ),
         (with_exchange("{name: o, priorities: ^strict}"), "write one of keep, order"),
         (with_exchange("^{keys: ['#']}"), "`name` is missing; add name: orders"),
         (with_links("^{from: paris}"), "`to` is missing; add to: tokyo"),
