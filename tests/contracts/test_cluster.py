@@ -61,6 +61,7 @@ async def test_a_cluster_that_was_ended_in_order_comes_back_as_one(
     assert await taken(cluster.nodes[2], "quorum", 1) == [b"kept"]
 
 
+@pytest.mark.slow
 async def test_a_suspended_node_goes_on_where_it_was(
     cluster_factory: ClusterFactory, eventually: Eventually
 ) -> None:
