@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
+from dedup.store import StoreClosed
+
 _OWNER: ContextVar[OsProcess | None] = ContextVar("process", default=None)
 
 
@@ -20,7 +22,7 @@ class OsProcess:
     def __init__(self) -> None:
         self.is_frozen = False
         self.is_dead = False
-        """Killed: its tasks end as they are cancelled, and whatever still fails is nobody's."""
+        """True once it was killed: its tasks end as they are cancelled, its store takes nothing."""
         self.context = copy_context()
         """What is begun in there belongs to it."""
         self.context.run(_OWNER.set, self)
@@ -69,7 +71,8 @@ class Step:
         elif not (self._was_held and self.handle.cancelled()):
             try:
                 self._call(*self._args)
-            except Exception:
+            except StoreClosed:
+                # Killed in the middle of this call: so much for what it would have written.
                 if not self._process.is_dead:
                     raise
 

@@ -10,6 +10,7 @@ hand. When either connection goes, both go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 
@@ -170,11 +171,10 @@ async def connect_egress(
     connection = await _connect(uri, name, ssl_context)
     if lease is None:
         return RabbitEgress(connection, lock, is_cluster=is_cluster)
-    try:
+    with contextlib.ExitStack() as unfinished:
+        unfinished.callback(connection.abort, "the connection for the lease could not be made")
         kept = await _connect(uri, f"{name} lease", ssl_context)
-    except BaseException:
-        connection.abort("the connection for the lease could not be made")
-        raise
+        unfinished.pop_all()
     return RabbitEgress(connection, lock, is_cluster=is_cluster, lease=lease.on(kept))
 
 

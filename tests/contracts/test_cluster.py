@@ -13,6 +13,7 @@ from aio_pika.exceptions import DeliveryError
 from isthmus.local_brokers import LocalBroker
 from tests.conftest import ClusterFactory, Eventually
 from tests.live_brokers import ADMIN, START_WITHIN_S, api
+from tests.waiting import until
 
 MADE_WITHIN_S = 60.0
 CONFIRMED_WITHIN_S = 5.0
@@ -96,9 +97,9 @@ async def declare(node: LocalBroker, queue: str, arguments: dict[str, Any]) -> N
 
 async def publish(node: LocalBroker, queue: str, body: bytes) -> None:
     """Publish until confirmed: a queue whose leader has just gone refuses, or says nothing."""
-    async with asyncio.timeout(MADE_WITHIN_S):
-        while not await is_confirmed(node, queue, body):
-            await asyncio.sleep(0.1)
+    await until(
+        lambda: is_confirmed(node, queue, body), f"{queue} confirms", MADE_WITHIN_S, every_s=0.1
+    )
 
 
 async def is_confirmed(node: LocalBroker, queue: str, body: bytes) -> bool:
