@@ -79,12 +79,14 @@ class AckRule(StrEnum):
 
 
 class PriorityRule(StrEnum):
-    """What a publisher's `priority` does to messages that wait in egress."""
+    """Rule for publishers' `priority` among messages that wait in egress."""
 
     KEEP = "keep"
-    """As a quorum queue has it: nothing on RabbitMQ 3, a higher one goes first on RabbitMQ 4."""
+    """Leave the order to a quorum queue: RabbitMQ 3 ignores priorities, RabbitMQ 4 hands out the
+    highest first."""
     ORDER = "order"
-    """Nothing: egress is a classic queue, on one broker node, which knows no priorities."""
+    """Keep the order of publishing: egress is a classic queue, on one broker node, which knows no
+    priorities."""
 
 
 class WhenLogIsFull(StrEnum):
@@ -304,7 +306,7 @@ class Site:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the file says that its broker has several nodes."""
+        """True if the file says that the site's broker has several nodes."""
         has_several = self.broker is not None and bool(self.broker.more_amqp)
         return has_several or self.brokers > 1 or (self.replicas or 1) > 1
 

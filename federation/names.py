@@ -72,12 +72,12 @@ class Names:
 
     @property
     def packer_lease(self) -> str:
-        """On a cluster, in place of the packer's lock: a quorum queue, and its exchange."""
+        """Lease in place of the packer's lock on a cluster: a quorum queue, and its exchange."""
         return self._made("lease.packer", "the name of the mesh")
 
     @property
     def deliverer_lease(self) -> str:
-        """On a cluster, in place of the deliverer's lock: a quorum queue, and its exchange."""
+        """Lease in place of the deliverer's lock on a cluster: a quorum queue, and its exchange."""
         return self._made("lease.deliverer", "the name of the mesh")
 
     @property

@@ -22,7 +22,7 @@ NET_TICK_S = 60
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
 
 _KHEPRI_ONLY = (4, 3)
-"""From then on a minority takes no changes whatever the settings say."""
+"""First release in which a minority takes no changes, whatever the settings say."""
 _DISCOVERY_RETRIES = 7200
 """An hour: whoever starts the node gives up long before, and a node that gave up by itself would
 start a second cluster."""
@@ -164,7 +164,7 @@ def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> 
 def _cluster_settings(
     spec: BrokerSpec, peers: ClusterPeers, release: tuple[int, ...]
 ) -> dict[str, object]:
-    """What makes each node join the founder, for which all others wait.
+    """Settings that make each node join the founder, for which all others wait.
 
     Nobody elects a founder: older releases found a cluster each when they reach nobody, and newer
     ones hold the node that began first for the founder.

@@ -76,7 +76,7 @@ class LocalBroker:
 
     @property
     def has_data(self) -> bool:
-        """Whether the node was started before, and has what it then had."""
+        """True if the node was started before, and has the data of that run."""
         return (self.spec.folder / "data" / "node").exists()
 
     @property

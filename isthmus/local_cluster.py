@@ -31,7 +31,7 @@ class LocalCluster:
 
     @property
     def specs(self) -> tuple[BrokerSpec, ...]:
-        """What each node is to be."""
+        """Specifications of the nodes."""
         return tuple(node.spec for node in self.nodes)
 
     async def start(self, *, deadline_s: float = 120.0) -> None:
@@ -75,7 +75,7 @@ async def _start(node: LocalBroker, limit: float) -> None:
 
 
 def peered(specs: Sequence[BrokerSpec], cookie: str | None = None) -> tuple[BrokerSpec, ...]:
-    """The same brokers as nodes of one cluster, of which the first is the founder.
+    """Make these brokers nodes of one cluster, founded by the first.
 
     Nodes on one host have to have the same `epmd_port`, and different names and ports. A cookie is
     made when none is given.

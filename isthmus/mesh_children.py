@@ -64,7 +64,7 @@ class AppliedBroker(BrokerProcess):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has started, and still runs."""
+        """True while the broker, or each node of the cluster, runs."""
         return self._has_started and self.is_running
 
     def take_up(self, spec: BrokerSpec) -> None:

@@ -19,7 +19,7 @@ RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
 LANED = 0.15
 """How many of the worlds have lanes, and links with one of these rates."""
 SHUFFLED = 0.2
-"""How many of the worlds have brokers that hand out again in any order."""
+"""Share of the worlds whose brokers hand out again in any order."""
 LATER = "freeze"
 """Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
 """

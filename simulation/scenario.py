@@ -44,7 +44,7 @@ class Scenario:
     max_rate: str = ""
     """Of each link, as a mesh file has it; the mesh has lanes then."""
     returns: Returns = Returns.FIFO
-    """How egress hands out again: shuffled is no order to be kept, and may leave doubt."""
+    """Order in which egress hands out again: shuffled keeps none, and may leave doubt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class BrokersFileBroken(AddressError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
-    """Where one node of a private cluster listens."""
+    """Ports of one node of a private cluster."""
 
     amqp_port: int
     stream_port: int
@@ -99,11 +99,11 @@ class PrivateBroker:
     finds by itself.
     """
     others: tuple[BrokerPorts, ...] = ()
-    """Where the cluster's other nodes listen, at the same host."""
+    """Listeners of the cluster's other nodes, at the same host."""
 
     @property
     def nodes(self) -> tuple[BrokerPorts, ...]:
-        """Where all nodes listen, the first one first."""
+        """Listeners of all nodes, the first one first."""
         own = BrokerPorts(self.amqp_port, self.stream_port, self.management_port)
         return own, *self.others
 
@@ -122,11 +122,11 @@ class Listener:
     is_external: bool = False
     """The login is the certificate of `files`, and there is no password."""
     others: tuple[Place, ...] = ()
-    """The same listener of the cluster's other nodes."""
+    """Places of this listener at the cluster's other nodes."""
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where all of the cluster's nodes listen, in the order of the mesh file."""
+        """Places of this listener at all nodes, in the order of the mesh file."""
         return Place(self.host, self.port), *self.others
 
     @property
@@ -152,12 +152,12 @@ class AmqpAddress(Listener):
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
     def at(self, place: Place) -> AmqpAddress:
-        """The same login at one place alone."""
+        """Narrow this login to one place."""
         return replace(self, host=place.host, port=place.port, others=())
 
     @property
     def public_uri(self) -> str:
-        """Without user and password; of a cluster the first node's."""
+        """Address without user and password; of a cluster, the first node's."""
         return self._uri("")
 
     def _uri(self, login: str) -> str:
@@ -186,7 +186,7 @@ class ManagementAddress:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Of all nodes, in the order of the mesh file."""
+        """URLs of all nodes, in the order of the mesh file."""
         return self.url, *self.other_urls
 
     @property

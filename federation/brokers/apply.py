@@ -91,8 +91,8 @@ class _Applying:
         self._items.extend(items)
 
     async def is_one_cluster(self, management: ManagementAddress | None) -> bool:
-        """Whether the addresses of a list lead to one cluster, as far as they answer. Of a single
-        address there is nothing to ask.
+        """True if the addresses of a list lead to one cluster, as far as they answer; a single
+        address is not asked.
         """
         if len(self._address.places) < 2 and (management is None or len(management.urls) < 2):
             return True

@@ -27,7 +27,7 @@ ONE_CLUSTER = (
 """Remedy where there are several."""
 WITHIN_S = 10.0
 _KNOWN_WITHIN_S = 3.0
-"""For all nodes to know of a queue: those of releases from 4.0 on may be a moment late."""
+"""Wait until all nodes know of a queue: since 4.0 some may be a moment late."""
 _LOOK_EVERY_S = 0.1
 
 

@@ -34,7 +34,7 @@ LOG_SEGMENT_BYTES = 64 * 2**20
 smaller, as each segment is files and an index entry."""
 
 MOST_PROBES = 100
-"""Of those who wait in line, while nobody holds the lease."""
+"""Most probes that a lease keeps of contenders in line, while nobody holds the lease."""
 
 LOST_CONSUMER_MS = 5_000
 """From 4.3 on a consumer on a lost node stays the active one for so long, a minute unless told;

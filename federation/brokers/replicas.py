@@ -1,4 +1,4 @@
-"""How many members a queue or log gets on a cluster: an argument of its first declaration.
+"""Number of members of a queue or log on a cluster: an argument of its first declaration.
 
 A site with one broker node has no such argument, so that what is there already stays the same. An
 argument cannot change later, and members can (`rabbitmq-queues grow`): whatever number a queue was
@@ -49,7 +49,7 @@ async def broker_nodes(site: Site, api: ManagementApi | None) -> int | None:
 
 
 def with_replicas(queue: QueueDeclaration, members: int | None) -> QueueDeclaration:
-    """The same declaration with so many members; a classic queue has none."""
+    """Declare that queue with so many members; a classic queue has none."""
     key = _KEYS.get(str(queue.arguments.get("x-queue-type")))
     if members is None or key is None:
         return queue

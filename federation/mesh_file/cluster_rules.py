@@ -1,4 +1,4 @@
-"""What a site must satisfy to be a cluster of several broker nodes."""
+"""Rules for a site that is a cluster of several broker nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from federation.mesh_file.violation import Violation
 
 
 def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
-    """All that is wrong with `brokers` and `replicas` of one site."""
+    """Find mistakes in `brokers` and `replicas` of one site."""
     at = ("sites", name)
     if site.broker is not None and "brokers" in site.model_fields_set:
         yield Violation(

@@ -361,7 +361,7 @@ def _rate(text: str) -> str:
 
 
 def _returns(text: str) -> Returns:
-    """How egress hands out again; ends the command if the word is none of those."""
+    """Read a way of handing out again; end the command if the word is none."""
     from relay.packing.memory_egress import Returns
 
     try:

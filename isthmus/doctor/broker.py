@@ -111,7 +111,7 @@ async def _version(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 
 
 def _priorities(release: tuple[int, ...], mesh: Mesh, found: Findings) -> None:
-    """Which exchanges lose their order where publishers set priorities."""
+    """Name the exchanges that lose their order where publishers set priorities."""
     names = [
         exchange.name
         for exchange in mesh.exchanges.values()

@@ -34,12 +34,13 @@ class LeaseTimes:
     begins sooner."""
     probe_every_s: float = 2.0
     patience_s: float = 10.0
-    """How long to wait in line before the lease counts as another's."""
+    """Time in line after which the lease counts as another's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseName:
-    """Which lease, and who would hold it: 16 bytes, the same for runs that cannot overlap."""
+    """Queue of a lease, and name of its would-be holder: 16 bytes, the same for runs that cannot
+    overlap."""
 
     queue: str
     holder: bytes
@@ -67,7 +68,7 @@ class ClusterLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether the holder may act now. What the broker does not take now cannot do harm: while
+        """True while the holder may act. What the broker does not take now cannot do harm: while
         the broker blocks the connection the lease stays as it is.
         """
         now = self.connection.loop.time()

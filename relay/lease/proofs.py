@@ -1,4 +1,4 @@
-"""Whether a lease is held, from the probes that came back. Pure; knows no socket and no clock.
+"""Proofs that a lease is held, from the probes that came back. Pure; knows no socket and no clock.
 
 The lease is a quorum queue with a single active consumer. Each contender publishes a probe every so
 often; only the active consumer gets probes. So a contender that gets its own probe back was the
@@ -21,7 +21,7 @@ NEVER = float("-inf")
 
 @dataclass(slots=True)
 class Proofs:
-    """What one contender knows; `holder` is the same for all runs that cannot overlap."""
+    """Knowledge of one contender; `holder` is the same for all runs that cannot overlap."""
 
     holder: bytes
     lease_s: float
@@ -29,9 +29,9 @@ class Proofs:
     _number: int = 0
     _proven_at: float = NEVER
     _given_at: float | None = None
-    """When the first delivery came: before that this was not the active consumer."""
+    """Time of the first delivery, before which this was not the active consumer."""
     _free_at: float = NEVER
-    """When the last proof of a former holder is over."""
+    """Time at which the last proof of a former holder is over."""
 
     def __post_init__(self) -> None:
         if len(self.holder) != HOLDER_BYTES:
@@ -65,14 +65,14 @@ class Proofs:
 
     @property
     def has_probes_under_way(self) -> bool:
-        """Whether a probe that was sent lately has not come back."""
+        """True while a probe that was sent lately has not come back."""
         return bool(self._sent)
 
     @property
     def expires_at(self) -> float:
-        """Until when the lease is proven."""
+        """Time until which the lease is proven."""
         return self._proven_at + self.lease_s
 
     def is_held(self, now: float) -> bool:
-        """Whether this contender may act as the holder."""
+        """True if this contender may act as the holder."""
         return self._free_at <= now < self.expires_at

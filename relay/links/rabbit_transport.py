@@ -68,11 +68,11 @@ class LinkEndAddress:
     name: str
     """Shown by the broker."""
     is_cluster: bool = False
-    """Whether the meeting broker has several nodes."""
+    """True if the meeting broker has several nodes."""
     heartbeat_s: int = 10
     ssl_context: ssl.SSLContext | None = None
     places: tuple[Place, ...] = ()
-    """Of every node of the meeting broker's cluster; empty: the one of `uri`."""
+    """Places of every node of the meeting broker's cluster; empty: the one of `uri`."""
 
 
 class RabbitLinkEnd:

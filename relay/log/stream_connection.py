@@ -59,9 +59,9 @@ _OLD_EXTERNAL = (
     "give the site a `password`, with which the log then logs in, or upgrade the broker"
 )
 _CONNECT_S = 3.0
-"""For the socket of one node."""
+"""Time for opening the socket of one node."""
 _ONE_NODE_S = 6.0
-"""For one node where the leader is looked for; the others have to be tried within the deadline."""
+"""Time for one node where the leader is looked for; the deadline is for all of them."""
 _LAST_WORD_S = 1.0
 """For what was read from a socket that is gone to be told."""
 

@@ -41,7 +41,7 @@ LOG = "log"
 EGRESS = "egress"
 EXCHANGE = "exchange"
 OWN_PURPOSES = (EGRESS, EXCHANGE, LOG)
-"""Of a site's own connections, beside those that `connect` is given."""
+"""Purposes of a site's own connections, beside those that `connect` is given."""
 
 
 class Brokers(Protocol):

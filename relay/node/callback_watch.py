@@ -15,7 +15,7 @@ OURS = frozenset({"dedup", "federation", "isthmus", "relay"})
 
 
 class CallbackFailed(Exception):
-    """One did; its cause says how."""
+    """A callback failed; the cause says how."""
 
 
 class CallbackWatch:
@@ -26,7 +26,7 @@ class CallbackWatch:
         loop.set_exception_handler(self._handle)
 
     async def run(self) -> None:
-        """Until one fails. Raises CallbackFailed."""
+        """Wait until a callback fails. Raises CallbackFailed."""
         await self._failed
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

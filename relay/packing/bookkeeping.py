@@ -32,7 +32,7 @@ class Bookkeeping:
         self._past = PackerPast()
         self._in_doubt: set[str] = set()
         self._late_until = -math.inf
-        """What predecessors had in hand may come again until then, behind fresh messages."""
+        """Time until which messages that predecessors had in hand may come behind fresh ones."""
 
     @property
     def oldest_published_ms(self) -> int | None:

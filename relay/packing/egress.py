@@ -84,8 +84,8 @@ class Egress(Protocol):
 
     @property
     def returns_in_order(self) -> bool:
-        """Whether what a connection left unacknowledged comes again before anything else and in its
-        former order. So does a broker of a single node. In a cluster a queue may keep what a
+        """True if messages that a connection left unacknowledged come again before all others and
+        in their former order, as at a broker of a single node. In a cluster a queue may keep what a
         consumer at a lost node had in hand, and serve the next consumer meanwhile.
         """
         ...

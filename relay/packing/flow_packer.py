@@ -143,7 +143,7 @@ class FlowPacker:
 
     @property
     def compared(self) -> bool:
-        """Whether all that comes back in order has come."""
+        """True once all that comes back in order has come."""
         return self._fresh_came or self._returned.over
 
     def is_unwanted(self, parcel: Parcel) -> bool:

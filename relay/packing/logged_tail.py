@@ -110,7 +110,7 @@ class LoggedTail:
     def __init__(self, *, of_each_run: bool = False) -> None:
         self._of_each_run = of_each_run
         self._tails: dict[str, dict[bytes, deque[_Logged]]] = {}
-        """By exchange, and by incarnation where each run has a tail of its own; else all of it
+        """Batches by exchange, and by incarnation where each run has a tail of its own; else all
         under one key."""
         self._counts: dict[tuple[str, bytes], int] = {}
         self._pieces: dict[str, _Pieces] = {}

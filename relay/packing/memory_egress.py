@@ -34,11 +34,11 @@ _BURST = 256
 _HEARTBEAT_S = 5.0
 _HEARTBEAT_BYTES = 8
 _LATE_S = 60.0
-"""What is returned late comes within so long: as 4.3's `consumer_disconnected_timeout`."""
+"""Longest time before a late return: as 4.3's `consumer_disconnected_timeout`."""
 
 
 class Returns(StrEnum):
-    """How a queue hands out again what a connection left unacknowledged."""
+    """Order in which a queue hands out again messages that a connection left unacknowledged."""
 
     FIFO = "fifo"
     SHUFFLED = "shuffled"

@@ -73,7 +73,7 @@ class PackerPast:
         *,
         is_addressed: bool = False,
     ) -> ReturnedMessages:
-        """What egress may hand out again of an exchange that was acknowledged up to `acked`.
+        """Compare messages that egress hands out again of an exchange, acknowledged up to `acked`.
         `named` says what has an identity of its own; `is_addressed`: destinations follow from the
         key.
         """

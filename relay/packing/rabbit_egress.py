@@ -36,7 +36,7 @@ from relay.packing.returned_prefix import PREFETCH
 
 _NOT_FOUND = 404
 _DOWN = "is down or inaccessible"
-"""What RabbitMQ says, with the same code, of a classic queue whose node does not run."""
+"""Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
 LATE_S = 300.0
-"""What a lost consumer had in hand comes back from a cluster within so long: RabbitMQ misses a node
+"""Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node
 after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more
 (`consumer_disconnected_timeout`)."""
 
@@ -45,9 +45,9 @@ class ReadFromSearch:
         self._notes: deque[_Note] = deque()
 
     def begin(self, place: ReadFrom, late_until: float | None = None) -> None:
-        """What predecessors left is read from there on. At a cluster more of that may come back
-        until `late_until`: the place stays until acknowledgements of the last of that are settled,
-        and a lost node may have swallowed acknowledgements for as long.
+        """Begin with the place from which on the messages of predecessors stand. At a cluster more
+        of these may come back until `late_until`: the place stays until acknowledgements of the
+        last are settled, and a lost node may have swallowed acknowledgements for as long.
         """
         self.place = place
         if late_until is not None:

@@ -1,4 +1,4 @@
-"""What a cluster's egress queue hands out again, in any order: which of it has the log? Pure.
+"""Messages that a cluster's egress hands out again, in any order, compared with the log. Pure.
 
 The queue keeps what a consumer at a lost broker node had in hand until that node counts as gone,
 and meanwhile serves the packer's next connection: so older messages may come behind newer ones, in

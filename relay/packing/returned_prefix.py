@@ -105,12 +105,12 @@ class ReturnedMessages(Protocol):
 
     @property
     def in_order(self) -> bool:
-        """Whether egress gives back in order, to the next consumer alone."""
+        """True if egress gives back in order, and to the next consumer alone."""
         ...
 
     @property
     def over(self) -> bool:
-        """Whether all that comes from now on is new, as long as nothing comes `late`."""
+        """True once all that comes is new, as long as nothing comes `late`."""
         ...
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:

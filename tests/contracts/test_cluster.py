@@ -1,4 +1,4 @@
-"""What Isthmus expects of a RabbitMQ cluster of three nodes, on whatever release runs."""
+"""Expectations of a RabbitMQ cluster of three nodes, on whatever release runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def running_nodes(node: LocalBroker) -> set[str]:
 
 
 async def has_online(node: LocalBroker, queue: str, count: int) -> bool:
-    """Whether that many members of the queue run, by the management API of one node."""
+    """True if that many members of the queue run, by the management API of one node."""
     try:
         told = await api(node, "GET", f"/queues/%2F/{queue}")
     except aiohttp.ClientError:

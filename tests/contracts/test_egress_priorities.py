@@ -1,4 +1,4 @@
-"""What RabbitMQ does with publishers' priorities in an egress queue of either kind."""
+"""Publishers' priorities in an egress queue of either kind, by release of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def priority(number: int) -> int:
 
 
 def egress_queue(rule: str) -> QueueDeclaration:
-    """As `apply` declares the queue for this rule."""
+    """Declare egress as `apply` does for this rule."""
     mesh = mesh_of(TRIANGLE.replace("name: orders,", f"name: orders, priorities: {rule},"))
     name = Names(mesh.name).egress("orders")
     queues = declarations(mesh, "paris", make_credentials(mesh)).queues

@@ -21,7 +21,7 @@ DEAD = "127.0.0.1:1"
 
 
 def book_of(vhost: Vhost, state: Path, amqp: list[str], more: str = "") -> AddressBook:
-    """Of a mesh whose site paris has these addresses (HOST:PORT) of that virtual host."""
+    """Mesh whose site paris has these addresses (HOST:PORT) of that virtual host."""
     addresses = ", ".join(f"'amqp://{vhost.user}@{one}/{vhost.name}'" for one in amqp)
     mesh = mesh_of(
         f"""
@@ -46,7 +46,7 @@ def stream(*vhosts: Vhost) -> str:
 
 
 async def the_same_elsewhere(vhost: Vhost, other: Vhost) -> Vhost:
-    """At the other's broker a virtual host and user of the same names, as a careless copy has."""
+    """Make a virtual host and user of the same names at the other broker, as careless copies do."""
     await api(other.broker, "PUT", f"/vhosts/{quote(vhost.name, safe='')}", {})
     twin = Vhost(other.broker, vhost.name, vhost.user, vhost.password)
     await twin.add_user(BrokerUser(vhost.user, vhost.password, tags=("administrator",)))

@@ -1,4 +1,4 @@
-"""What the nodes of a private cluster are told, by release."""
+"""Settings of the nodes of a private cluster, by release."""
 
 from __future__ import annotations
 

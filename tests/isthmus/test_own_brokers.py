@@ -1,4 +1,4 @@
-"""What `up` does at brokers of one's own before anybody has applied."""
+"""`isthmus up` at brokers of one's own before anybody has applied."""
 
 from __future__ import annotations
 

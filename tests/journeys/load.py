@@ -21,7 +21,7 @@ from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.waiting import until
 
 NAMED, ANONYMOUS, URGENT, ALIKE = KINDS = ("", "/anonymous", "/urgent", "/alike")
-"""What follows the origin in the name of a stream of that kind."""
+"""Suffix behind the origin in the name of a stream of that kind."""
 ENDLESS = 1 << 62
 """Messages, until the load is told to end."""
 
@@ -254,7 +254,7 @@ class Load:
         return flagged
 
     def _keeps_order(self, exchange: str) -> bool:
-        """Whether priorities change nothing in the order of that exchange."""
+        """True if priorities change nothing in the order of that exchange."""
         releases = [one.broker.installation.release for one in self.mesh.vhosts.values()]
         rule = self.mesh.mesh.exchanges[exchange].priorities
         return rule is PriorityRule.ORDER or all(release < (4, 0) for release in releases)

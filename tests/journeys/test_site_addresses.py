@@ -14,11 +14,11 @@ from wan_proxy import WanProxy
 
 DEAD = "127.0.0.1:1"
 BACK_WITHIN_S = 20.0
-"""After the address in use has died; a few seconds on a quiet machine."""
+"""Patience after the address in use has died; a quiet machine takes a few seconds."""
 
 
 async def lines_to(proxy: WanProxy, vhost: Vhost) -> dict[str, str]:
-    """By address: the name of the line that listens there. Two for AMQP, two for streams."""
+    """Names of the lines by address: two for AMQP, two for streams."""
     found = {}
     for kind, port in (("amqp", vhost.amqp_port), ("stream", vhost.stream_port)):
         for number in (1, 2):
@@ -28,7 +28,7 @@ async def lines_to(proxy: WanProxy, vhost: Vhost) -> dict[str, str]:
 
 
 def of_paris(vhost: Vhost, lines: dict[str, str]) -> dict[str, Any]:
-    """Its keys in the mesh file; the first address of each list is dead."""
+    """Keys of the site in the mesh file; the first address of each list is dead."""
     amqp, streams = (
         [DEAD, *(where for where, name in lines.items() if name.startswith(kind))]
         for kind in ("amqp", "stream")
@@ -41,7 +41,7 @@ def of_paris(vhost: Vhost, lines: dict[str, str]) -> dict[str, Any]:
 
 
 def in_use(told: dict[str, Any]) -> dict[str, str]:
-    """By end: the address at paris that it is connected to."""
+    """Addresses at paris that the ends are connected to, by end."""
     found = dict(told["sites"]["paris"].get("connected_to", {}))
     for link in told["links"]:
         for end in ("connected_to", "receiver_connected_to"):

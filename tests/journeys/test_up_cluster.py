@@ -124,7 +124,7 @@ async def exclusive_locks(state: Path, site: str) -> set[str]:
 
 
 async def has_members(state: Path, site: str, count: int) -> bool:
-    """Whether each queue of the relay's has so many members that run."""
+    """True if each queue of the relay's has so many members that run."""
     async with ManagementApi(management(state, site)) as api:
         found = {one["name"]: one for one in await api.get("queues", api.vhost) or ()}
     return all(len(found[name].get("online", ())) == count for name in queues())

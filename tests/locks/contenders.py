@@ -43,18 +43,18 @@ ANSWER_WITHIN_S = 60.0
 
 @dataclass
 class Belief:
-    """What one contender believed, in the loop's time."""
+    """Beliefs of one contender, in the loop's time."""
 
     held: list[list[float]] = field(default_factory=list)
-    """Of the exclusive queue: from when until when, until infinity while it is so."""
+    """Times at which the contender had the exclusive queue: from, until (infinity: still)."""
     refusals: dict[str, int] = field(default_factory=dict)
     proofs: list[tuple[float, float]] = field(default_factory=list)
-    """Of the lease: when a probe was sent that came back, and when it came."""
+    """Probes of the lease that came back: when each was sent, and when it came."""
     confirms: list[float] = field(default_factory=list)
-    """When the broker confirmed what the holder of the exclusive queue published."""
+    """Times of confirms for messages that the holder of the exclusive queue published."""
 
     def since(self, began: float) -> str:
-        """What was believed, in seconds after `began`."""
+        """Show the beliefs, in seconds after `began`."""
         held = ", ".join(f"{start - began:.1f} to {end - began:.1f}" for start, end in self.held)
         proofs = [round(sent - began, 1) for sent, _ in self.proofs]
         lease = [

@@ -1,4 +1,4 @@
-"""What is done to a cluster while somebody holds a lock at its node number 1."""
+"""Disturbances of a cluster while somebody holds a lock at its node number 1."""
 
 from __future__ import annotations
 

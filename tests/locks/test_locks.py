@@ -1,4 +1,4 @@
-"""What becomes of a lock on three broker nodes, by release: see the table in docs/promises.md."""
+"""Fate of a lock on three broker nodes, by release: see the table in docs/promises.md."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ PAUSE_MINORITY, IGNORE, KHEPRI = "pause_minority", "ignore", "Khepri"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial showed."""
+    """Findings of a trial."""
 
     verdict: Verdict
     queue_gap_s: float
     """The longest time in which a quorum queue confirmed nothing at another node."""
     log_gap_s: float
-    """The same of a stream."""
+    """The longest time in which a stream confirmed nothing at another node."""
     beliefs: tuple[str, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""What a trial showed, from what each contender believed."""
+"""Verdict on a trial, from the beliefs of the contenders."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Verdict:
     """Seconds after the disturbance; None where something did not happen."""
 
     lost_at: float | None
-    """When the holder of the exclusive queue learnt that its connection was gone."""
+    """Time at which the holder of the exclusive queue learnt that its connection was gone."""
     taken_at: float | None
-    """When another contender got the exclusive queue."""
+    """Time at which another contender got the exclusive queue."""
     overlap_s: float
-    """How long two contenders believed to have the exclusive queue."""
+    """Time for which two contenders believed to have the exclusive queue."""
     harm: int
     """Publishes of the first holder that were confirmed while another had the lock too."""
     is_orphaned: bool
     """Nobody has the exclusive queue at the end, though others ask for it."""
     last_proof: float | None
-    """When the lease's first holder sent its last probe that came back before a successor's."""
+    """Time at which the lease's first holder sent its last probe that proved anything."""
     next_proof: float | None
-    """When the first probe of another contender came back."""
+    """Time at which the first probe of another contender came back."""
     handovers: int
-    """How often the lease went from one contender to another, by the order of probes."""
+    """Number of times that the lease changed hands, by the order of probes."""
 
     @property
     def row(self) -> str:

@@ -1,4 +1,4 @@
-"""In which order the addresses of a cluster are tried."""
+"""Order in which the addresses of a cluster are tried."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HEAD_START_S = 3.0
 
 
 class Addresses:
-    """What each does: refuse at once, hang, or answer after some seconds."""
+    """Behaviour of each place: refuse at once, hang, or answer after some seconds."""
 
     def __init__(self, **answers_after_s: float | Exception | None) -> None:
         self.answers = answers_after_s

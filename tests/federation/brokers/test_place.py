@@ -1,4 +1,4 @@
-"""What names of brokers stand for."""
+"""Places that the names of brokers stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many members queues and logs are declared with, and what a broker that has others says."""
+"""Members that queues and logs are declared with, and brokers that have others already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may act as the holder of a lease, by the probes that come back."""
+"""Right to act as the holder of a lease, by the probes that come back."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ class FakeNode:
 
     advertised: Place
     hangs: bool = False
-    """It takes connections and says nothing."""
+    """True if the node takes connections and says nothing."""
     has_quorum: bool = True
     logins: int = 0
 
 
 @dataclass(eq=False)
 class FakeCluster:
-    """Who leads the stream, None while nobody does."""
+    """Leader of the stream, None while there is none."""
 
     leader: FakeNode | None = None
     publishers_at: list[FakeNode] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where the leader of a stream is looked for."""
+"""Places where the leader of a stream is looked for."""
 
 from __future__ import annotations
 

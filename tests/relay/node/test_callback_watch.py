@@ -1,4 +1,4 @@
-"""What counts as a callback that failed, on both of the event loops that nodes run on."""
+"""Callbacks that count as failed, on both of the event loops that nodes run on."""
 
 from __future__ import annotations
 

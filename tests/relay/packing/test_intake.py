@@ -46,7 +46,7 @@ DEATH = field_table.entry(b"x-death", b"A\x00\x00\x00\x01V")
 DEATH_AGAIN = field_table.entry(b"x-death", b"A\x00\x00\x00\x02VV")
 DELIVERY_COUNT = field_table.entry(b"x-delivery-count", field_table.long_integer(0))
 COUNTS = DELIVERY_COUNT + field_table.entry(b"x-acquired-count", field_table.long_integer(1))
-"""As RabbitMQ 4.3 adds them to what it hands out again."""
+"""Headers that RabbitMQ 4.3 adds to messages that it hands out again."""
 
 
 def cleaned(raw: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What comes back in any order, compared with the log by content and count. Upper case: named."""
+"""Returns in any order, compared with the log by content and count. Upper case: named."""
 
 from __future__ import annotations
 
