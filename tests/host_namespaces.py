@@ -36,6 +36,8 @@ class HostNamespaces:
         return f"{self._net}.{host + 1}"
 
     def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            raise PermissionError("network namespaces are for root: run this by sudo")
         bridge = f"{self._prefix}b"
         try:
             _run(f"ip link add {bridge} type bridge")

@@ -48,6 +48,8 @@ class Belief:
     held: list[list[float]] = field(default_factory=list)
     """Times at which the contender had the exclusive queue: from, until (infinity: still)."""
     refusals: dict[str, int] = field(default_factory=dict)
+    refused_at: float = float("-inf")
+    """Time of the last refusal, of whichever kind."""
     proofs: list[tuple[float, float]] = field(default_factory=list)
     """Probes of the lease that came back: when each was sent, and when it came."""
     confirms: list[float] = field(default_factory=list)
@@ -66,6 +68,13 @@ class Belief:
 
     def refused(self, reason: str) -> None:
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
+        self.refused_at = asyncio.get_running_loop().time()
+
+    @property
+    def has_queue_since(self) -> float | None:
+        """Time since which the contender believes to have the exclusive queue, None without it."""
+        start, end = self.held[-1] if self.held else (0.0, 0.0)
+        return start if end == float("inf") else None
 
 
 class Contender:
@@ -83,6 +92,11 @@ class Contender:
 
     def begin(self) -> None:
         self._tasks = [asyncio.create_task(each()) for each in (self._exclusive, self._lease)]
+
+    @property
+    def is_over(self) -> bool:
+        """True once the contender contends no more for the exclusive queue."""
+        return bool(self._tasks) and self._tasks[0].done()
 
     async def end(self) -> None:
         for task in self._tasks:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.broker_config import environment
@@ -12,22 +13,53 @@ from isthmus.local_brokers import LocalBroker
 from isthmus.local_cluster import LocalCluster
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import START_WITHIN_S
-from tests.locks.contenders import LEASE
+from tests.locks.contenders import LEASE, Contender
+from tests.locks.traffic import Traffic
+from tests.waiting import until
 
 HOLDER, OTHER = 1, 2
-AFTER_S = 30.0
+AWAY_S = 30.0
+SETTLED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The cluster that is disturbed, and the hosts of its nodes."""
+    """The cluster that is disturbed, the hosts of its nodes, and who uses the cluster."""
 
     cluster: LocalCluster
     hosts: HostNamespaces
+    contenders: Sequence[Contender]
+    traffic: Sequence[Traffic]
 
     @property
     def holder(self) -> LocalBroker:
         return self.cluster.nodes[HOLDER]
+
+    async def settle(self) -> None:
+        """Wait until the locks have one holder each and every queue confirms, all of that anew. A
+        trial that does not settle in time goes on: its verdict tells why.
+        """
+        since = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: self._is_settled(since), "settled", SETTLED_WITHIN_S)
+
+    def _is_settled(self, since: float) -> bool:
+        beliefs = [each.belief for each in self.contenders]
+        held = [start for belief in beliefs if (start := belief.has_queue_since) is not None]
+        if len(held) != 1:
+            return False
+        # Whoever else contends has asked once more, and was refused.
+        asked = max(since, *held)
+        return (
+            all(
+                each.is_over
+                or each.belief.has_queue_since is not None
+                or each.belief.refused_at > asked
+                for each in self.contenders
+            )
+            and any(belief.proofs and belief.proofs[-1][0] > since for belief in beliefs)
+            and all(each.confirms and each.confirms[-1] > since for each in self.traffic)
+        )
 
 
 Disturbance = Callable[[Site], Awaitable[None]]
@@ -35,9 +67,9 @@ Disturbance = Callable[[Site], Awaitable[None]]
 
 async def killed(site: Site) -> None:
     site.holder.kill()
-    await asyncio.sleep(AFTER_S)
+    await asyncio.sleep(AWAY_S)  # the time is the disturbance, as in the next two
     await site.holder.start(deadline_s=START_WITHIN_S)
-    await asyncio.sleep(AFTER_S)
+    await site.settle()
 
 
 def stopped(seconds: float) -> Disturbance:
@@ -45,7 +77,7 @@ def stopped(seconds: float) -> Disturbance:
         site.holder.suspend()
         await asyncio.sleep(seconds)
         site.holder.resume()
-        await asyncio.sleep(AFTER_S)
+        await site.settle()
 
     return disturb
 
@@ -55,7 +87,7 @@ def isolated(host: int, seconds: float) -> Disturbance:
         site.hosts.isolate(host)
         await asyncio.sleep(seconds)
         site.hosts.heal()
-        await asyncio.sleep(2 * AFTER_S)
+        await site.settle()
 
     return disturb
 
@@ -64,8 +96,7 @@ async def restarted_in_turn(site: Site) -> None:
     for node in site.cluster.nodes:
         await node.stop()
         await node.start(deadline_s=START_WITHIN_S)
-        await asyncio.sleep(5)
-    await asyncio.sleep(5)
+        await site.settle()
 
 
 async def leaders_moved(site: Site) -> None:
@@ -77,14 +108,27 @@ async def leaders_moved(site: Site) -> None:
             f"{{_, _, L}} = ra:members({{'%2F_{LEASE}', node()}}), "
             f"ra:transfer_leadership(L, {{'%2F_{LEASE}', {target}}}).",
         )
-        await asyncio.sleep(5)
+        await until(
+            lambda target=target: leads(site, target),  # type: ignore[misc]
+            f"{target} leads the lease's queue",
+            SETTLED_WITHIN_S,
+        )
+        await site.settle()
+
+
+async def leads(site: Site, node: str) -> bool:
+    """True if that node (an atom of Erlang's) leads the lease's queue."""
+    found = await control(
+        site.holder, "eval", f"{{_, _, {{_, L}}}} = ra:members({{'%2F_{LEASE}', node()}}), L."
+    )
+    return found.strip().strip("'") == node.strip("'")
 
 
 async def drained(site: Site) -> None:
     await control(site.holder, "drain", program="rabbitmq-upgrade")
-    await asyncio.sleep(AFTER_S)
+    await site.settle()
     await control(site.holder, "revive", program="rabbitmq-upgrade")
-    await asyncio.sleep(AFTER_S)
+    await site.settle()
 
 
 DISTURBANCES: Mapping[str, Disturbance] = {

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from isthmus.rabbitmq_install import RabbitMQInstallation
 from tests.locks.trial import run_trial
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are for root"),
-]
+pytestmark = pytest.mark.long
 KHEPRI_ONLY = (4, 3)
 LEASE_S = 20.0
 """After a proof that old a holder does nothing any more."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.broker_config import NET_TICK_S, BrokerSpec
-from isthmus.local_cluster import local_cluster, peered
+from isthmus.local_cluster import LocalCluster, local_cluster, peered
 from isthmus.rabbitmq_install import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from tests.host_namespaces import HostNamespaces
@@ -71,19 +71,22 @@ async def run_trial(
             cluster = local_cluster(peered(specs), installation)
             try:
                 await cluster.start(deadline_s=START_WITHIN_S)
-                return await _disturbed(Site(cluster, hosts), name, partitions)
+                return await _disturbed(cluster, hosts, name, partitions)
             finally:
                 cluster.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _disturbed(site: Site, name: str, partitions: str) -> Outcome:
-    await _prepare(site, partitions)
-    uris = [spec.amqp_uri(ADMIN) for spec in site.cluster.specs]
+async def _disturbed(
+    cluster: LocalCluster, hosts: HostNamespaces, name: str, partitions: str
+) -> Outcome:
+    await _prepare(cluster, partitions)
+    uris = [spec.amqp_uri(ADMIN) for spec in cluster.specs]
     traffic = [Traffic(uris[0], queue) for queue in (WORK, LOG)]
     first = Contender("first", [uris[HOLDER]], again=name == "all nodes are restarted in turn")
     others = [Contender(f"other{n}", [uris[n]]) for n in range(3) if n != HOLDER]
+    site = Site(cluster, hosts, (first, *others), traffic)
     loop = asyncio.get_running_loop()
     try:
         first.begin()
@@ -92,7 +95,7 @@ async def _disturbed(site: Site, name: str, partitions: str) -> Outcome:
             await first.has_lease.wait()
         for each in (*others, *traffic):
             each.begin()
-        await asyncio.sleep(5)
+        await site.settle()
         began = loop.time()
         await DISTURBANCES[name](site)
         ended = loop.time()
@@ -107,19 +110,18 @@ async def _disturbed(site: Site, name: str, partitions: str) -> Outcome:
             await each.end()
 
 
-async def _prepare(site: Site, partitions: str) -> None:
-    connection = await connect(site.holder.spec.amqp_uri(ADMIN))
+async def _prepare(cluster: LocalCluster, partitions: str) -> None:
+    holder = cluster.nodes[HOLDER]
+    connection = await connect(holder.spec.amqp_uri(ADMIN))
     channel = await connection.channel()
     await channel.declare_queue(LEASE, durable=True, arguments=LEASE_ARGUMENTS)
     await channel.declare_queue(WORK, durable=True, arguments={"x-queue-type": "quorum"})
     await channel.declare_queue(LOG, durable=True, arguments={"x-queue-type": "stream"})
     await connection.close()
     if partitions == IGNORE:
-        for node in site.cluster.nodes:
+        for node in cluster.nodes:
             await control(
                 node, "eval", "application:set_env(rabbit, cluster_partition_handling, ignore)."
             )
     if partitions == KHEPRI:
-        await control(
-            site.holder, "enable_feature_flag", "--experimental", "khepri_db", within_s=180
-        )
+        await control(holder, "enable_feature_flag", "--experimental", "khepri_db", within_s=180)
