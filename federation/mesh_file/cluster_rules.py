@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from federation.mesh_file.problems import Severity
 from federation.mesh_file.site_keys import SiteKeys
 from federation.mesh_file.violation import Violation
+from federation.mesh_file.yaml_tree import Location
 
 
 def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
@@ -21,13 +22,7 @@ def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
         )
         return
     if site.brokers % 2 == 0:
-        yield Violation(
-            (*at, "brokers"),
-            f"a cluster of {site.brokers} nodes outlives the loss of no more of them than "
-            f"{site.brokers - 1} would, as more than half have to be there",
-            f"write {site.brokers - 1} or {site.brokers + 1}",
-            severity=Severity.WARNING,
-        )
+        yield _even((*at, "brokers"), f"a cluster of {site.brokers} nodes outlives", site.brokers)
     if site.replicas is None:
         return
     if site.broker is None and site.replicas > site.brokers:
@@ -38,10 +33,15 @@ def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
             depends_on=("brokers",),
         )
     elif site.replicas % 2 == 0:
-        yield Violation(
-            (*at, "replicas"),
-            f"{site.replicas} replicas outlive the loss of no more nodes than "
-            f"{site.replicas - 1} would, as more than half have to be there",
-            f"write {site.replicas - 1} or {site.replicas + 1}",
-            severity=Severity.WARNING,
-        )
+        yield _even((*at, "replicas"), f"{site.replicas} replicas outlive", site.replicas)
+
+
+def _even(at: Location, outlives: str, count: int) -> Violation:
+    """Warn of a number that a smaller one is as good as; `outlives` is who does, with the verb."""
+    return Violation(
+        at,
+        f"{outlives} the loss of no more nodes than {count - 1} would, as more than half have to "
+        "be there",
+        f"write {count - 1} or {count + 1}",
+        severity=Severity.WARNING,
+    )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from isthmus.rabbitmq_install import RabbitMQInstallation
-from isthmus.supervisor import end_supervisor
+from tests.journeys.up_mesh import UpMesh, up_mesh
 
 pytestmark = pytest.mark.long  # three brokers of its own
 
@@ -29,44 +24,11 @@ THREE = TWO.replace("custom\nlinks: [{from: paris, to: tokyo, both: true}]", "ri
 )
 
 
-@dataclass
-class UpMesh:
-    folder: Path
-
-    async def run(self, command: str, *words: str) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "isthmus", command, "mesh.yaml", *words),
-            *("--state", "state"),
-            cwd=self.folder,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        said, _ = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, said.decode()
-
-    def write(self, text: str) -> None:
-        (self.folder / "mesh.yaml").write_text(text)
-
-    async def pids(self) -> dict[str, tuple[int, int]]:
-        code, said = await self.run("status", "--json")
-        assert code == 0, said
-        told: dict[str, Any] = json.loads(said)
-        return {name: (s["node_pid"], s["broker_pid"]) for name, s in told["sites"].items()}
-
-
 @pytest.fixture
 async def up(tmp_path: Path, rabbitmq: RabbitMQInstallation) -> AsyncIterator[UpMesh]:
     """Two sites, up."""
-    mesh = UpMesh(tmp_path)
-    mesh.write(TWO)
-    try:
-        where = str(rabbitmq.chroot or rabbitmq.home)
-        code, said = await mesh.run("up", "--detach", "--rabbitmq", where)
-        assert code == 0, said
+    async with up_mesh(tmp_path, TWO, rabbitmq) as mesh:
         yield mesh
-    finally:
-        await end_supervisor(tmp_path / "state")
 
 
 async def test_apply_has_up_start_and_end_what_the_file_says_and_leave_the_rest(

@@ -21,7 +21,7 @@ from isthmus.supervisor import end_supervisor
 from isthmus.supervisor_record import ChildRecord, read_record
 from tests.conftest import Eventually
 from tests.federation.meshes import mesh_of
-from tests.journeys.test_up_changes import UpMesh
+from tests.journeys.up_mesh import UpMesh, up_mesh
 
 pytestmark = pytest.mark.long  # four brokers of its own
 
@@ -37,15 +37,8 @@ NODES = ("paris", "paris.2", "paris.3")
 
 @pytest.fixture
 async def up(tmp_path: Path, rabbitmq: RabbitMQInstallation) -> AsyncIterator[UpMesh]:
-    mesh = UpMesh(tmp_path)
-    mesh.write(MESH)
-    try:
-        where = str(rabbitmq.chroot or rabbitmq.home)
-        code, said = await mesh.run("up", "--detach", "--rabbitmq", where)
-        assert code == 0, said
+    async with up_mesh(tmp_path, MESH, rabbitmq) as mesh:
         yield mesh
-    finally:
-        await end_supervisor(tmp_path / "state")
 
 
 async def test_a_site_on_three_broker_nodes_has_three_of_everything_and_outlives_two_kills(

@@ -139,25 +139,21 @@ async def test_a_request_under_way_hears_that_the_connection_broke() -> None:
             await asyncio.wait_for(channel.declare_queue("q"), 5)
 
 
-async def test_a_peer_that_does_not_answer_our_close_is_left_in_time() -> None:
-    async def script(client: Client) -> None:
-        await client.log_in()
-        await client.expect(commands.Connection.Close)
-        await forever()
+async def deaf_to_a_close(client: Client) -> None:
+    await client.log_in()
+    await client.expect(commands.Connection.Close)
+    await forever()
 
-    async with fake_broker(script) as uri:
+
+async def test_a_peer_that_does_not_answer_our_close_is_left_in_time() -> None:
+    async with fake_broker(deaf_to_a_close) as uri:
         connection = await connect(uri)
         await asyncio.wait_for(connection.close(timeout=0.1), 5)
         assert isinstance(connection.close_reason, ConnectionLost)
 
 
 async def test_a_close_that_nobody_waits_for_any_more_ends_in_time_as_well() -> None:
-    async def script(client: Client) -> None:
-        await client.log_in()
-        await client.expect(commands.Connection.Close)
-        await forever()
-
-    async with fake_broker(script) as uri:
+    async with fake_broker(deaf_to_a_close) as uri:
         connection = await connect(uri)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(connection.close(timeout=0.1), 0.01)

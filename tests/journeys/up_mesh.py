@@ -1,0 +1,60 @@
+"""A mesh file in a folder of its own, and `isthmus up` for the mesh, as a person runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.supervisor import end_supervisor
+
+
+@dataclass
+class UpMesh:
+    """The folder has mesh.yaml and the state folder."""
+
+    folder: Path
+
+    async def run(self, command: str, *words: str) -> tuple[int, str]:
+        """Run `isthmus COMMAND mesh.yaml WORDS`; exit status, and all output."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "isthmus", command, "mesh.yaml", *words),
+            *("--state", "state"),
+            cwd=self.folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, said.decode()
+
+    def write(self, text: str) -> None:
+        """Replace the mesh file."""
+        (self.folder / "mesh.yaml").write_text(text)
+
+    async def pids(self) -> dict[str, tuple[int, int]]:
+        """Process IDs of node and broker, by site."""
+        code, said = await self.run("status", "--json")
+        assert code == 0, said
+        told: dict[str, Any] = json.loads(said)
+        return {name: (s["node_pid"], s["broker_pid"]) for name, s in told["sites"].items()}
+
+
+@contextlib.asynccontextmanager
+async def up_mesh(folder: Path, text: str, rabbitmq: RabbitMQInstallation) -> AsyncIterator[UpMesh]:
+    """Run `isthmus up` for a mesh file with this text while the block lasts."""
+    mesh = UpMesh(folder)
+    mesh.write(text)
+    try:
+        where = str(rabbitmq.chroot or rabbitmq.home)
+        code, said = await mesh.run("up", "--detach", "--rabbitmq", where)
+        assert code == 0, said
+        yield mesh
+    finally:
+        await end_supervisor(folder / "state")
