@@ -81,8 +81,7 @@ def _classic_on_a_cluster(
 ) -> Iterator[Violation]:
     origins = words.sites_of(exchange.origins) if exchange.origins else sites
     for name in origins:
-        site = sites[name]
-        if site.brokers > 1 or len(site.broker or ()) > 1 or (site.replicas or 1) > 1:
+        if sites[name].is_cluster:
             yield Violation(
                 (*at, "priorities"),
                 f"`{name}` is a cluster, and a classic queue, which keeps the order, is on one of "

@@ -242,6 +242,11 @@ class SiteKeys(Section):
         trades="only `isthmus plan` reads it: true figures make its forecast true",
     )
 
+    @property
+    def is_cluster(self) -> bool:
+        """True if these keys say that the site's broker has several nodes; as `Site.is_cluster`."""
+        return len(self.broker or ()) > 1 or self.brokers > 1 or (self.replicas or 1) > 1
+
 
 class BranchesKeys(Section):
     """Many sites that are alike. `{site}` in any text of the template stands for the name, and

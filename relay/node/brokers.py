@@ -109,7 +109,6 @@ class RabbitBrokers:
                     Names(book.mesh.name).packer_lock,
                     name=f"isthmus {site} packer",
                     ssl_context=address.ssl_context,
-                    is_cluster=book.mesh.sites[site].is_cluster or len(address.places) > 1,
                     lease=self._lease(book, site, Names(book.mesh.name).packer_lease),
                 )
 
@@ -174,9 +173,10 @@ def _no_address_is(error: Callable[[str], Exception]) -> Iterator[None]:
         raise error(str(missing)) from missing
 
 
-def holder_of(folder: Path) -> bytes:
-    """Name of whoever runs in that folder of this machine: the same for all runs there, each of
-    which waits for the end of the one before.
+def holder_of(folder: Path, boot_id: str) -> bytes:
+    """Name of whoever runs in that folder of this machine: the same for all runs there since the
+    machine began (`boot_id`), each of which waits for the end of the one before. Elsewhere a host
+    of the same name, as a container's, is another.
     """
-    place = f"{socket.gethostname()}\0{folder.absolute()}"
+    place = f"{socket.gethostname()}\0{boot_id}\0{folder.absolute()}"
     return hashlib.sha256(place.encode()).digest()[:HOLDER_BYTES]

@@ -110,8 +110,9 @@ class SiteNode:
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
-        self._brokers = brokers or RabbitBrokers(site, holder_of(folder))
         self._machine = machine or this_machine()
+        holder = holder_of(folder, self._machine.boot_id())
+        self._brokers = brokers or RabbitBrokers(site, holder)
         self._bad_records = BadRecords(self._names.quarantine)
 
     @property

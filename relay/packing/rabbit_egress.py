@@ -61,10 +61,8 @@ class RabbitEgress:
         connection: Connection,
         lock: str,
         *,
-        is_cluster: bool,
         lease: ClusterLease | None = None,
     ) -> None:
-        self._is_cluster = is_cluster
         self._connection = connection
         self._lock = lock
         self._lease = lease
@@ -83,7 +81,7 @@ class RabbitEgress:
 
     @property
     def returns_in_order(self) -> bool:
-        return not self._is_cluster
+        return self._lease is None
 
     @property
     def bytes_heard(self) -> int:
@@ -160,22 +158,21 @@ async def connect_egress(
     *,
     name: str,
     ssl_context: ssl.SSLContext | None = None,
-    is_cluster: bool = False,
     lease: LeaseName | None = None,
 ) -> RabbitEgress:
     """Connect as the site's node. `lock` is the lock queue's name, `name` is shown by the broker,
-    `is_cluster` says that the broker is of several nodes; a `lease` is taken in place of the lock.
+    a `lease` is taken in place of the lock where the broker has several nodes.
 
     Raises EgressClosed, EgressRefused (credentials).
     """
     connection = await _connect(uri, name, ssl_context)
     if lease is None:
-        return RabbitEgress(connection, lock, is_cluster=is_cluster)
+        return RabbitEgress(connection, lock)
     with contextlib.ExitStack() as unfinished:
         unfinished.callback(connection.abort, "the connection for the lease could not be made")
         kept = await _connect(uri, f"{name} lease", ssl_context)
         unfinished.pop_all()
-    return RabbitEgress(connection, lock, is_cluster=is_cluster, lease=lease.on(kept))
+    return RabbitEgress(connection, lock, lease=lease.on(kept))
 
 
 async def _connect(uri: str | Cluster, name: str, ssl_context: ssl.SSLContext | None) -> Connection:
