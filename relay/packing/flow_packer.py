@@ -30,7 +30,7 @@ from relay.packing.egress_acks import EgressAcks, Stretch
 from relay.packing.intake import Cleaned, Intake
 from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from relay.packing.returned_prefix import PREFETCH, Returned, ReturnedMessages, message_digest
+from relay.packing.returned_prefix import Returned, ReturnedMessages, message_digest
 
 _ENTRY_BYTES = 41
 """What an entry takes in a batch beside its key, properties and body."""
@@ -64,7 +64,6 @@ class _Waiting:
     routing_key: bytes
     cleaned: Cleaned | None
     body: bytes
-    digest: bytes
 
 
 class _OpenBatch:
@@ -107,9 +106,6 @@ class FlowPacker:
         self._taken_at = -math.inf
         self._intake = intake
         self._returned = returned
-        self._own: deque[bytes] | None = None if returned.in_order else deque(maxlen=PREFETCH)
-        """Digests of what was packed last. A cluster that takes a node for lost and finds it again
-        gives back to this very consumer what the consumer has in hand."""
         self._fresh_came = False
         self._waiting: deque[_Waiting] = deque()
         self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
@@ -159,7 +155,7 @@ class FlowPacker:
         entry_of = self._intake.entry
         pack = self._pack if self._index is None else self._pack_addressed
         own = passed = 0
-        is_cluster = self._own is not None
+        notes_fresh = self._returned.notes_fresh
         for tag, redelivered, _, key, properties, body in messages:
             cleaned = clean(properties)
             if cleaned is None:
@@ -167,12 +163,16 @@ class FlowPacker:
                 passed = tag
                 continue
             entry, is_own = entry_of(key, cleaned, body, now)
-            if redelivered or is_cluster:
-                kept = self._judged(redelivered, key, cleaned, body, entry, is_own)
+            if redelivered:
+                digest = message_digest(key, cleaned.properties, body)
+                verdict = self._returned.late(digest, cleaned.properties)
+                kept = self._kept(verdict, entry, is_own)
                 if kept is None:
                     passed = tag
                     continue
                 entry = kept
+            elif notes_fresh:
+                self._returned.note(message_digest(key, cleaned.properties, body))
             if passed:
                 self.acks.passed(passed)
                 passed = 0
@@ -291,29 +291,16 @@ class FlowPacker:
                 fresh = messages[number:]
                 break
             cleaned = self._intake.clean(properties)
-            digest = b"" if cleaned is None else message_digest(key, cleaned.properties, body)
-            self._waiting.append(_Waiting(tag, key, cleaned, body, digest))
+            self._waiting.append(_Waiting(tag, key, cleaned, body))
             self.in_hand_bytes += len(body)
             if cleaned is not None:
-                digests.append(digest)
+                digests.append(message_digest(key, cleaned.properties, body))
                 said.append(cleaned.properties)
         self._apply(returned.take(digests, said) if digests else [])
         if fresh:
             self._apply(returned.fresh())
             self._fresh_came = True
         return fresh
-
-    def _judged(
-        self, redelivered: bool, key: bytes, cleaned: Cleaned, body: bytes, entry: Entry, own: bool
-    ) -> Entry | None:
-        """The entry of a message that came behind a fresh one; None: the log has the message."""
-        digest = message_digest(key, cleaned.properties, body)
-        if redelivered:
-            verdict = self._returned.late(digest, cleaned.properties)
-            return self._kept(verdict, digest, entry, own)
-        if self._own is not None:
-            self._own.append(digest)
-        return entry
 
     def _apply(self, verdicts: Sequence[Returned]) -> None:
         now = self._now_ms()
@@ -330,19 +317,15 @@ class FlowPacker:
             if verdict is None:
                 return
             entry, own = self._intake.entry(one.routing_key, one.cleaned, one.body, now)
-            kept = self._kept(verdict, one.digest, entry, own)
+            kept = self._kept(verdict, entry, own)
             if kept is None:
                 self._pass_over(one)
                 continue
             self._take_back(one)
             pack(one.tag, kept, own)
 
-    def _kept(self, verdict: Returned, digest: bytes, entry: Entry, own: bool) -> Entry | None:
+    def _kept(self, verdict: Returned, entry: Entry, own: bool) -> Entry | None:
         """The entry to be packed for a message that came again; None: the log has the message."""
-        if self._own is not None:
-            if verdict is Returned.NEW and digest in self._own:
-                verdict = Returned.MAYBE_LOGGED
-            self._own.append(digest)
         self.recognised += verdict in (Returned.LOGGED, Returned.MAYBE_LOGGED)
         # A message that names itself may be dropped whenever its like is in the log: the barriers
         # would do just that with it.

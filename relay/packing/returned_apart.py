@@ -54,8 +54,11 @@ class ReturnedApart:
         self._verdicts: deque[Returned] = deque()
 
     @property
-    def in_order(self) -> bool:
-        return True
+    def notes_fresh(self) -> bool:
+        return False
+
+    def note(self, digest: bytes) -> None:
+        """A broker of one node gives nothing back to a consumer that lives."""
 
     @property
     def over(self) -> bool:

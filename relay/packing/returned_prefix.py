@@ -104,8 +104,14 @@ class ReturnedMessages(Protocol):
     """
 
     @property
-    def in_order(self) -> bool:
-        """True if egress gives back in order, and to the next consumer alone."""
+    def notes_fresh(self) -> bool:
+        """True if every fresh message is to be shown to `note`, since egress may give a message
+        back to the very consumer that has the message in hand.
+        """
+        ...
+
+    def note(self, digest: bytes) -> None:
+        """Take in a fresh message, which is packed."""
         ...
 
     @property
@@ -172,8 +178,11 @@ class ReturnedPrefix:
         self._over = not tail and not log_lacks_some
 
     @property
-    def in_order(self) -> bool:
-        return True
+    def notes_fresh(self) -> bool:
+        return False
+
+    def note(self, digest: bytes) -> None:
+        """A broker of one node gives nothing back to a consumer that lives."""
 
     @property
     def over(self) -> bool:
