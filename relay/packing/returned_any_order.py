@@ -5,14 +5,14 @@ and meanwhile serves the packer's next connection: so older messages may come be
 pieces, with new messages between them. Places tell nothing then; content and count do. Messages
 alike are interchangeable, so that of n alike in the log, of which m were certainly not
 acknowledged, the first m that come again are in the log, the next n - m may be, and any more are
-new, as long as this run has packed none alike::
+new, as long as this run has had none alike::
 
     logged        a b b c        (certainly not acknowledged: the last b, and c)
     comes back    c b x b b a
     verdicts      L L N ? ? ?    (logged, new, maybe logged: the third b is like the second)
 
 A cluster that misses a node for a moment gives back to the very consumer that has the messages in
-hand: so what this run has packed lately may be what comes, too.
+hand, so that what this run has had lately, packed or not, may be what comes.
 
 A message that names itself is recognised by its digest alone: the logged one has its identity too,
 and dropping the message does what the barriers would do.
@@ -49,14 +49,14 @@ class ReturnedInAnyOrder:
         self._named_once = {entry.digest for entry in tail if entry.is_named}
         self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
         self._over = not tail and not log_lacks_some
-        self._packed: deque[bytes] = deque(maxlen=PREFETCH)
+        self._had: deque[bytes] = deque(maxlen=PREFETCH)
 
     @property
     def notes_fresh(self) -> bool:
         return True
 
     def note(self, digest: bytes) -> None:
-        self._packed.append(digest)
+        self._had.append(digest)
 
     @property
     def over(self) -> bool:
@@ -74,10 +74,9 @@ class ReturnedInAnyOrder:
 
     def late(self, digest: bytes, properties: bytes) -> Returned:
         verdict = self._of_predecessors(digest, properties)
-        if verdict is Returned.NEW and digest in self._packed:
+        if verdict is Returned.NEW and digest in self._had:
             verdict = Returned.MAYBE_LOGGED
-        if verdict is not Returned.LOGGED:
-            self._packed.append(digest)
+        self._had.append(digest)
         return verdict
 
     def _of_predecessors(self, digest: bytes, properties: bytes) -> Returned:

@@ -89,12 +89,14 @@ def test_of_no_tail_all_is_new_at_once() -> None:
     assert compared("").over
 
 
-def test_what_this_run_has_packed_may_be_what_comes_again() -> None:
+def test_what_this_run_has_had_may_be_what_comes_again() -> None:
     returned = compared("a", surely=1)
     assert returned.notes_fresh
     returned.note(b"fresh")
     assert returned.late(b"fresh", b"fresh") is Returned.MAYBE_LOGGED
     assert verdicts(compared(""), "xxyx") == "N?N?"
+    # Acknowledged as logged, and the acknowledgement was too late.
+    assert verdicts(compared("a", surely=1), "aa") == "L?"
 
 
 @settings(max_examples=500, deadline=None)
