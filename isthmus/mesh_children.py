@@ -1,6 +1,6 @@
-"""What `isthmus up` looks after for a mesh file: a private broker for each site that names none, or
-the broker nodes of its private cluster, and a node a site. Made anew for a changed file, children
-that stay are the same ones.
+"""Children of `isthmus up` for a mesh file: a private broker for each site that names none, or the
+broker nodes of the site's private cluster, and a node a site. Made anew for a changed file,
+children that stay are the same ones.
 """
 
 from __future__ import annotations

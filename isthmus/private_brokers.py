@@ -1,4 +1,4 @@
-"""Which private brokers `isthmus up` runs for a mesh: one for each site that names none, or as many
+"""Private brokers that `isthmus up` runs for a mesh: one for each site that names none, or as many
 as the site's `brokers` says, which are a cluster.
 
 Ports are chosen once and kept in STATE/ports.json, so that a restart changes no address. The first
@@ -34,8 +34,8 @@ for more than a minute, with this for some 20 s. Less would take a busy machine'
 def plan_brokers(
     mesh: Mesh, state: Path, credentials: Credentials, *, schedulers: int = 1
 ) -> dict[str, tuple[BrokerSpec, ...]]:
-    """What to run, by site, a cluster's founder first; writes STATE/brokers.json, where the rest
-    finds their addresses.
+    """Plan the brokers to run, by site, a cluster's founder first; write STATE/brokers.json, where
+    the rest finds their addresses.
     """
     sites = [name for name, site in mesh.sites.items() if site.broker is None]
     known = KnownMeshes(state)
