@@ -242,12 +242,12 @@ MISTAKES = (
         "takes late messages for new",
         "relay/packing/flow_packer.py",
         """\
-        if redelivered:
-            verdict = self._returned.late(digest, cleaned.properties)
+            if redelivered:
+                digest = message_digest(key, cleaned.properties, body)
 """,
         """\
-        if False:
-            verdict = self._returned.late(digest, cleaned.properties)
+            if False:
+                digest = message_digest(key, cleaned.properties, body)
 """,
         "--returns shuffled --faults kill,egress,log --every 0.5 --messages 100 --seconds 20",
         1,
