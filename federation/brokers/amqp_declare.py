@@ -23,8 +23,8 @@ from aiormq.exceptions import (
 from federation.brokers.addresses import AmqpAddress
 from federation.brokers.amqp_client import amqp_client
 from federation.brokers.apply_report import Item, Outcome
+from federation.brokers.cluster_arguments import as_there
 from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
-from federation.brokers.replicas import as_there
 
 CONNECT_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0
@@ -74,8 +74,8 @@ class Declarer:
     async def queue(self, wanted: QueueDeclaration) -> Item:
         """Make it, or say what is there instead; with other members it is the same queue."""
         item = await self._queue(wanted)
-        if item.outcome is Outcome.DIFFERS and (there := as_there(wanted, item.detail)):
-            return await self._queue(there)
+        while item.outcome is Outcome.DIFFERS and (there := as_there(wanted, item.detail)):
+            item = await self._queue(wanted := there)
         return item
 
     async def _queue(self, wanted: QueueDeclaration) -> Item:

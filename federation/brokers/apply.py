@@ -25,6 +25,7 @@ from federation.brokers.apply_rights import (
     policy_in_force,
     unchecked,
 )
+from federation.brokers.cluster_arguments import broker_nodes, on_cluster, replicas_of
 from federation.brokers.guest_users import apply_guests
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.one_cluster import ONE_CLUSTER, node_answers, several_clusters
@@ -33,7 +34,6 @@ from federation.brokers.provision import (
     Declarations,
     declarations,
 )
-from federation.brokers.replicas import broker_nodes, replicas_of, with_replicas
 from federation.brokers.users import guests, put_aside_queues
 from federation.counted import counted
 from federation.names import Names
@@ -111,12 +111,14 @@ class _Applying:
         """Exchanges, queues and bindings."""
         here = self._mesh.sites[self._declared.site]
         members = replicas_of(here, await broker_nodes(here, api))
+        is_cluster = members is not None or here.is_cluster
         try:
             async with declaring(self._address) as declarer:
                 for exchange in self._declared.exchanges:
                     self.say(await declarer.exchange(exchange))
                 for queue in self._declared.queues:
-                    self.say(await declarer.queue(with_replicas(queue, members)))
+                    wanted = on_cluster(queue, members) if is_cluster else queue
+                    self.say(await declarer.queue(wanted))
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"

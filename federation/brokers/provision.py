@@ -36,10 +36,6 @@ smaller, as each segment is files and an index entry."""
 MOST_PROBES = 100
 """Most probes that a lease keeps of contenders in line, while nobody holds the lease."""
 
-LOST_CONSUMER_MS = 5_000
-"""From 4.3 on a consumer on a lost node stays the active one for so long, a minute unless told;
-older versions pass the lease on at once, and take no notice of the argument."""
-
 POLICY_PRIORITY = 50
 """Above the 0 that operators' catch-all policies usually have: of several policies that match,
 only the one with the highest priority holds."""
@@ -185,7 +181,6 @@ def _lease(name: str) -> QueueDeclaration:
             **_quorum(name).arguments,
             "x-single-active-consumer": True,
             "x-max-length": MOST_PROBES,
-            "x-consumer-disconnected-timeout": LOST_CONSUMER_MS,
         },
     )
 

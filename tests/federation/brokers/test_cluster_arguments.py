@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from federation.brokers.provision import QueueDeclaration
-from federation.brokers.replicas import (
+from federation.brokers.cluster_arguments import (
+    EVENLY,
+    LEADER,
     LOG_MEMBERS,
+    LOST_CONSUMER,
+    LOST_CONSUMER_MS,
     QUEUE_MEMBERS,
     as_there,
+    on_cluster,
     replicas_of,
-    with_replicas,
 )
+from federation.brokers.provision import QueueDeclaration
 from federation.mesh import Site
 
 SITE = Site("paris", "paris")
@@ -47,26 +51,37 @@ def test_the_mesh_file_has_the_last_word() -> None:
 
 
 def test_queues_and_logs_have_arguments_of_their_own() -> None:
-    assert with_replicas(QUEUE, 3).arguments == {"x-queue-type": "quorum", QUEUE_MEMBERS: 3}
-    assert with_replicas(LOG, 3).arguments == {"x-queue-type": "stream", LOG_MEMBERS: 3}
-    assert with_replicas(QUEUE, None) is QUEUE
-    assert with_replicas(CLASSIC, 3) is CLASSIC
+    assert on_cluster(QUEUE, 3).arguments == {
+        "x-queue-type": "quorum",
+        QUEUE_MEMBERS: 3,
+        LEADER: EVENLY,
+        LOST_CONSUMER: LOST_CONSUMER_MS,
+    }
+    for_log = {"x-queue-type": "stream", LEADER: EVENLY}
+    assert on_cluster(LOG, 3).arguments == {**for_log, LOG_MEMBERS: 3}
+    assert on_cluster(LOG, None).arguments == for_log
+    assert on_cluster(CLASSIC, 3) is CLASSIC
 
 
 @pytest.mark.parametrize(
-    ("said", "arguments"),
+    ("said", "changed"),
     [
-        (refusal(QUEUE_MEMBERS, "the value '3' of type 'byte'", "none"), {}),
+        (refusal(QUEUE_MEMBERS, "the value '3' of type 'byte'", "none"), {QUEUE_MEMBERS: None}),
         (refusal(QUEUE_MEMBERS, "'3'", "'5'"), {QUEUE_MEMBERS: 5}),
         (refusal(QUEUE_MEMBERS, "none", "the value '3' of type 'byte'"), {QUEUE_MEMBERS: 3}),
+        (refusal(LOST_CONSUMER, "the value '5000' of type 'long'", "none"), {LOST_CONSUMER: None}),
+        (refusal(LEADER, "the value 'balanced' of type 'longstr'", "none"), {LEADER: None}),
+        (refusal(LEADER, "'balanced'", "the value 'client-local'"), {LEADER: "client-local"}),
     ],
 )
-def test_what_is_there_with_other_members_is_declared_as_it_is(
-    said: str, arguments: Mapping[str, int]
+def test_what_is_there_with_other_arguments_is_declared_as_it_is(
+    said: str, changed: Mapping[str, int | None]
 ) -> None:
-    there = as_there(with_replicas(QUEUE, 3), said)
+    wanted = on_cluster(QUEUE, 3)
+    there = as_there(wanted, said)
     assert there is not None
-    assert there.arguments == {"x-queue-type": "quorum", **arguments}
+    arguments = {**wanted.arguments, **changed}
+    assert there.arguments == {key: value for key, value in arguments.items() if value is not None}
 
 
 def test_a_refusal_for_another_argument_stays_a_refusal() -> None:
