@@ -16,6 +16,7 @@ from federation.counted import counted
 from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
 from isthmus.clocks import CLOCKS_MAY_DIFFER
+from isthmus.doctor.broker_nodes import examine_members, examine_nodes
 from isthmus.doctor.finding import Findings
 
 OLDEST = (3, 10)
@@ -48,8 +49,8 @@ async def examine_broker(
     examination: see STATISTICS_LAG_S. `say` is told what is waited for.
     """
     try:
-        for examine in (_version, _nodes):
-            await examine(api, mesh, found)
+        await _version(api, mesh, found)
+        await examine_nodes(api, mesh, found)
         await _told_late(api, mesh, found, believed_at, say)
     except ManagementError as error:
         found.unknown(
@@ -87,7 +88,7 @@ async def _told_late(
     """
     while True:
         late = Findings(found.site)
-        for examine in (_disk, _policies, _queues, _consumers):
+        for examine in (_disk, _policies, _queues, examine_members, _consumers):
             await examine(api, mesh, late)
         left_s = believed_at - asyncio.get_running_loop().time()
         if late.well or left_s <= 0:
@@ -148,35 +149,6 @@ async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
             )
         else:
             found.ok("disk", f"{name} has {_size(free)} free")
-
-
-async def _nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
-    nodes: list[dict[str, Any]] = await api.get("nodes") or []
-    for node in nodes:
-        name = node["name"]
-        if not node.get("running", False):
-            found.fault("broker", f"its node {name} does not run", f"start {name}")
-            continue
-        if node.get("mem_alarm"):
-            found.fault(
-                "memory",
-                f"{name} has a memory alarm: it takes no messages",
-                "give it more memory, or raise vm_memory_high_watermark; drain long queues",
-            )
-        if node.get("partitions"):
-            found.fault(
-                "cluster",
-                f"{name} is cut off from {', '.join(node['partitions'])}",
-                "mend the network, then restart the side that shall give way; "
-                "set cluster_partition_handling to pause_minority",
-            )
-        enabled = node.get("enabled_plugins")
-        if enabled is not None and "rabbitmq_stream" not in enabled:
-            found.fault(
-                "plugins",
-                f"{name} runs without rabbitmq_stream",
-                f"rabbitmq-plugins -n {name} enable rabbitmq_stream",
-            )
 
 
 async def _policies(api: ManagementApi, mesh: Mesh, found: Findings) -> None:

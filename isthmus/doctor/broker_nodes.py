@@ -1,0 +1,169 @@
+"""Examination of the nodes of a site's broker, and of what each of them has: members and leaders of
+the relay's queues, and locks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from federation.brokers.cluster_arguments import replicas_of
+from federation.brokers.management import ManagementApi
+from federation.counted import counted
+from federation.mesh import Mesh
+from federation.names import Names
+from isthmus.doctor.finding import Findings
+
+NOTICED_WITHIN_S = 20
+"""Net tick, in seconds, up to which a hung node is noticed soon enough to be no finding."""
+_QUEUES = "name,type,node,leader,members,online,exclusive"
+
+
+async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    """Examine every node by itself, and then the cluster that they are. Raises ManagementError."""
+    nodes: list[dict[str, Any]] = await api.get("nodes") or []
+    for node in nodes:
+        _node(node, found)
+    if len(nodes) > 1:
+        _cluster(nodes, mesh, found)
+
+
+async def examine_members(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
+    """Examine which nodes have and lead the relay's queues, and who has the locks; nothing at a
+    site with one broker node. Raises ManagementError.
+    """
+    nodes: list[dict[str, Any]] = await api.get("nodes", columns="name,running") or []
+    if len(nodes) < 2:
+        return
+    names = Names(mesh.name)
+    queues = [
+        queue
+        for queue in await api.get("queues", api.vhost, columns=_QUEUES) or []
+        if queue["name"].startswith(names.prefix)
+    ]
+    running = [node["name"] for node in nodes if node.get("running")]
+    wanted = replicas_of(mesh.sites[found.site], len(nodes)) or 1
+    replicated = [queue for queue in queues if queue.get("type") in ("quorum", "stream")]
+    for queue in replicated:
+        _members(queue, running, wanted, found)
+    _leaders(replicated, running, found)
+    for name in (names.packer_lock, names.deliverer_lock):
+        for queue in queues:
+            if queue["name"] == name:
+                _lock(queue, running, mesh, found)
+
+
+def _node(node: Mapping[str, Any], found: Findings) -> None:
+    name = node["name"]
+    if not node.get("running", False):
+        found.fault("broker", f"its node {name} does not run", f"start {name}")
+        return
+    if node.get("mem_alarm"):
+        found.fault(
+            "memory",
+            f"{name} has a memory alarm: it takes no messages",
+            "give it more memory, or raise vm_memory_high_watermark; drain long queues",
+        )
+    if node.get("partitions"):
+        found.fault(
+            "cluster",
+            f"{name} is cut off from {', '.join(node['partitions'])}",
+            "mend the network, then restart the side that shall give way; "
+            "set cluster_partition_handling to pause_minority",
+        )
+    enabled = node.get("enabled_plugins")
+    if enabled is not None and "rabbitmq_stream" not in enabled:
+        found.fault(
+            "plugins",
+            f"{name} runs without rabbitmq_stream",
+            f"rabbitmq-plugins -n {name} enable rabbitmq_stream",
+        )
+
+
+def _cluster(nodes: Sequence[Mapping[str, Any]], mesh: Mesh, found: Findings) -> None:
+    if len(nodes) == 2:
+        found.warn(
+            "cluster",
+            "the cluster has two nodes, and stands when either is away: a majority is both",
+            "add a third node, and run `rabbitmq-queues grow NODE all` for it",
+        )
+    if not mesh.sites[found.site].is_cluster:
+        found.warn(
+            "cluster",
+            f"the broker is a cluster of {len(nodes)} nodes, and the mesh file does not say so: "
+            "the site's locks are exclusive queues, which two may hold, or nobody",
+            "list all nodes in `broker`, or behind one address give the site `replicas`; run "
+            "`isthmus apply`, then restart its node",
+        )
+    ticks = [node.get("net_ticktime") for node in nodes]
+    slowest = max((tick for tick in ticks if isinstance(tick, int)), default=0)
+    if slowest > NOTICED_WITHIN_S:
+        found.warn(
+            "cluster",
+            f"a node that hangs counts as down after up to {slowest * 5 // 4} s, and until then "
+            "the logs and queues that it leads take nothing",
+            "set `net_ticktime = 15` in every node's rabbitmq.conf, and restart them in turn",
+        )
+
+
+def _members(
+    queue: Mapping[str, Any], running: Sequence[str], wanted: int, found: Findings
+) -> None:
+    """Find members that do not work though their node runs, and members that were never there."""
+    members = set(queue.get("members") or ())
+    if not members:
+        return  # its statistics are not there yet
+    is_log = queue["type"] == "stream"
+    for node in sorted(members.intersection(running) - set(queue.get("online") or ())):
+        found.warn(
+            "members",
+            f"the copy of {queue['name']} at {node} does not work",
+            f"look into the log of {node}",
+        )
+    spare = sorted(set(running) - members)
+    if len(members) < wanted and spare:
+        grow = (
+            f"rabbitmq-streams add_replica {queue['name']} {spare[0]}"
+            if is_log
+            else f"rabbitmq-queues grow {spare[0]} all"
+        )
+        found.warn(
+            "members",
+            f"{queue['name']} has {counted(len(members), 'copy', plural='copies')}, and "
+            f"{wanted} are wanted",
+            grow,
+        )
+
+
+def _leaders(queues: Sequence[Mapping[str, Any]], running: Sequence[str], found: Findings) -> None:
+    """Find a node that leads nothing while another leads as much as both of them should."""
+    led = Counter(queue["leader"] for queue in queues if queue.get("leader") in running)
+    idle = [node for node in running if not led[node]]
+    if not idle or led.total() < len(running):
+        return
+    (busiest, most), *_ = led.most_common(1)
+    if most * len(running) >= 2 * led.total():
+        found.warn(
+            "leaders",
+            f"{busiest} leads {most} of {led.total()} queues, and {', '.join(idle)} none",
+            "rabbitmq-queues rebalance all",
+        )
+
+
+def _lock(queue: Mapping[str, Any], running: Sequence[str], mesh: Mesh, found: Findings) -> None:
+    """Find a lock of a node that is away, and one beside leases."""
+    name, node = queue["name"], queue.get("node")
+    if node is not None and node not in running:
+        found.fault(
+            "locks",
+            f"{name} is orphaned: nobody can take it while {node} does not run",
+            f"start {node}, or `rabbitmqctl forget_cluster_node {node}` if it is gone for good",
+        )
+    elif mesh.sites[found.site].is_cluster:
+        found.fault(
+            "locks",
+            f"somebody holds {name}, which the site's own node no longer uses: a node with another "
+            "mesh file works at this site too",
+            "end that node, or start it with this mesh file",
+        )
