@@ -21,10 +21,13 @@ LEADER = "x-queue-leader-locator"
 EVENLY = "balanced"
 """Value of LEADER: leaders begin at the nodes that have the fewest, not all where `apply` is."""
 LOST_CONSUMER = "x-consumer-disconnected-timeout"
-LOST_CONSUMER_MS = 5_000
-"""From 4.3 on a quorum queue keeps what a consumer on a lost node had in hand, or the consumer's
-place as the active one, for so long, a minute unless told. Older releases give both on at once, and
-take no notice of the argument.
+LOST_CONSUMER_MS = 1_000
+"""From 4.3 on a quorum queue keeps what a consumer on a lost node had in hand for so long, a minute
+unless told; older releases give it back at once, and take no notice of the argument.
+"""
+LOST_HOLDER_MS = 2_000
+"""Time for which a lease stays with a lost holder: more than LOST_CONSUMER_MS, so that what the
+former holder had in hand is back in its place when the next one begins to take.
 """
 _KEYS = {"quorum": QUEUE_MEMBERS, "stream": LOG_MEMBERS}
 _MOST = 5
@@ -70,7 +73,8 @@ def on_cluster(queue: QueueDeclaration, members: int | None) -> QueueDeclaration
         arguments[key] = members
     arguments[LEADER] = EVENLY
     if key == QUEUE_MEMBERS:
-        arguments[LOST_CONSUMER] = LOST_CONSUMER_MS
+        is_lease = arguments.get("x-single-active-consumer", False)
+        arguments[LOST_CONSUMER] = LOST_HOLDER_MS if is_lease else LOST_CONSUMER_MS
     return replace(queue, arguments=arguments)
 
 

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_HOLDER_MS
 from relay.bulk_amqp import (
     BulkAmqpError,
     ChannelClosed,
@@ -34,7 +35,7 @@ LEASE_ARGUMENTS = {
     "x-single-active-consumer": True,
     "x-max-length": 100,
     # Since 4.3 a consumer on a lost node stays the active one for so long; 60 s without it.
-    "x-consumer-disconnected-timeout": 5000,
+    LOST_CONSUMER: LOST_HOLDER_MS,
 }
 PROBE_EVERY_S = 1.0
 TRY_EVERY_S = 0.25

@@ -13,6 +13,7 @@ from federation.brokers.cluster_arguments import (
     LOG_MEMBERS,
     LOST_CONSUMER,
     LOST_CONSUMER_MS,
+    LOST_HOLDER_MS,
     QUEUE_MEMBERS,
     as_there,
     on_cluster,
@@ -63,13 +64,19 @@ def test_queues_and_logs_have_arguments_of_their_own() -> None:
     assert on_cluster(CLASSIC, 3) is CLASSIC
 
 
+def test_a_lease_is_free_after_what_its_lost_holder_had_in_hand_is_back() -> None:
+    lease = replace(QUEUE, arguments={**QUEUE.arguments, "x-single-active-consumer": True})
+    kept = on_cluster(lease, 3).arguments[LOST_CONSUMER]
+    assert kept == LOST_HOLDER_MS > LOST_CONSUMER_MS
+
+
 @pytest.mark.parametrize(
     ("said", "changed"),
     [
         (refusal(QUEUE_MEMBERS, "the value '3' of type 'byte'", "none"), {QUEUE_MEMBERS: None}),
         (refusal(QUEUE_MEMBERS, "'3'", "'5'"), {QUEUE_MEMBERS: 5}),
         (refusal(QUEUE_MEMBERS, "none", "the value '3' of type 'byte'"), {QUEUE_MEMBERS: 3}),
-        (refusal(LOST_CONSUMER, "the value '5000' of type 'long'", "none"), {LOST_CONSUMER: None}),
+        (refusal(LOST_CONSUMER, "the value '1000' of type 'long'", "none"), {LOST_CONSUMER: None}),
         (refusal(LEADER, "the value 'balanced' of type 'longstr'", "none"), {LEADER: None}),
         (refusal(LEADER, "'balanced'", "the value 'client-local'"), {LEADER: "client-local"}),
     ],

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_HOLDER_MS
 from isthmus.local_brokers import LocalBroker
 from isthmus.local_cluster import LocalCluster
 from relay.bulk_amqp import Connection, connect
@@ -26,7 +27,7 @@ ARGUMENTS = {
     "x-quorum-initial-group-size": 3,
     "x-single-active-consumer": True,
     "x-max-length": 100,
-    "x-consumer-disconnected-timeout": 5000,
+    LOST_CONSUMER: LOST_HOLDER_MS,
 }
 TIMES = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=3.0)
 PATIENT = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=30.0)
