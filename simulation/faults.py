@@ -207,7 +207,9 @@ async def lose_confirms(world: World, chance: random.Random) -> None:
 
 
 async def break_log(world: World, chance: random.Random) -> None:
-    """The log's connection breaks: at once, or between an append and its confirm."""
+    """Break the log's connection: at once, or between an append and its confirm. At a cluster the
+    leader is another one then.
+    """
     broker = _broker(world, chance)
     if chance.random() < 0.5:
         world.trace.say("log", broker.site, "breaks after storing")
@@ -215,6 +217,8 @@ async def break_log(world: World, chance: random.Random) -> None:
     else:
         world.trace.say("log", broker.site, "breaks")
         broker.stream.break_connections("connection reset")
+    if broker.egress.returns is Returns.SHUFFLED:
+        broker.stream.hide()
 
 
 async def slow_disk(world: World, chance: random.Random) -> None:

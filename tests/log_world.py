@@ -108,7 +108,9 @@ class LogWorld:
     @property
     def stored(self) -> list[int]:
         """Sequences of the batches that the log has, in its order."""
-        return [read_header(r.data).name.sequence for r in self.stream.records if not r.flaw]
+        return [
+            read_header(r.data).name.sequence for r in self.stream.records if r.data and not r.flaw
+        ]
 
 
 LogTest = Callable[[LogWorld, LogWriter], Coroutine[Any, Any, None]]

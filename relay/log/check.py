@@ -5,6 +5,8 @@ and only what follows it is read. If it is not, the log has lost its tail: the l
 remembered names that is there is the end, and those after it leave the logged set. If none is
 there, the log was made anew: all of it is read, and what it has is what is logged. Unless it begins
 behind all that is remembered: then retention has eaten that, and no position before it holds.
+
+A replicated log that looks empty is asked to confirm a record that says nothing: then it shows all.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchName, LoggedBatch, Place
 from relay.log.knowledge import LogKnowledge, decode_record
-from relay.log.site_log import LogCursor, SiteLog
+from relay.log.site_log import NOTHING, LogCursor, SiteLog
 
 READ_AHEAD = 8
 
@@ -50,6 +52,9 @@ async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> C
 async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
     base, oldest = knowledge.recent.checked, knowledge.recent.oldest
     first, end = await log.first(), await log.end()
+    if end is None and log.is_replicated:
+        await log.append([NOTHING])
+        first, end = await log.first(), await log.end()
     knowledge.first = first or 0
     if base is not None and oldest is not None and first is not None and end is not None:
         checked = None

@@ -16,7 +16,7 @@ from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.batches.known_formats import KNOWN
 from relay.log.name_set import NameSet
 from relay.log.recent_names import Finding, RecentNames
-from relay.log.site_log import Record
+from relay.log.site_log import NOTHING, Record
 from relay.log.snapshot import LogLoss, LogMemory, LogSnapshot
 
 logger = logging.getLogger(__name__)
@@ -181,9 +181,11 @@ class LogKnowledge:
         return finding
 
     def decode(self, record: Record) -> LoggedBatch | None:
-        """The batch in a record; None, and told to whoever quarantines, if there is none. Raises
-        UnknownRecord.
+        """The batch in a record; None if there is none, which is told to whoever quarantines,
+        unless the record says nothing. Raises UnknownRecord.
         """
+        if record.data == NOTHING and not record.flaw:
+            return None
         batch = decode_record(record, self.newest_format)
         if isinstance(batch, LoggedBatch):
             return batch

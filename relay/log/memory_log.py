@@ -14,6 +14,7 @@ Faults:
 `break_after_storing()`     at the next append: stored, and the connection ends before the confirm
 `hold_next_appends()`       appends get stuck in the connection's socket: break it, and then
 `release_held()`            ... its bytes land late, beside its successor's (a zombie's)
+`hide()`                    the log looks empty until an append is confirmed, as a new leader's
 `append_alien(record)`      someone else writes
 `skip_offsets(n)`           a hole, as stored marks and segment rolls make them
 `reachable = False`         no new connection
@@ -46,6 +47,8 @@ class MemoryStream:
         self.confirm_s = confirm_s
         self.max_record_bytes = max_record_bytes
         self.reachable = True
+        self.is_replicated = False
+        self._is_hidden = False
         self.exists = True
         self.marks: dict[str, int] = {}
         self._marked: list[tuple[int, str, int]] = []
@@ -139,6 +142,11 @@ class MemoryStream:
         while self._held:
             self._put(self._held.popleft())
 
+    def hide(self) -> None:
+        """Begin as a stream's leader that was just elected, and knows of no majority's confirm."""
+        self.break_connections("the log's leader is another one")
+        self.is_replicated = self._is_hidden = True
+
     def append_alien(self, *data: bytes, flaw: str = "") -> None:
         """Store records of somebody else's; with `flaw`, ones that no writer of ours can make."""
         self._put(data, flaw)
@@ -181,7 +189,7 @@ class MemoryStream:
 
     def ends(self) -> tuple[int | None, int | None]:
         """First and last offset."""
-        if not self._chunks:
+        if not self._chunks or self._is_hidden:
             return None, None
         return self._chunks[0][0].offset, self._chunks[-1][-1].offset
 
@@ -191,6 +199,7 @@ class MemoryStream:
     def _put(self, data: Sequence[bytes], flaw: str = "") -> None:
         if not self.exists or not data:
             return
+        self._is_hidden = False
         start = self._next_offset
         self._chunks.append([Record(start + i, bytes(d), flaw) for i, d in enumerate(data)])
         self._next_offset += len(data)
@@ -226,6 +235,10 @@ class MemoryLog:
     @property
     def max_record_bytes(self) -> int:
         return self._stream.max_record_bytes
+
+    @property
+    def is_replicated(self) -> bool:
+        return self._stream.is_replicated
 
     def submit(self, records: Sequence[bytes], done: _Done) -> None:
         if self._error is not None:

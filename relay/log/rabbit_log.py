@@ -62,7 +62,10 @@ class RabbitLog:
         stream: str,
         mark_name: str,
         open_further: Callable[[], Awaitable[RabbitLog]],
+        *,
+        is_replicated: bool = False,
     ) -> None:
+        self.is_replicated = is_replicated
         self._connection = connection
         self._stream = stream
         self._mark_name = mark_name
@@ -434,9 +437,10 @@ async def open_rabbit_log(
     name: str = "",
     deadline_s: float = 20.0,
     ring: AddressRing[Place] | None = None,
+    is_replicated: bool = False,
 ) -> RabbitLog:
     """Connect to the stream's leader and declare the publisher. `ring` has the order in which the
-    nodes of a cluster are asked for it.
+    nodes of a cluster are asked for it; `is_replicated` as of SiteLog.
 
     Silence of two heartbeats ends the connection. Raises LogClosed when there is no connection to
     be had now, LogMissing when there is no such stream, LogRefused when the broker says no.
@@ -452,5 +456,6 @@ async def open_rabbit_log(
         heartbeat_s=heartbeat_s,
         name=name,
         deadline_s=deadline_s,
+        is_replicated=is_replicated,
     )
-    return RabbitLog(connection, stream, mark_name, open_further)
+    return RabbitLog(connection, stream, mark_name, open_further, is_replicated=is_replicated)

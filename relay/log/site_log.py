@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+NOTHING = b""
+"""A record that says nothing, and whose confirm tells that all before it can be read."""
 MAX_UNCONFIRMED_BYTES = 4 * 1024 * 1024
 """A stream's chunk is as big as what its writer had in flight, and a reader gets it whole."""
 
@@ -79,6 +81,13 @@ class SiteLog(Protocol):
     @property
     def max_record_bytes(self) -> int:
         """The largest record that can be appended."""
+        ...
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if the log may look empty though it is not: a leader that was just elected shows
+        nothing before a majority has confirmed something to it.
+        """
         ...
 
     def submit(self, records: Sequence[bytes], done: Callable[[SiteLogError | None], None]) -> None:

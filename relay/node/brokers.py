@@ -98,6 +98,7 @@ class RabbitBrokers:
                     mark_name=names.deliverer_mark,
                     name=f"isthmus {site} log",
                     ring=self._rings.of(LOG),
+                    is_replicated=book.mesh.sites[site].is_cluster,
                 )
 
     async def open_egress(self, book: AddressBook, site: str) -> Egress:

@@ -35,7 +35,18 @@ OFFERED = {header.name for header, _ in BATCHES}
 STAGES = 3
 """Of different pace: those that are behind share what is read."""
 
-EVERYTHING = ["break", "unconfirmed", "hold", "late", "stranger", "copy", "hole", "tail", "anew"]
+EVERYTHING = [
+    "break",
+    "unconfirmed",
+    "hold",
+    "late",
+    "stranger",
+    "copy",
+    "hole",
+    "tail",
+    "anew",
+    "leader",
+]
 EVERYTHING += ["kill", "kill"]
 
 
@@ -119,6 +130,8 @@ class Trial:
             stream.lose_tail(self.random.choice([1, 3, 20, 150]))
         elif kind == "anew":
             stream.create()
+        elif kind == "leader":
+            stream.hide()
         return kind == "kill"
 
     async def run(self, kinds: list[str], faults: int = 25) -> None:
@@ -159,7 +172,7 @@ class Trial:
 
         def is_quiet() -> bool:
             nonlocal there
-            there = {read_header(r.data).name for r in self.world.stream.records}
+            there = {read_header(r.data).name for r in self.world.stream.records if r.data}
             return there >= OFFERED and set(writer.logged) == there and there <= met_by_all()
 
         def how_far() -> str:

@@ -39,6 +39,39 @@ async def test_a_tail_lost_under_a_living_node_leaves_the_logged_set(
     assert await append(writer, 6) == [Appended.LOGGED]
 
 
+@in_one_life()
+async def test_a_log_whose_new_leader_shows_nothing_yet_is_neither_lost_nor_made_anew(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    await append_and_check(writer, *range(10))
+    reader = writer.reader(None, name="test")
+    await take(reader, 10)
+    async with ending_run(writer) as run:
+        world.stream.hide()
+    again = await writer.running()
+    assert again.log_id == run.log_id
+    assert len(writer.logged) == 10
+    assert await append(writer, 9, 10) == [Appended.ALREADY_LOGGED, Appended.LOGGED]
+    await take(reader, 1)
+    assert world.stored == list(range(11))
+    assert world.bad_records == []
+
+
+@in_one_life()
+async def test_a_replicated_log_that_is_empty_is_believed_once_it_confirms(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    await append_and_check(writer, 0)
+    async with ending_run(writer) as run:
+        world.stream.create()
+        world.stream.hide()
+    again = await writer.running()
+    assert again.log_id != run.log_id
+    assert await append(writer, 0) == [Appended.LOGGED]
+    assert world.stored == [0]
+    assert world.bad_records == []
+
+
 @in_one_life(check_every_s=1000)
 async def test_a_tail_lost_before_it_was_read_back_leaves_the_logged_set(
     world: LogWorld, writer: LogWriter
