@@ -17,7 +17,7 @@ from isthmus.doctor.finding import Findings
 
 NOTICED_WITHIN_S = 20
 """Net tick, in seconds, up to which a hung node is noticed soon enough to be no finding."""
-_QUEUES = "name,type,node,leader,members,online,exclusive"
+_QUEUES = "name,type,node,leader,members,online"
 
 
 async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
@@ -138,7 +138,9 @@ def _members(
 
 def _leaders(queues: Sequence[Mapping[str, Any]], running: Sequence[str], found: Findings) -> None:
     """Find a node that leads nothing while another leads as much as both of them should."""
-    led = Counter(queue["leader"] for queue in queues if queue.get("leader") in running)
+    # Of a stream the leader is told as `node` alone.
+    leaders = (queue.get("leader") or queue.get("node") for queue in queues)
+    led = Counter(leader for leader in leaders if leader in running)
     idle = [node for node in running if not led[node]]
     if not idle or led.total() < len(running):
         return

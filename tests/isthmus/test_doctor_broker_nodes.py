@@ -25,7 +25,7 @@ def node(name: str, **differs: Any) -> dict[str, Any]:
 
 def queue(name: str, leader: str, **differs: Any) -> dict[str, Any]:
     copies = {"members": [*THREE], "online": [*THREE]}
-    return {"name": name, "type": "quorum", "node": leader, "leader": leader, **copies, **differs}
+    return {"name": name, "type": "quorum", "node": leader, **copies, **differs}
 
 
 class Broker:
@@ -98,7 +98,7 @@ async def test_a_broker_of_one_node_is_not_asked_for_copies() -> None:
             "has 1 copy, and 3 are wanted",
         ),
         (
-            Broker(map(node, THREE), *({**each, "leader": "b"} for each in (LOG, EGRESS, ASIDE))),
+            Broker(map(node, THREE), *({**each, "node": "b"} for each in (LOG, EGRESS, ASIDE))),
             "leaders",
             "b leads 3 of 3 queues, and a, c none",
         ),
