@@ -8,6 +8,7 @@ changes what is packed; then the next begins at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerPar
 from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
 from relay.packing.repair_parcel import NotPacking, RepairParcel
+
+logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 30.0
@@ -65,6 +68,7 @@ class PackerLoop:
             except (IncarnationEnded, EgressError, SiteLogError) as error:
                 self.status.state = PackerState.DOWN
                 self.status.reason = str(error)
+                logger.info("the packer ended, and begins again: %s", error)
             fruitless = 0 if loop.time() - began >= WELL_AFTER_S else fruitless + 1
             await self._wait(fruitless)
         self.status.state = PackerState.STOPPED
