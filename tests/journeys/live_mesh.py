@@ -29,6 +29,7 @@ from isthmus.broker_config import BrokerUser
 from isthmus.commands.apply import apply_sites
 from isthmus.since_applied import changes_since_applied
 from isthmus.status_report import CARRIES, status_of
+from relay.bulk_amqp import Cluster
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
@@ -144,6 +145,11 @@ class LiveMesh:
 
     def uri(self, site: str) -> str:
         return self.book.application(site).uri
+
+    def broker(self, site: str) -> Cluster:
+        """The site's own broker, of a cluster all its nodes."""
+        address = self.book.application(site)
+        return Cluster.of(address.uri, address.places)
 
     # -- nodes -------------------------------------------------------------------------------
 

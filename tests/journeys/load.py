@@ -1,9 +1,10 @@
 """Load for journeys where things break: several flows a site, with and without identity, counted
 at every other site and checked as a whole.
 
-A stream of numbered messages is named by its origin and kind: `paris` has message IDs,
-`paris/anonymous` has none, `paris/urgent` has none and priorities from 0 to 9, and the messages of
-`paris/alike` are all the same. All are packed into the same flow; each exchange has its own.
+A stream of numbered messages is named by its origin and kind: `paris` has UUIDs for message IDs,
+`paris/labelled` has other IDs, `paris/anonymous` has none, `paris/urgent` has none and priorities
+from 0 to 9, and the messages of `paris/alike` are all the same. All are packed into the same flow;
+each exchange has its own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.waiting import until
 
-NAMED, ANONYMOUS, URGENT, ALIKE = KINDS = ("", "/anonymous", "/urgent", "/alike")
+KINDS = ("", "/labelled", "/anonymous", "/urgent", "/alike")
 """Suffix behind the origin in the name of a stream of that kind."""
+NAMED, LABELLED, ANONYMOUS, URGENT, ALIKE = KINDS
 ENDLESS = 1 << 62
 """Messages, until the load is told to end."""
 
@@ -55,17 +57,18 @@ class Load:
     _left: list[int] = field(default_factory=list)
     _over: bool = False
 
-    async def declare(self) -> None:
-        """The queues that take what arrives; nobody consumes yet, so a broker's restart does not
-        bring anything twice by itself."""
+    async def declare(self, **arguments: object) -> None:
+        """Declare the queues that take what arrives, with these arguments; nobody consumes yet, so
+        that a broker's restart brings nothing twice by itself.
+        """
         mesh = self.mesh
         for site in mesh.mesh.sites:
             for name, exchange in mesh.mesh.exchanges.items():
                 if (site, name) in self.sinks:
                     continue
-                sink = TrafficSink(mesh.uri(site), mesh.cluster(site), exchange.delivers_to)
+                sink = TrafficSink(mesh.broker(site), mesh.cluster(site), exchange.delivers_to)
                 sink.queue = f"sink.{name}"
-                await sink.declare()
+                await sink.declare(**arguments)
                 self.sinks[site, name] = sink
 
     def begin(self, sites: Iterable[str] = ()) -> None:
@@ -78,7 +81,7 @@ class Load:
         for site in sites:
             for name in exchanges or mesh.mesh.exchanges:
                 for kind in self.kinds:
-                    source = TrafficSource(mesh.uri(site), mesh.cluster(site) + kind, name)
+                    source = TrafficSource(mesh.broker(site), mesh.cluster(site) + kind, name)
                     self.streams.append(Stream(name, source, kind))
 
     async def take_part(self, *sites: str, exchange: str = "") -> None:
@@ -131,11 +134,13 @@ class Load:
             self._publishing.append((stream, asyncio.create_task(self._publish(stream), name=name)))
 
     async def _publish(self, stream: Stream) -> None:
+        origin = stream.source.origin
         await stream.source.publish(
             ENDLESS,
             size=self.size,
             per_second=self.per_second,
             with_id=stream.kind == NAMED,
+            label=(lambda number: f"{origin}-{number}") if stream.kind == LABELLED else None,
             priority=(lambda number: number % 10) if stream.kind == URGENT else None,
             is_alike=stream.kind == ALIKE,
             again_after_failure=True,
@@ -205,11 +210,14 @@ class Load:
         await until(is_there, what, within_s)
 
     def check(
-        self, most_flags: Callable[[str, str], int] = lambda site, origin: 0
+        self,
+        most_flags: Callable[[str, str], int] = lambda site, origin: 0,
+        *,
+        ordered: bool = True,
     ) -> dict[tuple[str, str], Counter[str]]:
-        """The invariants at every sink. `most_flags` (site, cluster ID of origin) bounds the
-        flagged copies of one flow, but for those that are all alike. Returns the flags by sink and
-        stream.
+        """The invariants at every sink, that of order if `ordered`. `most_flags` (site, cluster ID
+        of origin) bounds the flagged copies of one flow, but for those that are all alike. Returns
+        the flags by sink and stream.
         """
         flags: dict[tuple[str, str], Counter[str]] = {}
         for key, sink in self.sinks.items():
@@ -223,8 +231,8 @@ class Load:
                     flags[key] += self._check_alike(key, some)
                     continue
                 sent_so = {name: it for name, it in sent.items() if name == home(name) + kind}
-                ordered = kind != URGENT or self._keeps_order(exchange)
-                flags[key] += check_site(sink.site, some, sent_so, ordered=ordered)
+                is_ordered = ordered and (kind != URGENT or self._keeps_order(exchange))
+                flags[key] += check_site(sink.site, some, sent_so, ordered=is_ordered)
             by_flow: Counter[str] = Counter()
             for origin, count in flags[key].items():
                 if origin.endswith(ALIKE):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from relay.bulk_amqp import (
     BulkAmqpError,
+    Cluster,
     Connection,
     Consumer,
     Delivery,
@@ -45,13 +46,15 @@ def message_id(origin: str, number: int) -> str:
 
 
 def properties(
-    origin: str, number: int, *, with_id: bool = True, priority: int | None = None
+    origin: str, number: int, *, with_id: bool = True, priority: int | None = None, label: str = ""
 ) -> bytes:
-    """Persistent, with who sent it and which one it is in the headers."""
+    """Make the properties of a persistent message that has its origin and number in the headers.
+    `label` is a message ID in place of a UUID.
+    """
     fields = entry(b"origin", long_string(origin.encode())) + entry(b"number", long_integer(number))
     changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
-    if with_id:
-        changes[MESSAGE_ID] = message_id(origin, number).encode()
+    if label or with_id:
+        changes[MESSAGE_ID] = (label or message_id(origin, number)).encode()
     if priority is not None:
         changes[PRIORITY] = priority
     return rewrite(NONE_PRESENT, changes, fields)
@@ -77,7 +80,7 @@ class TrafficSource:
 
     def __init__(
         self,
-        uri: str,
+        uri: str | Cluster,
         origin: str,
         exchange: str = "orders",
         key: bytes | Callable[[int], bytes] = b"order.new",
@@ -101,6 +104,7 @@ class TrafficSource:
         size: int = 64,
         per_second: float = 0.0,
         with_id: bool = True,
+        label: Callable[[int], str] | None = None,
         priority: Callable[[int], int] | None = None,
         is_alike: bool = False,
         again_after_failure: bool = False,
@@ -110,7 +114,8 @@ class TrafficSource:
         """Publish so many more; returns when all are confirmed, and not before their time at
         `per_second` is over, or when they no longer are `going`. Time that was lost is not caught
         up on. Big bodies are noise, so that they fill a line as they fill a log. `priority` gives
-        each message's by its number; `is_alike`: nothing tells one message from the other.
+        each message's by its number, `label` a message ID in place of a UUID; `is_alike`: nothing
+        tells one message from the other.
 
         With `again_after_failure`, what was not answered when a connection broke stays
         indeterminate and the rest goes on over a new one.
@@ -129,7 +134,7 @@ class TrafficSource:
                     if is_alike:
                         made = [alike(self.origin)] * count
                     else:
-                        made = [self._made(n, size, with_id, priority) for n in numbers]
+                        made = [self._made(n, size, with_id, priority, label) for n in numbers]
                     whole = await self._chunk(publisher, numbers, made)
                     if per_second:  # behind it: calls of less than a chunk have their rate too
                         due = max(due + count / per_second, loop.time())
@@ -166,12 +171,18 @@ class TrafficSource:
         return made
 
     def _made(
-        self, number: int, size: int, with_id: bool, priority: Callable[[int], int] | None
+        self,
+        number: int,
+        size: int,
+        with_id: bool,
+        priority: Callable[[int], int] | None,
+        label: Callable[[int], str] | None,
     ) -> tuple[bytes, bytes]:
         """Properties and body of one message."""
         urgency = None if priority is None else priority(number)
+        name = "" if label is None else label(number)
         return (
-            properties(self.origin, number, with_id=with_id, priority=urgency),
+            properties(self.origin, number, with_id=with_id, priority=urgency, label=name),
             _body(self.origin, number, size),
         )
 
@@ -199,7 +210,12 @@ class TrafficSink:
     """A durable queue at one site and everything that ever came out of it."""
 
     def __init__(
-        self, uri: str, site: str, exchange: str = "orders", key: str = "#", queue: str = ""
+        self,
+        uri: str | Cluster,
+        site: str,
+        exchange: str = "orders",
+        key: str = "#",
+        queue: str = "",
     ) -> None:
         self.site = site
         self.arrived: list[Arrived] = []

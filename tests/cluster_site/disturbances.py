@@ -1,0 +1,92 @@
+"""Disturbances of the cluster of one site, each node in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from isthmus.local_brokers import LocalBroker
+from tests.cluster_site.site import ClusterMesh
+from tests.live_brokers import START_WITHIN_S
+from tests.locks.disturbances import control
+
+HANGS_S = 45.0
+"""Longer than every time-out that has to notice."""
+CUT_OFF_S = 60.0
+
+Disturbance = Callable[[ClusterMesh], Awaitable[None]]
+
+
+async def killed(mesh: ClusterMesh) -> None:
+    """SIGKILL each node, and start it again once messages pass without it."""
+    for node in mesh.members:
+
+        async def disturb(node: LocalBroker = node) -> None:
+            node.kill()
+            await mesh.passes(asyncio.get_running_loop().time())
+            await node.start(deadline_s=START_WITHIN_S)
+
+        await mesh.disturbed("killed", node, disturb)
+
+
+async def hung(mesh: ClusterMesh) -> None:
+    """SIGSTOP each node for 45 s."""
+    for node in mesh.members:
+
+        async def disturb(node: LocalBroker = node) -> None:
+            node.suspend()
+            await asyncio.sleep(HANGS_S)  # the time is the disturbance, as in the next
+            node.resume()
+
+        await mesh.disturbed(f"hangs for {HANGS_S:.0f} s", node, disturb)
+
+
+async def cut_off(mesh: ClusterMesh) -> None:
+    """Cut each node off from the others for 60 s; whoever uses the site still reaches the node."""
+    for number, node in enumerate(mesh.members):
+
+        async def disturb(number: int = number) -> None:
+            mesh.hosts.isolate(number)
+            await asyncio.sleep(CUT_OFF_S)
+            mesh.hosts.heal()
+
+        await mesh.disturbed(f"cut off for {CUT_OFF_S:.0f} s", node, disturb)
+
+
+async def restarted_in_turn(mesh: ClusterMesh) -> None:
+    """End each node in order, and start it again."""
+    for node in mesh.members:
+
+        async def disturb(node: LocalBroker = node) -> None:
+            await node.stop()
+            await node.start(deadline_s=START_WITHIN_S)
+
+        await mesh.disturbed("restarted", node, disturb)
+
+
+async def replaced(mesh: ClusterMesh) -> None:
+    """Add a fourth node to cluster and mesh file, and take the first one out of both."""
+    first = mesh.members[0]
+    fourth = mesh.cluster.nodes[3]
+
+    async def add() -> None:
+        await fourth.start(deadline_s=START_WITHIN_S)
+        await mesh.grow(fourth)
+
+    await mesh.disturbed("a fourth is added", first, add)
+
+    async def take_out() -> None:
+        await mesh.shrink(first)
+        await first.stop()
+        await control(fourth, "forget_cluster_node", first.spec.node_name)
+
+    await mesh.disturbed("taken out", first, take_out)
+
+
+DISTURBANCES: Mapping[str, Disturbance] = {
+    "killed": killed,
+    "hung": hung,
+    "cut off": cut_off,
+    "restarted in turn": restarted_in_turn,
+    "replaced": replaced,
+}

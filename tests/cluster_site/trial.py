@@ -1,0 +1,79 @@
+"""One trial: a fresh mesh whose site on a cluster is disturbed, and what became of messages."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.private_brokers import CLUSTER_NET_TICK_S
+from isthmus.rabbitmq_install import RabbitMQInstallation
+from tests.cluster_site.disturbances import DISTURBANCES
+from tests.cluster_site.site import Outage, cluster_mesh
+from tests.journeys.load import Load
+
+ARRIVED_WITHIN_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Findings of a trial in which nothing was lost, and nothing repeated unflagged."""
+
+    outages: Sequence[Outage]
+    confirmed: int
+    flagged: int
+    late: Counter[str]
+    """Confirmed messages that came behind a later one of theirs, by site and stream."""
+
+    def __str__(self) -> str:
+        late = ", ".join(f"{count} {where}" for where, count in self.late.items()) or "none"
+        return f"{self.confirmed} confirmed, {self.flagged} flagged, late: {late}"
+
+
+async def run_trial(
+    folder: Path,
+    installation: RabbitMQInstallation,
+    name: str,
+    *,
+    per_second: float,
+    net_tick_s: int = CLUSTER_NET_TICK_S,
+) -> Outcome:
+    """One kind of disturbance of each node, by its name. Needs root. Raises Broken."""
+    spare = 1 if name == "replaced" else 0
+    async with cluster_mesh(
+        folder, installation, per_second=per_second, spare=spare, net_tick_s=net_tick_s
+    ) as mesh:
+        await DISTURBANCES[name](mesh)
+        await mesh.load.end()
+        mesh.load.consume()
+        await mesh.load.arrived(within_s=ARRIVED_WITHIN_S)
+        flags = mesh.load.check(lambda site, origin: 1 << 30, ordered=False)
+        return Outcome(
+            mesh.outages,
+            mesh.load.published,
+            sum(sum(counts.values()) for counts in flags.values()),
+            late(mesh.load),
+        )
+
+
+def late(load: Load) -> Counter[str]:
+    """Confirmed messages whose first copy came behind a later one's, by site and stream.
+
+    A message that its publisher had no answer for may be taken late by its broker: see 2.15 in
+    docs/promises.md.
+    """
+    confirmed = {stream.source.origin: stream.source.confirmed for stream in load.streams}
+    found: Counter[str] = Counter()
+    for (site, _), sink in load.sinks.items():
+        last: dict[str, int] = defaultdict(lambda: -1)
+        for message in sink.arrived:
+            if message.origin == sink.site or message.flagged:
+                continue
+            if message.number not in confirmed.get(message.origin, ()):
+                continue
+            if message.number < last[message.origin]:
+                found[f"{message.origin} at {site}"] += 1
+            else:
+                last[message.origin] = message.number
+    return found
