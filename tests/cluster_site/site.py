@@ -70,7 +70,7 @@ class ClusterMesh:
         return Names(self.mesh.mesh.name)
 
     async def leads(self, node: LocalBroker) -> str:
-        """What of the relay's that node leads, for people."""
+        """Name the relay's queues that a node leads, for people."""
         found = {
             one["name"]: one.get("leader") or one.get("node")
             for one in await queues(self._other_than(node))
