@@ -107,10 +107,14 @@ class ClusterLease:
         self._is_given = True
 
     async def _stand_in_line(self) -> None:
-        self._publisher = Publisher(await self.connection.channel(), confirms=False)
+        # Probes and deliveries share a channel: RabbitMQ 3.10 refuses, for as long as the channel
+        # lasts, all that is published over a channel whose first message met the queue's leader
+        # dead, and the consumer's beginning finds the leader that there is.
+        channel = await self.connection.channel()
+        self._publisher = Publisher(channel, confirms=False)
         await self._publisher.start()
         self._consumer = Consumer(
-            await self.connection.channel(),
+            channel,
             self.name,
             self._on_deliveries,
             on_ended=lambda error: self.connection.abort(f"the lease ended: {error}"),
