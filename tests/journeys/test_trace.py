@@ -52,9 +52,9 @@ def check(message: TracedMessage) -> None:
     assert settled["lima"].path == ("paris", "tokyo", "lima")
     for site in ("tokyo", "lima"):
         assert ("came", site) in done, message
-    # One machine, so one clock. When a batch came is told with up to a second of others' that came
-    # over the same link, so it may stand behind what was done with it.
-    way = [("published", "paris"), ("packed", "paris"), ("settled", "lima")]
-    firsts = [done.index(step) for step in way]
-    assert firsts == sorted(firsts), done
+    # One machine, so one clock. But a site records a little after the deed: what came over a link,
+    # with up to a second of others; what it packed, when its log has confirmed that, and the packer
+    # has waited 10 ms for more. The sites behind it may have delivered the message by then.
+    for step in [("packed", "paris"), ("settled", "lima")]:
+        assert done.index(("published", "paris")) < done.index(step), done
     assert message.steps[0].at_ms == message.published_ms
