@@ -116,6 +116,12 @@ class RabbitExchange:
                 log.warning("a channel did not close: %s", closing.exception())
         else:
             outcome = waiting.result()
+            if outcome.nacked and self._opened.get(exchange) is opened:
+                # RabbitMQ 3.10 refuses, for as long as the channel lasts, all that goes to a quorum
+                # queue whose leader was dead at the channel's first message for the queue.
+                self._forget(exchange)
+            if self._opened.get(exchange) is not opened and not publisher.unconfirmed_messages:
+                await publisher.channel.close()
             if _no_right(opened, len(outcome.unknown) == len(messages)):
                 raise ExchangeRefused(exchange)
         answers = [Answer.CONFIRMED] * len(messages)
