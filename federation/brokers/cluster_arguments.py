@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.provision import QueueDeclaration
+from federation.brokers.provision import ONE_AT_A_TIME, QueueDeclaration
 from federation.mesh import Site
 
 QUEUE_MEMBERS = "x-quorum-initial-group-size"
@@ -25,13 +25,9 @@ LOST_CONSUMER_MS = 1_000
 """From 4.3 on a quorum queue keeps what a consumer on a lost node had in hand for so long, a minute
 unless told; older releases give it back at once, and take no notice of the argument.
 """
-LOST_HOLDER_MS = 2_000
-"""Time for which a lease stays with a lost holder: more than LOST_CONSUMER_MS, so that what the
-former holder had in hand is back in its place when the next one begins to take.
-"""
 _KEYS = {"quorum": QUEUE_MEMBERS, "stream": LOG_MEMBERS}
 _MOST = 5
-_ARGUMENTS = "|".join((QUEUE_MEMBERS, LOG_MEMBERS, LEADER, LOST_CONSUMER))
+_ARGUMENTS = "|".join((QUEUE_MEMBERS, LOG_MEMBERS, LEADER, LOST_CONSUMER, ONE_AT_A_TIME))
 _INEQUIVALENT = re.compile(
     rf"inequivalent arg '({_ARGUMENTS})'.* but current is (?:none|(?:the value )?'([^']+)')"
 )
@@ -73,8 +69,7 @@ def on_cluster(queue: QueueDeclaration, members: int | None) -> QueueDeclaration
         arguments[key] = members
     arguments[LEADER] = EVENLY
     if key == QUEUE_MEMBERS:
-        is_lease = arguments.get("x-single-active-consumer", False)
-        arguments[LOST_CONSUMER] = LOST_HOLDER_MS if is_lease else LOST_CONSUMER_MS
+        arguments[LOST_CONSUMER] = LOST_CONSUMER_MS
     return replace(queue, arguments=arguments)
 
 
@@ -87,5 +82,11 @@ def as_there(queue: QueueDeclaration, refusal: str) -> QueueDeclaration | None:
         return None
     arguments = {key: value for key, value in queue.arguments.items() if key != found[1]}
     if found[2] is not None:
-        arguments[found[1]] = int(found[2]) if found[2].isdigit() else found[2]
+        arguments[found[1]] = _value(found[2])
     return replace(queue, arguments=arguments)
+
+
+def _value(told: str) -> str | int | bool:
+    if told in ("true", "false"):
+        return told == "true"
+    return int(told) if told.isdigit() else told

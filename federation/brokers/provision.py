@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import (
@@ -28,6 +28,10 @@ NEVER_DROP = 2_147_483_647
 CLASSIC_VERSION = 2
 """`x-queue-version` of our classic queues: memory does not grow with what waits there. The only one
 since RabbitMQ 4, known since 3.10."""
+
+ONE_AT_A_TIME = "x-single-active-consumer"
+"""Argument of a queue whose consumers take turns: the next one begins once what the former one had
+in hand is back in its place."""
 
 LOG_SEGMENT_BYTES = 64 * 2**20
 """Retention works by whole segments, so small ones keep the disk near what the window needs; not
@@ -112,7 +116,7 @@ def declarations(
             *_link_exchanges(mesh, site, names),
         ),
         queues=(
-            *(_egress(names.egress(exchange.name), exchange.priorities) for exchange in leaving),
+            *(_egress(names, exchange, here) for exchange in leaving),
             *map(_quorum, put_aside_queues(names)),
             *map(_lease, leases(mesh, site)),
             _log(names),
@@ -164,25 +168,28 @@ def _link_exchanges(mesh: Mesh, site: str, names: Names) -> list[ExchangeDeclara
     ]
 
 
-def _egress(name: str, rule: PriorityRule) -> QueueDeclaration:
-    if rule is PriorityRule.KEEP:
-        return _quorum(name)
-    return QueueDeclaration(name, {"x-queue-type": "classic", "x-queue-version": CLASSIC_VERSION})
+def _egress(names: Names, exchange: Exchange, site: Site) -> QueueDeclaration:
+    name = names.egress(exchange.name)
+    if exchange.priorities is PriorityRule.ORDER:
+        return QueueDeclaration(
+            name, {"x-queue-type": "classic", "x-queue-version": CLASSIC_VERSION}
+        )
+    # On a cluster a packer that has lost its broker node takes again over another one, maybe before
+    # what it had in hand is back. Its turn begins when that is, with what came first.
+    return _one_at_a_time(_quorum(name)) if site.is_cluster else _quorum(name)
 
 
 def _quorum(name: str) -> QueueDeclaration:
     return QueueDeclaration(name, {"x-queue-type": "quorum", "x-delivery-limit": NEVER_DROP})
 
 
+def _one_at_a_time(queue: QueueDeclaration) -> QueueDeclaration:
+    return replace(queue, arguments={**queue.arguments, ONE_AT_A_TIME: True})
+
+
 def _lease(name: str) -> QueueDeclaration:
-    return QueueDeclaration(
-        name,
-        {
-            **_quorum(name).arguments,
-            "x-single-active-consumer": True,
-            "x-max-length": MOST_PROBES,
-        },
-    )
+    queue = _one_at_a_time(_quorum(name))
+    return replace(queue, arguments={**queue.arguments, "x-max-length": MOST_PROBES})
 
 
 def _log(names: Names) -> QueueDeclaration:

@@ -10,6 +10,7 @@ from typing import Any
 
 from federation.brokers.cluster_arguments import replicas_of
 from federation.brokers.management import ManagementApi
+from federation.brokers.provision import ONE_AT_A_TIME
 from federation.counted import counted
 from federation.mesh import Mesh
 from federation.names import Names
@@ -17,7 +18,7 @@ from isthmus.doctor.finding import Findings
 
 NOTICED_WITHIN_S = 20
 """Net tick, in seconds, up to which a hung node is noticed soon enough to be no finding."""
-_QUEUES = "name,type,node,leader,members,online"
+_QUEUES = "name,type,node,leader,members,online,arguments"
 
 
 async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
@@ -48,6 +49,10 @@ async def examine_members(api: ManagementApi, mesh: Mesh, found: Findings) -> No
     for queue in replicated:
         _members(queue, running, wanted, found)
     _leaders(replicated, running, found)
+    if mesh.sites[found.site].is_cluster:
+        for queue in replicated:
+            if queue["name"].startswith(names.egress_prefix):
+                _turns(queue, found)
     for name in (names.packer_lock, names.deliverer_lock):
         for queue in queues:
             if queue["name"] == name:
@@ -150,6 +155,18 @@ def _leaders(queues: Sequence[Mapping[str, Any]], running: Sequence[str], found:
             "leaders",
             f"{busiest} leads {most} of {led.total()} queues, and {', '.join(idle)} none",
             "rabbitmq-queues rebalance all",
+        )
+
+
+def _turns(queue: Mapping[str, Any], found: Findings) -> None:
+    """Find an egress queue that was made while the site had one broker node."""
+    if not (queue.get("arguments") or {ONE_AT_A_TIME: True}).get(ONE_AT_A_TIME):
+        found.warn(
+            "order",
+            f"{queue['name']} was made without `{ONE_AT_A_TIME}`: what the relay has in hand when "
+            "a broker node is lost may come behind newer messages",
+            "where order matters: stop publishing until it is empty, delete it, and run "
+            "`isthmus apply` before publishing again",
         )
 
 

@@ -64,6 +64,7 @@ class ClusterMesh:
     members: list[LocalBroker] = field(default_factory=list)
     """Broker nodes that belong to the cluster now."""
     outages: list[Outage] = field(default_factory=list)
+    _lacking: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> Names:
@@ -172,21 +173,24 @@ class ClusterMesh:
 
     async def _has_members(self) -> bool:
         wanted = {node.spec.node_name for node in self.members}
+        self._lacking = {}
         for node in self.members:
+            name = node.spec.node_name
             try:
                 found = await queues(node)
-            except OSError:
-                return False
-            if not all(
-                set(one.get("online", ())) == wanted
-                for one in found
-                if one.get("type") in ("quorum", "stream")
-            ):
-                return False
-        return True
+            except OSError as error:
+                self._lacking[name] = str(error)
+                continue
+            for one in found:
+                if one.get("type") in ("quorum", "stream"):
+                    missing = wanted.difference(one.get("online", ()))
+                    if missing:
+                        self._lacking[f"{one['name']} by {name}"] = ", ".join(sorted(missing))
+        return not self._lacking
 
     def _members_told(self) -> str:
-        return f"every queue has {', '.join(node.spec.node_name for node in self.members)}"
+        lacking = "; ".join(f"{where}: {what}" for where, what in self._lacking.items())
+        return f"every queue has every member, but {lacking}"
 
     def _other_than(self, node: LocalBroker) -> LocalBroker:
         return next(one for one in self.members if one is not node)

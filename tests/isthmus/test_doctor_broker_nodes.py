@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from federation.brokers.management import ManagementApi
+from federation.brokers.provision import ONE_AT_A_TIME
 from federation.names import Names
 from isthmus.doctor.broker_nodes import examine_members, examine_nodes
 from isthmus.doctor.finding import Finding, Findings
@@ -48,7 +49,8 @@ async def examined(broker: Broker, *, is_cluster: bool = True) -> list[Finding]:
 
 
 LOG = queue(NAMES.log, "a", type="stream")
-EGRESS = queue(NAMES.egress("orders"), "b")
+IN_TURN = {"x-queue-type": "quorum", ONE_AT_A_TIME: True}
+EGRESS = queue(NAMES.egress("orders"), "b", arguments=IN_TURN)
 ASIDE = queue(NAMES.dead_letters, "c")
 
 
@@ -101,6 +103,13 @@ async def test_a_broker_of_one_node_is_not_asked_for_copies() -> None:
             Broker(map(node, THREE), *({**each, "node": "b"} for each in (LOG, EGRESS, ASIDE))),
             "leaders",
             "b leads 3 of 3 queues, and a, c none",
+        ),
+        (
+            Broker(
+                map(node, THREE), LOG, {**EGRESS, "arguments": {"x-queue-type": "quorum"}}, ASIDE
+            ),
+            "order",
+            "may come behind newer messages",
         ),
         (
             Broker(map(node, THREE), queue(NAMES.packer_lock, "c", type="classic")),

@@ -14,7 +14,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_HOLDER_MS
+from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
+from federation.brokers.provision import ONE_AT_A_TIME
 from relay.bulk_amqp import (
     BulkAmqpError,
     ChannelClosed,
@@ -32,10 +33,10 @@ LOG = "log"
 LEASE_ARGUMENTS = {
     "x-queue-type": "quorum",
     "x-quorum-initial-group-size": 3,
-    "x-single-active-consumer": True,
+    ONE_AT_A_TIME: True,
     "x-max-length": 100,
     # Since 4.3 a consumer on a lost node stays the active one for so long; 60 s without it.
-    LOST_CONSUMER: LOST_HOLDER_MS,
+    LOST_CONSUMER: LOST_CONSUMER_MS,
 }
 PROBE_EVERY_S = 1.0
 TRY_EVERY_S = 0.25

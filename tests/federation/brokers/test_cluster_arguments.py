@@ -13,13 +13,12 @@ from federation.brokers.cluster_arguments import (
     LOG_MEMBERS,
     LOST_CONSUMER,
     LOST_CONSUMER_MS,
-    LOST_HOLDER_MS,
     QUEUE_MEMBERS,
     as_there,
     on_cluster,
     replicas_of,
 )
-from federation.brokers.provision import QueueDeclaration
+from federation.brokers.provision import ONE_AT_A_TIME, QueueDeclaration
 from federation.mesh import Site
 
 SITE = Site("paris", "paris")
@@ -64,12 +63,6 @@ def test_queues_and_logs_have_arguments_of_their_own() -> None:
     assert on_cluster(CLASSIC, 3) is CLASSIC
 
 
-def test_a_lease_is_free_after_what_its_lost_holder_had_in_hand_is_back() -> None:
-    lease = replace(QUEUE, arguments={**QUEUE.arguments, "x-single-active-consumer": True})
-    kept = on_cluster(lease, 3).arguments[LOST_CONSUMER]
-    assert kept == LOST_HOLDER_MS > LOST_CONSUMER_MS
-
-
 @pytest.mark.parametrize(
     ("said", "changed"),
     [
@@ -79,6 +72,8 @@ def test_a_lease_is_free_after_what_its_lost_holder_had_in_hand_is_back() -> Non
         (refusal(LOST_CONSUMER, "the value '1000' of type 'long'", "none"), {LOST_CONSUMER: None}),
         (refusal(LEADER, "the value 'balanced' of type 'longstr'", "none"), {LEADER: None}),
         (refusal(LEADER, "'balanced'", "the value 'client-local'"), {LEADER: "client-local"}),
+        (refusal(ONE_AT_A_TIME, "the value 'true' of type 'bool'", "none"), {ONE_AT_A_TIME: None}),
+        (refusal(ONE_AT_A_TIME, "none", "the value 'true' of type 'bool'"), {ONE_AT_A_TIME: True}),
     ],
 )
 def test_what_is_there_with_other_arguments_is_declared_as_it_is(

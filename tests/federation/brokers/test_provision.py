@@ -9,6 +9,7 @@ import pytest
 
 from federation.brokers.credentials import make_credentials
 from federation.brokers.provision import (
+    ONE_AT_A_TIME,
     BindingDeclaration,
     Declarations,
     declarations,
@@ -94,11 +95,14 @@ def test_only_a_cluster_has_leases_and_its_users_the_rights_to_them() -> None:
     cluster = mesh_of(TRIANGLE.replace("paris: {}", "paris: {brokers: 3}"))
     leases = {NAMES.packer_lease, NAMES.deliverer_lease}
     assert leases.isdisjoint(queue.name for queue in declared(alone, "paris").queues)
+    assert not any(ONE_AT_A_TIME in queue.arguments for queue in declared(alone, "paris").queues)
     assert declared(cluster, "tokyo").queues == declared(alone, "tokyo").queues
 
     queues = {queue.name: queue.arguments for queue in declared(cluster, "paris").queues}
+    assert queues[NAMES.egress("orders")][ONE_AT_A_TIME] is True
+    assert ONE_AT_A_TIME not in queues[NAMES.dead_letters]
     for name in leases:
-        assert queues[name]["x-single-active-consumer"] is True
+        assert queues[name][ONE_AT_A_TIME] is True
         assert exchanges(cluster, "paris")[name] == "fanout"
         assert BindingDeclaration(name, name, "") in declared(cluster, "paris").bindings
     users = {user.name: user for user in declared(cluster, "paris").users}

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_HOLDER_MS
+from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
+from federation.brokers.provision import ONE_AT_A_TIME
 from isthmus.local_brokers import LocalBroker
 from isthmus.local_cluster import LocalCluster
 from relay.bulk_amqp import Connection, connect
@@ -25,9 +26,9 @@ NAME = "lease"
 ARGUMENTS = {
     "x-queue-type": "quorum",
     "x-quorum-initial-group-size": 3,
-    "x-single-active-consumer": True,
+    ONE_AT_A_TIME: True,
     "x-max-length": 100,
-    LOST_CONSUMER: LOST_HOLDER_MS,
+    LOST_CONSUMER: LOST_CONSUMER_MS,
 }
 TIMES = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=3.0)
 PATIENT = LeaseTimes(lease_s=4.0, probe_every_s=0.5, patience_s=30.0)
