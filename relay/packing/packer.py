@@ -114,6 +114,8 @@ class Packer:
         try:
             self._run = await self._parts.log.running()
             self._egress = await self._parts.connect()
+            # It took its time, in which there was no lock yet that could have been lost.
+            self._lease = Lease(self._loop.time(), self._settings.silence_s, self._settings.stall_s)
             self._egress.closed.add_done_callback(self._on_egress_closed)
             tasks.append(self._loop.create_task(self._tick()))
             await self._unless_ended(self._begin())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.packing.memory_egress import MemoryEgress
 from relay.packing.packer_metrics import PackerState
 from tests.relay.packer_world import PackerWorld, numbered, with_settings
 from tests.virtual_time import in_virtual_time, let_pass
@@ -87,6 +88,23 @@ async def test_a_broker_that_is_away_is_tried_again_and_said() -> None:
     world.broker.reachable = True
     world.publish(*numbered(10))
     await process.finish()
+    world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_a_connection_that_is_long_in_coming_is_no_process_that_stood_still() -> None:
+    world = PackerWorld()
+    connect = world.broker.connect
+
+    async def connect_slowly(lock: str) -> MemoryEgress:
+        await let_pass(world.settings.silence_s + 5)  # past broker nodes that do not answer
+        return await connect(lock)
+
+    world.broker.connect = connect_slowly  # type: ignore[method-assign]
+    world.publish(*numbered(10))
+    process = await world.start().ready()
+    await process.finish()
+    assert process.packer.metrics.incarnations == 1
     world.assert_exactly_once_in_order()
 
 
