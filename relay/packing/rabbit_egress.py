@@ -38,6 +38,8 @@ _NOT_FOUND = 404
 _DOWN = "is down or inaccessible"
 """Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
+_GOODBYE_S = 2.0
+"""A broker node that answers no close by then hangs, and the next connection is kept waiting."""
 
 
 class RabbitEgressQueue:
@@ -134,11 +136,11 @@ class RabbitEgress:
 
     async def close(self) -> None:
         # Acknowledgements count before anybody else may take the lease.
-        await self._connection.close()
+        await self._connection.close(_GOODBYE_S)
         await self._watch
         if self._lease is not None:
             await self._lease.release()
-            await self._lease.connection.close()
+            await self._lease.connection.close(_GOODBYE_S)
         await self._lease_watch
 
     async def _watch_lease(self) -> None:

@@ -119,13 +119,15 @@ class ClusterMesh:
         """Wait until every queue has all its members, every link runs, and all that is watched has
         come since then.
         """
-        try:
-            async with asyncio.timeout(SETTLED_WITHIN_S):
-                await until(self._has_members, self._members_told, SETTLED_WITHIN_S, every_s=0.5)
-                await self.mesh.running(within_s=SETTLED_WITHIN_S)
-                await self.passes(since)
-        except TimeoutError as late:
-            raise AssertionError(f"not as before: {late}\n{self.mesh.logs()}") from late
+        await self.has_members(SETTLED_WITHIN_S)
+        await self.mesh.running(within_s=SETTLED_WITHIN_S)
+        await self.passes(since)
+
+    async def has_members(self, within_s: float) -> None:
+        """Wait until every queue has all its members. Raises TimeoutError, which names who lacks
+        whom.
+        """
+        await until(self._has_members, self._members_told, within_s, every_s=0.5)
 
     async def passes(self, since: float) -> None:
         """Wait until something of every site has come to every other one since then."""
@@ -190,7 +192,7 @@ class ClusterMesh:
 
     def _members_told(self) -> str:
         lacking = "; ".join(f"{where}: {what}" for where, what in self._lacking.items())
-        return f"every queue has every member, but {lacking}"
+        return f"every queue has every member, but {lacking}\n{self.mesh.logs()}"
 
     def _other_than(self, node: LocalBroker) -> LocalBroker:
         return next(one for one in self.members if one is not node)
