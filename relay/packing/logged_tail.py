@@ -63,18 +63,19 @@ class TailSearch:
             _Seen(offset, count, series.incarnation, header.incarnation_sequence)
         )
 
-    def first_needed(self, counts: VoidRule) -> dict[str, int]:
-        """By exchange, the offset from which on its last messages stand."""
-        needed: dict[str, int] = {}
+    def needed(self, counts: VoidRule) -> dict[str, set[int]]:
+        """By exchange, the offsets of the batches in which its last messages stand."""
+        needed: dict[str, set[int]] = {}
         for exchange, seen in self._seen.items():
             found: dict[bytes, int] = {}
+            offsets = needed[exchange] = set()
             for one in reversed(seen):
                 run = one.incarnation if self._of_each_run else b""
                 if found.get(run, 0) >= PREFETCH:
                     if not self._of_each_run:
                         break
                 elif counts(one.incarnation, one.whole_sequence):
-                    needed[exchange] = one.offset
+                    offsets.add(one.offset)
                     found[run] = found.get(run, 0) + one.messages
         return needed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from relay.batches.batch import (
     BatchHeader,
@@ -150,15 +151,15 @@ async def read_past(
         search.take(batch.place.offset, batch.header)
         if not first_unrecorded and not _is_recorded(record, batch.header):
             first_unrecorded.append(batch.place.offset)
-    needed = search.first_needed(history.counts)
-    if begins := [*needed.values(), *first_unrecorded]:
+    needed = search.needed(history.counts)
+    if begins := [*chain.from_iterable(needed.values()), *first_unrecorded]:
         async for batch in _until_mark(parts.log, incarnation, min(begins)):
             header, offset = batch.header, batch.place.offset
             series = header.name.series
             if series.origin != cluster_id:
                 continue
             if history.counts(series.incarnation, header.incarnation_sequence):
-                in_tail = offset >= needed.get(series.exchange, offset + 1)
+                in_tail = offset in needed.get(series.exchange, ())
                 is_recorded = _is_recorded(record, header)
                 if in_tail or not is_recorded:
                     _remember(past, batch, in_tail=in_tail, is_recorded=is_recorded)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 SETTLED_S = 30.0
 """What was acknowledged so long ago on a connection that lives will not come back."""
-LATE_S = 300.0
+LATE_S = 150.0
 """Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node
-after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more
-(`consumer_disconnected_timeout`)."""
+after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more unless the
+queue says otherwise (`consumer_disconnected_timeout`), as an egress made before the cluster."""
 
 
 class ReadFrom(NamedTuple):

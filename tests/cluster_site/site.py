@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from federation.names import Names
 from isthmus.broker_config import BrokerSpec
 from isthmus.local_brokers import LocalBroker
@@ -129,6 +131,18 @@ class ClusterMesh:
         """
         await until(self._has_members, self._members_told, within_s, every_s=0.5)
 
+    async def has_no_partition(self, within_s: float) -> None:
+        """Wait until every node takes every other one for a member. Raises TimeoutError."""
+
+        async def is_whole() -> bool:
+            try:
+                nodes = [one for node in self.members for one in await api(node, "GET", "/nodes")]
+            except (OSError, aiohttp.ClientError):
+                return False
+            return all(one.get("running") and not one.get("partitions") for one in nodes)
+
+        await until(is_whole, "no node takes another for cut off", within_s, every_s=0.5)
+
     async def passes(self, since: float) -> None:
         """Wait until something of every site has come to every other one since then."""
         await until(
@@ -180,7 +194,7 @@ class ClusterMesh:
             name = node.spec.node_name
             try:
                 found = await queues(node)
-            except OSError as error:
+            except (OSError, aiohttp.ClientError) as error:
                 self._lacking[name] = str(error)
                 continue
             for one in found:

@@ -107,19 +107,19 @@ def test_a_message_that_was_left_in_pieces_is_none() -> None:
 
 def test_void_batches_take_no_place_when_looking_for_where_to_begin() -> None:
     search = TailSearch()
-    assert search.first_needed(lambda *one: True) == {}
+    assert search.needed(lambda *one: True) == {}
     header, _ = batch(0, b"valid")
     search.take(100, header)
     for number in range(1, 30):
         header, _ = batch(number, *[b"late"] * 256)
         search.take(100 + number, header)
-    assert search.first_needed(lambda incarnation, sequence: True) == {ORDERS: 122}
-    assert search.first_needed(lambda incarnation, sequence: sequence < 1) == {ORDERS: 100}
+    assert search.needed(lambda incarnation, sequence: True) == {ORDERS: {*range(122, 130)}}
+    assert search.needed(lambda incarnation, sequence: sequence < 1) == {ORDERS: {100}}
     other, _ = batch(0, b"x", exchange="prices", incarnation=I2)
     search.take(90, other)
-    assert search.first_needed(lambda incarnation, sequence: True) == {
-        ORDERS: 122,
-        "prices": 90,
+    assert search.needed(lambda incarnation, sequence: True) == {
+        ORDERS: {*range(122, 130)},
+        "prices": {90},
     }
 
 
@@ -140,7 +140,8 @@ def test_each_run_has_as_many_as_a_consumer_had_in_hand_where_several_may_come_b
             header, data = batch(number, *[run + b"%d" % number] * 250, incarnation=run)
             search.take(offset + number, header)
             tail.add(header, data)
-    assert search.first_needed(lambda incarnation, whole: True) == {ORDERS: 101}
+    both = {*range(101, 109), *range(201, 209)}
+    assert search.needed(lambda incarnation, whole: True) == {ORDERS: both}
     wanted = digests(*(run + b"%d" % number for run in (I1, I2) for number in range(1, 9)))
     assert list(dict.fromkeys(tail.entries(ORDERS))) == wanted
     assert tail.after(ORDERS, lambda incarnation, whole: incarnation == I1) == PREFETCH
