@@ -112,7 +112,6 @@ class Packer:
         self._metrics.incarnations += 1
         tasks: list[asyncio.Task[None]] = []
         try:
-            self._run = await self._parts.log.running()
             self._egress = await self._parts.connect()
             # It took its time, in which there was no lock yet that could have been lost.
             self._lease = Lease(self._loop.time(), self._settings.silence_s, self._settings.stall_s)
@@ -205,7 +204,9 @@ class Packer:
         egress = self._egress
         assert egress is not None
         await egress.take_lock()
-        await asyncio.sleep(self._settings.settle_s)
+        settled_at = self._loop.time() + self._settings.settle_s
+        self._run = await self._parts.log.running()
+        await asyncio.sleep(settled_at - self._loop.time())
         while not await self._parts.former_gone():
             self._status.reason = "waiting for the former holder's channels to end"
             await asyncio.sleep(self._settings.settle_s / 4)
@@ -222,15 +223,13 @@ class Packer:
         # What a former run's socket still held may have landed beside what this node appends: all
         # that read the log go back for it before they are given the first message of this run.
         await self._parts.log.check_now()
-        run = self._run
-        assert run is not None
         past = await read_past(
             self._settings.cluster_id,
             self.incarnation,
             self._parts,
             self._memory,
             last,
-            run.log_id,
+            self._run.log_id,
             in_order=egress.returns_in_order,
         )
         self._past = past
