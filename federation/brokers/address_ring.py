@@ -56,7 +56,7 @@ class AddressRing(Generic[A]):
 
     def worked(self, address: A, lasted_s: Callable[[], float | None] = _never_open) -> None:
         """Note a connection to this address. `lasted_s` tells how long the connection lasted, None
-        while it is open.
+        while it is open, 0 if the node was lost.
         """
         self._last, self._lasted_s = address, lasted_s
 

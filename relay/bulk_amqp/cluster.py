@@ -10,7 +10,12 @@ from federation.brokers.address_ring import AddressRing
 from federation.brokers.first_answer import NoneAnswered, first_answer
 from federation.brokers.place import Place, resolved
 from relay.bulk_amqp.address import Address
-from relay.bulk_amqp.errors import AuthenticationFailed, ConnectionFailed
+from relay.bulk_amqp.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ConnectionLost,
+    PeerSilent,
+)
 
 if TYPE_CHECKING:
     from relay.bulk_amqp.connection import Connection
@@ -52,8 +57,16 @@ class Cluster:
             )
         except NoneAnswered as none:
             raise _combined(list(none.errors.values())) from none
-        self.ring.worked(place, lambda: connection.lasted_s)
+        self.ring.worked(place, lambda: _lasted_s(connection))
         return connection
+
+
+def _lasted_s(connection: Connection) -> float | None:
+    """Time that a connection lasted, None while it is open; 0 if its node was lost, or hangs: to
+    try that node first would cost seconds.
+    """
+    is_lost = isinstance(connection.close_reason, (ConnectionLost, PeerSilent))
+    return 0.0 if is_lost else connection.lasted_s
 
 
 def _combined(errors: list[Exception]) -> Exception:

@@ -6,7 +6,9 @@ were surely acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -28,6 +30,8 @@ from relay.packing.returned_any_order import ReturnedInAnyOrder
 from relay.packing.returned_apart import Named, ReturnedApart
 from relay.packing.returned_prefix import ReturnedMessages, ReturnedPrefix
 
+_WORTH_SEEKING = 1_000
+"""Records that cost more to read through than to begin reading anew behind them."""
 _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
 
@@ -140,7 +144,7 @@ async def read_past(
     history = OwnHistory(cluster_id, last, read_after, parts.voids.ended(cluster_id))
     past = PackerPast(tail=LoggedTail(of_each_run=not in_order), in_order=in_order)
     search = TailSearch(of_each_run=not in_order)
-    first_unrecorded: list[int] = []
+    unrecorded: list[int] = []
     first_offset: int | None = None
     async for batch in _until_mark(parts.log, incarnation, read_from):
         if first_offset is None:
@@ -149,20 +153,16 @@ async def read_past(
             continue
         history.take(batch.header)
         search.take(batch.place.offset, batch.header)
-        if not first_unrecorded and not _is_recorded(record, batch.header):
-            first_unrecorded.append(batch.place.offset)
+        if not _is_recorded(record, batch.header):
+            unrecorded.append(batch.place.offset)
     needed = search.needed(history.counts)
-    if begins := [*chain.from_iterable(needed.values()), *first_unrecorded]:
-        async for batch in _until_mark(parts.log, incarnation, min(begins)):
-            header, offset = batch.header, batch.place.offset
-            series = header.name.series
-            if series.origin != cluster_id:
-                continue
-            if history.counts(series.incarnation, header.incarnation_sequence):
-                in_tail = offset in needed.get(series.exchange, ())
-                is_recorded = _is_recorded(record, header)
-                if in_tail or not is_recorded:
-                    _remember(past, batch, in_tail=in_tail, is_recorded=is_recorded)
+    wanted = {*chain.from_iterable(needed.values()), *unrecorded}
+    async for batch in _standing_at(parts.log, incarnation, wanted):
+        header, offset = batch.header, batch.place.offset
+        series = header.name.series
+        if history.counts(series.incarnation, header.incarnation_sequence):
+            in_tail = offset in needed.get(series.exchange, ())
+            _remember(past, batch, in_tail=in_tail, is_recorded=_is_recorded(record, header))
     past.predecessors = history.predecessors()
     past.order = {one: number for number, one in enumerate(history.order)}
     past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
@@ -181,7 +181,7 @@ async def read_past(
 
 async def _until_mark(
     log: PackerLog, incarnation: bytes, from_offset: int
-) -> AsyncIterator[LoggedBatch]:
+) -> AsyncGenerator[LoggedBatch, None]:
     """What stands before our mark, whoever's it is."""
     async for batches in log.read_to_end(from_offset):
         for batch in batches:
@@ -189,6 +189,30 @@ async def _until_mark(
                 return
             yield batch
     raise IncarnationEnded("the log was read to its end and does not show the mark")
+
+
+async def _standing_at(
+    log: PackerLog, incarnation: bytes, offsets: Collection[int]
+) -> AsyncIterator[LoggedBatch]:
+    """The batches at these offsets, in their order. The tails of several runs lie far apart, with
+    minutes of the log between them that are not read.
+    """
+    left = deque(sorted(offsets))
+    while left:
+        async with aclosing(_until_mark(log, incarnation, left[0])) as batches:
+            async for batch in batches:
+                offset = batch.place.offset
+                if offset < left[0]:
+                    continue
+                while left and left[0] < offset:
+                    left.popleft()  # retention has taken it since the first reading
+                if left and left[0] == offset:
+                    left.popleft()
+                    yield batch
+                if not left or left[0] > offset + _WORTH_SEEKING:
+                    break
+            else:
+                return
 
 
 def _is_recorded(record: PackerRecord | None, header: BatchHeader) -> bool:

@@ -38,7 +38,7 @@ _NOT_FOUND = 404
 _DOWN = "is down or inaccessible"
 """Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
-_GOODBYE_S = 2.0
+_GOODBYE_S = 1.0
 """A broker node that answers no close by then hangs, and the next connection is kept waiting."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pamqp import commands
 
+from federation.brokers import address_ring
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.place import Place
 from relay.bulk_amqp import (
@@ -29,7 +30,10 @@ URI = "amqp://user:secret@nowhere.invalid/vhost"
 
 async def welcoming(client: Client) -> None:
     await client.log_in()
-    await forever()
+    while True:
+        _, frame = await client.next_frame()
+        if isinstance(frame, commands.Connection.Close):
+            client.send(0, commands.Connection.CloseOk())
 
 
 async def refusing(client: Client) -> None:
@@ -78,6 +82,25 @@ async def test_the_next_connection_begins_at_the_node_that_worked() -> None:
         again = await connect(cluster)  # it was a short one
         assert again.address.port == places[0].port
         again.abort("the test is over")
+
+
+async def test_a_node_that_was_lost_is_tried_last_and_one_that_was_left_in_order_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(address_ring, "SHORT_S", 1e-9)
+    async with nodes(welcoming, welcoming) as places:
+        cluster = Cluster.of(URI, places)
+        for port, end in ((places[0].port, Connection.close), (places[0].port, lose)):
+            connection = await connect(cluster)
+            assert connection.address.port == port
+            await end(connection)
+        connection = await connect(cluster)
+        assert connection.address.port == places[1].port
+        await connection.close()
+
+
+async def lose(connection: Connection) -> None:
+    connection.abort("the node is lost")
 
 
 async def test_what_every_node_has_said_is_told_when_none_lets_us_in() -> None:

@@ -22,6 +22,7 @@ from relay.batches.batch import (
 from relay.batches.format import seal
 from relay.batches.incarnation import VoidTable
 from relay.log.run import LogRun
+from relay.packing import past as packer_past
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, MemoryPackedLedger, PackerRecord
 from relay.packing.past import PackerPast, read_past
@@ -41,6 +42,8 @@ class Log:
         self.reads: list[int] = []
         self.run: LogRun | None = None
         self.next_offset = 0
+        self.eats_after_first_reading = 0
+        """Batches that retention takes then."""
         self._whole: dict[bytes, int] = {}
         self._sequences: dict[Series, int] = {}
 
@@ -50,6 +53,8 @@ class Log:
 
     async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
         self.reads.append(from_offset)
+        if len(self.reads) > 1:
+            del self.batches[: self.eats_after_first_reading]
         for batch in self.batches:
             if batch.place.offset >= from_offset:
                 yield [batch]
@@ -213,6 +218,35 @@ async def test_it_reads_from_the_place_that_the_record_names() -> None:
     assert log.reads == [30, 30]
     assert len(past.tail.entries(ORDERS)) == 2
     assert past.read_from == ReadFrom(30)
+
+
+async def test_between_the_tails_of_two_runs_the_log_is_not_read_a_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packer_past, "_WORTH_SEEKING", 50)  # five batches here
+    log = Log()
+    log.begins(I1)
+    log.put(I1, b"a")
+    for _ in range(6):
+        log.put(b"another's", b"x", origin="lima")
+    log.begins(I2, Predecessor(I1, 2))
+    log.put(I2, b"b")
+    log.put(I2, b"c")
+    past = await past_of(log, record(I2, 3), in_order=False)
+    assert log.reads == [0, 20, 110]
+    assert [entry.digest for entry in past.tail.entries(ORDERS)] == [
+        message_digest(b"key", b"\0\0", body) for body in (b"a", b"b", b"c")
+    ]
+
+
+async def test_what_retention_takes_between_two_readings_holds_up_nobody() -> None:
+    log = Log()
+    log.begins(I1)
+    log.put(I1, b"a")
+    log.put(I1, b"b")
+    log.eats_after_first_reading = 3
+    past = await past_of(log, record(I1, 3))
+    assert len(past.tail.entries(ORDERS)) == 1
 
 
 async def test_a_place_behind_the_end_of_a_log_that_lost_its_tail_is_not_read_from() -> None:
