@@ -36,6 +36,7 @@ from relay.packing.packer_settings import PackedExchange, PackerSettings
 from relay.packing.past import PackerPast, read_past
 from relay.packing.remote_acks import WAITING, RemoteAcks
 from relay.packing.repair_parcel import NotPacking
+from relay.packing.stage_times import StageTimes
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +111,17 @@ class Packer:
     async def run(self) -> None:
         """Pack until `stop`. Raises IncarnationEnded, EgressError, SiteLogError."""
         self._metrics.incarnations += 1
+        times = StageTimes(self._loop.time)
         tasks: list[asyncio.Task[None]] = []
         try:
             self._egress = await self._parts.connect()
+            times.end("connection")
             # It took its time, in which there was no lock yet that could have been lost.
             self._lease = Lease(self._loop.time(), self._settings.silence_s, self._settings.stall_s)
             self._egress.closed.add_done_callback(self._on_egress_closed)
             tasks.append(self._loop.create_task(self._tick()))
-            await self._unless_ended(self._begin())
+            await self._unless_ended(self._begin(times))
+            log.info("%s: packing begins after %s", self._settings.cluster_id, times)
             # Paused, no queue ever answers: so what may come back is remembered for as long.
             for exchange in () if self._settings.paused else self._settings.exchanges:
                 tasks.append(self._loop.create_task(self._consume(exchange)))
@@ -200,16 +204,18 @@ class Packer:
 
     # --- the beginning ------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def _begin(self, times: StageTimes) -> None:
         egress = self._egress
         assert egress is not None
         await egress.take_lock()
+        times.end("lock")
         settled_at = self._loop.time() + self._settings.settle_s
         self._run = await self._parts.log.running()
         await asyncio.sleep(settled_at - self._loop.time())
         while not await self._parts.former_gone():
             self._status.reason = "waiting for the former holder's channels to end"
             await asyncio.sleep(self._settings.settle_s / 4)
+        times.end("log and settling")
         record = self._memory.record
         last = self._memory.confirmed
         if last is None and record is not None:
@@ -223,6 +229,7 @@ class Packer:
         # What a former run's socket still held may have landed beside what this node appends: all
         # that read the log go back for it before they are given the first message of this run.
         await self._parts.log.check_now()
+        times.end("mark")
         past = await read_past(
             self._settings.cluster_id,
             self.incarnation,
@@ -232,6 +239,7 @@ class Packer:
             self._run.log_id,
             in_order=egress.returns_in_order,
         )
+        times.end("reading back")
         self._past = past
         self._books.begin(past, (one.name for one in self._settings.exchanges), self._loop.time())
         self._outbox.predecessors = past.predecessors
@@ -244,6 +252,7 @@ class Packer:
         # Or a power cut could take every record of this run: its successor would not know that
         # the rows of what it packed are gone too.
         await self._parts.ledger.synced()
+        times.end("statement")
 
     async def _append_mark(self) -> None:
         """The mark, and after it the statement: the same, with what is known by then."""
