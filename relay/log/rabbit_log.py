@@ -124,9 +124,9 @@ class RabbitLog:
 
     # Reading
 
-    async def read(self, from_offset: int) -> _Cursor:
+    async def read(self, from_offset: int, *, hurried: bool = False) -> _Cursor:
         if self._readers >= READERS:
-            return await (await self._further_log()).read(from_offset)
+            return await (await self._further_log()).read(from_offset, hurried=hurried)
         async with contextlib.AsyncExitStack() as unless_read:
             cursor = await self._subscribe(from_offset, reads=True)
             unless_read.push_async_callback(cursor.close)
@@ -137,9 +137,10 @@ class RabbitLog:
             if from_offset and not await self._has_chunk(cursor):
                 await cursor.close()
                 if self._readers >= READERS:
-                    return await (await self._further_log()).read(from_offset)
+                    return await (await self._further_log()).read(from_offset, hurried=hurried)
                 cursor = await self._subscribe(StreamEdge.LAST, reads=True)
             unless_read.pop_all()
+        cursor.hurried = hurried
         return cursor
 
     async def end(self) -> int | None:
@@ -191,11 +192,12 @@ class RabbitLog:
 
     def credit(self, cursor: _Cursor, held: int, wanted: int) -> int:
         """Let the broker send `cursor` up to `wanted` chunks in all; how many more it now may."""
-        free = _EXTRA_CHUNKS - self._extra_chunks
+        free = wanted if cursor.hurried else _EXTRA_CHUNKS - self._extra_chunks
         more = min(wanted - held, (1 if held == 0 else 0) + free)
         if more <= 0 or self._error is not None:
             return 0
-        self._extra_chunks += more - (1 if held == 0 else 0)
+        if not cursor.hurried:
+            self._extra_chunks += more - (1 if held == 0 else 0)
         self._connection.give_credit(cursor.number, more)
         return more
 
@@ -366,6 +368,8 @@ class _Cursor:
         self.number = number
         self.chunks: deque[Chunk] = deque()
         self.skip_below = 0
+        self.hurried = False
+        """It may have as many chunks under way as it is asked for; others share what there is."""
         self._under_way = 1  # the credit of the subscription itself
         self._chunk_bytes = 1
         self._waiter: asyncio.Future[None] | None = None
@@ -378,7 +382,7 @@ class _Cursor:
                 chunk = self.chunks.popleft()
                 self._chunk_bytes = max(1, chunk.size)
                 held = self._under_way + len(self.chunks)
-                if held:
+                if held and not self.hurried:
                     self._log.give_back(1)
                 wanted = self._affordable(ahead)
                 if held <= wanted // 2 - 1:  # in halves, not a frame a chunk
@@ -415,7 +419,8 @@ class _Cursor:
         try:
             await asyncio.shield(self._log.unsubscribe(self))
         finally:
-            self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
+            if not self.hurried:
+                self._log.give_back(max(0, self._under_way + len(self.chunks) - 1))
             self._under_way = 0
 
     def arrived(self, chunk: Chunk) -> None:

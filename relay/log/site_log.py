@@ -104,8 +104,9 @@ class SiteLog(Protocol):
         """`submit`, then wait; raises what `done` gets. Cancelling does not undo it."""
         ...
 
-    async def read(self, from_offset: int) -> LogCursor:
-        """Read records at or after `from_offset` (0: from the start).
+    async def read(self, from_offset: int, *, hurried: bool = False) -> LogCursor:
+        """Read records at or after `from_offset` (0: from the start). A `hurried` cursor reads as
+        far ahead as asked for, whatever other cursors have under way: for what all else waits for.
 
         A start before the log's first record begins at the first. One past the end does NOT
         move silently: it begins at the log's last chunk or earlier (the caller looks for names).

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
-from relay.log.check import READ_AHEAD, check_log
+from relay.log.check import check_log
 from relay.log.flights import Flights
 from relay.log.follower import LogFollower, pause
 from relay.log.hot_tail import HotTail
@@ -44,6 +44,11 @@ logger = logging.getLogger(__name__)
 _RUN_BYTES = 8
 _STALE_A_SERIES_S = 0.0005
 """A hundred times what a series costs to encode."""
+
+
+_READ_BACK_AHEAD = 32
+"""Chunks under way while a log is read back: a quiet log has some dozens a second, and a round trip
+to a busy broker for each few of them would take longer than all the rest."""
 
 
 class _EncodedNames(NamedTuple):
@@ -229,11 +234,11 @@ class LogWriter:
         end = await log.end()
         if end is None or end < from_offset:
             return
-        cursor = await log.read(from_offset)
+        cursor = await log.read(from_offset, hurried=True)
         try:
             offset = -1
             while offset < end:
-                records = await cursor.next(READ_AHEAD)
+                records = await cursor.next(_READ_BACK_AHEAD)
                 offset = records[-1].offset
                 try:
                     decoded = [

@@ -233,6 +233,27 @@ async def test_reading_ahead_gives_the_same(bench: Bench) -> None:
     assert [r.data for r in got] == [b"%d" % n for n in range(60)]
 
 
+async def test_a_reader_in_a_hurry_is_held_up_by_no_reader_that_waits_at_the_end(
+    bench: Bench,
+) -> None:
+    log = await bench.open()
+    for number in range(40):
+        await log.append([b"%d" % number])  # a chunk each
+    waiting = [await log.read(39) for _ in range(3)]
+    for cursor in waiting:
+        assert [record.data for record in await cursor.next(8)] == [b"39"]
+    tasks = [asyncio.ensure_future(cursor.next(8)) for cursor in waiting]
+    hurried = await log.read(0, hurried=True)
+    seen: list[bytes] = []
+    while len(seen) < 40:
+        seen += [record.data for record in await hurried.next(32)]
+    assert seen == [b"%d" % number for number in range(40)]
+    await hurried.close()
+    await log.append([b"news"])
+    assert [[record.data for record in await task] for task in tasks] == [[b"news"]] * 3
+    await log.close()
+
+
 async def test_many_readers_one_after_the_other(bench: Bench) -> None:
     log = await bench.open()
     await log.append([b"a"])
