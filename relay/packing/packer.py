@@ -207,15 +207,15 @@ class Packer:
     async def _begin(self, times: StageTimes) -> None:
         egress = self._egress
         assert egress is not None
-        await egress.take_lock()
-        times.end("lock")
-        settled_at = self._loop.time() + self._settings.settle_s
+        # Whoever cannot reach the log keeps the lock from nobody who can.
         self._run = await self._parts.log.running()
-        await asyncio.sleep(settled_at - self._loop.time())
+        times.end("log")
+        await egress.take_lock()
+        await asyncio.sleep(self._settings.settle_s)
         while not await self._parts.former_gone():
             self._status.reason = "waiting for the former holder's channels to end"
             await asyncio.sleep(self._settings.settle_s / 4)
-        times.end("log and settling")
+        times.end("lock")
         record = self._memory.record
         last = self._memory.confirmed
         if last is None and record is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.packing.memory_egress import MemoryEgress
 from relay.packing.packer_metrics import PackerState
-from tests.relay.packer_world import PackerWorld, numbered, with_settings
+from tests.relay.packer_world import LOCK, PackerWorld, numbered, with_settings
 from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 
@@ -87,6 +87,22 @@ async def test_a_broker_that_is_away_is_tried_again_and_said() -> None:
     assert process.packer.metrics.incarnations < 20
     world.broker.reachable = True
     world.publish(*numbered(10))
+    await process.finish()
+    world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_a_node_without_its_log_keeps_the_lock_from_nobody() -> None:
+    world = PackerWorld()
+    world.stream.reachable = False
+    world.publish(*numbered(10))
+    process = world.start()
+    await let_pass(20)
+    other = await world.broker.connect(LOCK)
+    await other.take_lock()
+    await other.close()
+    world.stream.reachable = True
+    await process.ready()
     await process.finish()
     world.assert_exactly_once_in_order()
 
