@@ -100,6 +100,10 @@ class SiteLog(Protocol):
         """
         ...
 
+    def fail(self, error: SiteLogError) -> None:
+        """End the connection at once; everything in flight ends with `error`. Idempotent."""
+        ...
+
     async def append(self, records: Sequence[bytes]) -> None:
         """`submit`, then wait; raises what `done` gets. Cancelling does not undo it."""
         ...

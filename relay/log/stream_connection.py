@@ -137,8 +137,7 @@ class StreamConnection(Client):
         )
         self.place = place
         self.reads = 0
-        self._began_at = asyncio.get_running_loop().time()
-        self._ended_at: float | None = None
+        self._is_over = False
         self._owner: StreamListener | None = None
         self._end_reason = ""
 
@@ -151,9 +150,9 @@ class StreamConnection(Client):
         self.start_task("listener", self._listener())
 
     @property
-    def lasted_s(self) -> float | None:
-        """Seconds from its beginning to its end; None while it is open."""
-        return None if self._ended_at is None else self._ended_at - self._began_at
+    def is_over(self) -> bool:
+        """True once the connection has ended, by whomever."""
+        return self._is_over
 
     async def stream_exists(self, stream: str) -> bool:
         """Whether there is such a stream, be it without a member that answers for it now."""
@@ -248,8 +247,7 @@ class StreamConnection(Client):
     def abort(self, reason: str) -> None:
         """Drop the connection now: no goodbye, no waiting."""
         self._is_not_closed = False
-        if self._ended_at is None:
-            self._ended_at = asyncio.get_running_loop().time()
+        self._is_over = True
         for waiter in list(self._waiters.values()):
             if not waiter.done():
                 waiter.set_exception(ConnectionClosedError(reason))
@@ -378,7 +376,9 @@ async def open_connection(
         raise LogClosed(f"no connection to {address.where}: {search.why_none}") from error
     except _RSTREAM_FAILURES as error:
         raise _as_log_error(error, address, stream) from error
-    ring.worked(connection.place, lambda: connection.lasted_s)
+    # Whoever is asked first next time need not lead the log; and a leader that was given up would
+    # say that it is the leader still, where it is cut off from the others.
+    ring.worked(connection.place, lambda: 0.0 if connection.is_over else None)
     return connection
 
 

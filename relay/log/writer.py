@@ -224,6 +224,13 @@ class LogWriter:
             await self._check_waiters.wait()
             is_checked = target is None or not recent.is_awaited(target)
 
+    def give_up(self, reason: str) -> None:
+        """End the present connection for a reason that the broker does not tell; another follows,
+        over another node where there are several.
+        """
+        if self._log is not None:
+            self._log.fail(LogClosed(reason))
+
     async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
         """The batches from `from_offset` (0: the start) to what is the log's end now, then stop.
 

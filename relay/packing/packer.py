@@ -41,6 +41,9 @@ from relay.packing.stage_times import StageTimes
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+CONFIRMED_WITHIN_S = 10.0
+"""A cluster that has a majority confirms within milliseconds; a leader of the log that is cut off
+from the others never does, and does not say so."""
 ACK_S = 0.01
 """What the log has confirmed is recorded and acknowledged after so long: a write and an
 acknowledgement a batch would cost this node, and the broker, as much as the small batches
@@ -185,8 +188,22 @@ class Packer:
             self._ended.set_result(reason)
 
     def _on_egress_closed(self, closed: asyncio.Future[str]) -> None:
-        if not closed.cancelled():
-            self._end(f"egress: {closed.result()}")
+        if closed.cancelled():
+            return
+        self._end(f"egress: {closed.result()}")
+        oldest_ms = self._outbox.oldest_published_ms
+        if self._is_alone or oldest_ms is None:
+            return
+        # At a cluster the lease may have ended for want of a majority, and the log's leader may be
+        # at the same side of a cut.
+        waits_ms = self._parts.now_ms() - oldest_ms
+        if waits_ms > 1000 * CONFIRMED_WITHIN_S:
+            self._parts.log.give_up(f"nothing is confirmed for {waits_ms // 1000} s")
+
+    @property
+    def _is_alone(self) -> bool:
+        """True where the site's broker has one node: another connection would lead to the same."""
+        return self._egress is None or self._egress.returns_in_order
 
     async def _unless_ended(self, step: Awaitable[Any]) -> None:
         """Wait for the step; raise IncarnationEnded if the incarnation ends first."""
@@ -258,7 +275,15 @@ class Packer:
         """The mark, and after it the statement: the same, with what is known by then."""
         if self._may_not_append():
             raise IncarnationEnded(self._ended.result())
-        self._books.confirmed(await self._outbox.append_mark(self._parts.now_ms()))
+        mark = self._outbox.append_mark(self._parts.now_ms())
+        try:
+            async with asyncio.timeout(None if self._is_alone else CONFIRMED_WITHIN_S):
+                self._books.confirmed(await mark)
+        except TimeoutError:
+            # The lease was proven just now: the cluster has a majority, and takes publishes.
+            reason = f"nothing is confirmed for {CONFIRMED_WITHIN_S:g} s, as by a leader cut off"
+            self._parts.log.give_up(reason)
+            raise IncarnationEnded(f"log: {reason}") from None
         crash_points.reach("packer.marked")
 
     # --- taking -------------------------------------------------------------------------------

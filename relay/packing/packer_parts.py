@@ -40,6 +40,10 @@ class PackerLog(Protocol):
         """Append; the order of the calls is the order in the log. LogClosed: in doubt."""
         ...
 
+    def give_up(self, reason: str) -> None:
+        """End the present connection: what it was given will not be confirmed."""
+        ...
+
     def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
         """What stands from that offset on up to what is the end when reading begins."""
         ...

@@ -15,6 +15,7 @@ from relay.delivery.deliverer import Connection
 from relay.delivery.local_exchange import Answer, LockHeld, Outgoing
 from relay.delivery.rabbit_exchange import RabbitExchange, open_exchange
 from relay.node.parts import SETTLE_S
+from relay.waiters import Signal
 from tests.conftest import LocalBrokerFactory
 from tests.live_brokers import Vhost, own_vhost, rabbitmqctl
 from tests.waiting import until
@@ -72,7 +73,7 @@ async def test_nothing_of_a_dead_deliverer_comes_behind_its_successor(
             await open_at(vhost)
     await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.4")
 
-    successor = Connection(lambda: open_at(vhost), asyncio.Event(), lambda: 0.0, SETTLE_S)
+    successor = Connection(lambda: open_at(vhost), Signal(), lambda: 0.0, SETTLE_S)
     keeping = asyncio.create_task(successor.keep())
     async with asyncio.timeout(120):
         exchange = await successor.exchange()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from relay.packing.memory_egress import MemoryEgress
+import pytest
+
+from relay.packing.memory_egress import MemoryEgress, Returns
+from relay.packing.packer import CONFIRMED_WITHIN_S
 from relay.packing.packer_metrics import PackerState
 from tests.relay.packer_world import LOCK, PackerWorld, numbered, with_settings
 from tests.virtual_time import in_virtual_time, let_pass
@@ -158,6 +161,44 @@ async def test_a_log_that_takes_nothing_stops_the_reading_not_the_memory() -> No
     world.stream.confirm_s = 0.002
     await process.finish()
     world.assert_exactly_once_in_order()
+
+
+@in_virtual_time
+async def test_a_log_that_confirms_nothing_is_connected_to_anew_at_a_cluster_alone() -> None:
+    for returns, connections in ((Returns.FIFO, 1), (Returns.SHUFFLED, 2)):
+        world = PackerWorld(returns=returns)
+        world.stream.hold_next_appends()
+        world.publish(*numbered(10))
+        process = world.start()
+        await let_pass(CONFIRMED_WITHIN_S + 5)
+        assert process.log.counts.connections == connections
+        world.stream.break_connections()
+        await process.ready()
+        await process.finish()
+        world.assert_exactly_once_in_order()
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "reason"),
+    [(1.0, ""), (CONFIRMED_WITHIN_S + 1, "LogClosed: nothing is confirmed for 11 s")],
+)
+@in_virtual_time
+async def test_a_log_that_confirms_nothing_is_given_up_with_a_clusters_egress(
+    waits_s: float, reason: str
+) -> None:
+    world = PackerWorld(returns=Returns.SHUFFLED)
+    process = await world.start().ready()
+    world.stream.hold_next_appends()
+    world.publish(*numbered(10))
+    await let_pass(waits_s)
+    world.broker.break_connections("its lease could not be proven")
+    await until(lambda: process.packer.status.state is PackerState.DOWN, "it ends", 60)
+    assert process.log.state[1] == reason
+    world.stream.break_connections()
+    world.stream.release_held()
+    await until(lambda: process.packer.status.state is PackerState.RUNNING, "it goes on", 60)
+    await process.finish()
+    world.assert_nothing_lost_nor_repeated()
 
 
 @in_virtual_time
