@@ -369,7 +369,7 @@ class _Cursor:
         self.chunks: deque[Chunk] = deque()
         self.skip_below = 0
         self.hurried = False
-        """It may have as many chunks under way as it is asked for; others share what there is."""
+        """True for a cursor that has as many chunks under way as it is asked for; others share."""
         self._under_way = 1  # the credit of the subscription itself
         self._chunk_bytes = 1
         self._waiter: asyncio.Future[None] | None = None

@@ -192,8 +192,8 @@ class Packer:
             return
         self._end(f"egress: {closed.result()}")
         oldest_ms = self._outbox.oldest_published_ms
-        if self._is_alone or oldest_ms is None:
-            return
+        if self._is_alone or oldest_ms is None or self._parts.log.run is not self._run:
+            return  # the log's connection is a new one already, or would be to the same node
         # At a cluster the lease may have ended for want of a majority, and the log's leader may be
         # at the same side of a cut.
         waits_ms = self._parts.now_ms() - oldest_ms
