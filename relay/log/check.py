@@ -11,12 +11,13 @@ A replicated log that looks empty is asked to confirm a record that says nothing
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from relay.batches.batch import BatchName, LoggedBatch, Place
 from relay.log.knowledge import LogKnowledge, decode_record
-from relay.log.site_log import NOTHING, LogCursor, SiteLog
+from relay.log.site_log import NOTHING, UNCONFIRMED_S, LogClosed, LogCursor, SiteLog
 
 READ_AHEAD = 8
 
@@ -53,7 +54,7 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
     base, oldest = knowledge.recent.checked, knowledge.recent.oldest
     first, end = await log.first(), await log.end()
     if end is None and log.is_replicated:
-        await log.append([NOTHING])
+        await _append_nothing(log)
         first, end = await log.first(), await log.end()
     knowledge.first = first or 0
     if base is not None and oldest is not None and first is not None and end is not None:
@@ -83,6 +84,14 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
                 knowledge.logged.discard(batch.place.name)  # else it were a copy
             knowledge.note(batch.place, batch.header)
     return Checked(cursor, anew=not is_eaten)
+
+
+async def _append_nothing(log: SiteLog) -> None:
+    try:
+        async with asyncio.timeout(UNCONFIRMED_S):
+            await log.append([NOTHING])
+    except TimeoutError:
+        raise LogClosed(f"no majority confirmed a record for {UNCONFIRMED_S:g} s") from None
 
 
 async def _go_on_from(

@@ -22,7 +22,14 @@ from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
 from federation.brokers.place import Place
 from relay import ticks
-from relay.log.site_log import LogClosed, LogMissing, LogRefused, Record, SiteLogError
+from relay.log.site_log import (
+    UNCONFIRMED_S,
+    LogClosed,
+    LogMissing,
+    LogRefused,
+    Record,
+    SiteLogError,
+)
 from relay.log.stream_appends import StreamAppends
 from relay.log.stream_connection import (
     PUBLISHER,
@@ -144,7 +151,8 @@ class RabbitLog:
         return cursor
 
     async def end(self) -> int | None:
-        while True:
+        limit = self._loop.time() + UNCONFIRMED_S
+        while self._loop.time() < limit:
             chunk = await self._one_chunk(StreamEdge.LAST)
             if chunk is not None:
                 return chunk.end - 1
@@ -152,6 +160,7 @@ class RabbitLog:
             if await self._one_chunk(StreamEdge.FIRST) is None:
                 return None
             await asyncio.sleep(0.01)
+        raise LogClosed(f"the log's last chunk was not confirmed for {UNCONFIRMED_S:g} s")
 
     async def first(self) -> int | None:
         chunk = await self._one_chunk(StreamEdge.FIRST)

@@ -13,6 +13,10 @@ from typing import NamedTuple, Protocol
 
 NOTHING = b""
 """A record that says nothing, and whose confirm tells that all before it can be read."""
+UNCONFIRMED_S = 10.0
+"""Time for a replicated log's leader to have a record confirmed by a majority. A leader that is cut
+off from the others says that it leads, and confirms nothing: another connection may find the next
+leader."""
 MAX_UNCONFIRMED_BYTES = 4 * 1024 * 1024
 """A stream's chunk is as big as what its writer had in flight, and a reader gets it whole."""
 

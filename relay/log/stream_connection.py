@@ -417,6 +417,8 @@ class _Search:
     def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
         self.why_none = "no answer in time"
         """Reason why the leader was not met so far."""
+        self._leaderless: set[Place] = set()
+        """Nodes that said that the stream has no leader now."""
         self._why_unusable: dict[Place, str] = {}
         """Reasons by address that a leader advertises or that was tried for one."""
         self._address = address
@@ -433,6 +435,13 @@ class _Search:
             search.met(met.connection.place)
             self._not_met(met.leader)
             met = await self._next(search, met.leader)
+        if 2 * len(self._leaderless) > len(places):
+            # Cut off from the others, which elect another leader, it can have nothing confirmed.
+            met.drop()
+            raise LogClosed(
+                f"{met.leader} says that it leads stream {self._stream!r}, and most nodes that "
+                "there is no leader"
+            )
         return met.connection
 
     async def _any_node(self, places: Sequence[Place]) -> _Met:
@@ -476,6 +485,8 @@ class _Search:
                 leader, _ = await connection.query_leader_and_replicas(self._stream)
                 unless_met.pop_all()
         except _RSTREAM_FAILURES as error:
+            if isinstance(error, exceptions.LeaderNotAvailable | exceptions.StreamNotAvailable):
+                self._leaderless.add(place)
             here = replace(self._address, host=place.host, port=place.port, others=())
             raise _as_log_error(error, here, self._stream) from error
         return _Met(connection, Place(leader.host, leader.port))

@@ -23,6 +23,7 @@ from federation.mesh import AckRule
 from relay import crash_points, ticks
 from relay.batches.batch import BatchKind, Predecessor
 from relay.log.run import LogRun
+from relay.log.site_log import UNCONFIRMED_S
 from relay.packing.bookkeeping import Bookkeeping
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.packing.flow_packer import FlowPacker, Parcel
@@ -41,9 +42,6 @@ from relay.packing.stage_times import StageTimes
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-CONFIRMED_WITHIN_S = 10.0
-"""A cluster that has a majority confirms within milliseconds; a leader of the log that is cut off
-from the others never does, and does not say so."""
 ACK_S = 0.01
 """What the log has confirmed is recorded and acknowledged after so long: a write and an
 acknowledgement a batch would cost this node, and the broker, as much as the small batches
@@ -197,7 +195,7 @@ class Packer:
         # At a cluster the lease may have ended for want of a majority, and the log's leader may be
         # at the same side of a cut.
         waits_ms = self._parts.now_ms() - oldest_ms
-        if waits_ms > 1000 * CONFIRMED_WITHIN_S:
+        if waits_ms > 1000 * UNCONFIRMED_S:
             self._parts.log.give_up(f"nothing is confirmed for {waits_ms // 1000} s")
 
     @property
@@ -277,11 +275,11 @@ class Packer:
             raise IncarnationEnded(self._ended.result())
         mark = self._outbox.append_mark(self._parts.now_ms())
         try:
-            async with asyncio.timeout(None if self._is_alone else CONFIRMED_WITHIN_S):
+            async with asyncio.timeout(None if self._is_alone else UNCONFIRMED_S):
                 self._books.confirmed(await mark)
         except TimeoutError:
             # The lease was proven just now: the cluster has a majority, and takes publishes.
-            reason = f"nothing is confirmed for {CONFIRMED_WITHIN_S:g} s, as by a leader cut off"
+            reason = f"nothing is confirmed for {UNCONFIRMED_S:g} s, as by a leader cut off"
             self._parts.log.give_up(reason)
             raise IncarnationEnded(f"log: {reason}") from None
         crash_points.reach("packer.marked")

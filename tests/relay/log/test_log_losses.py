@@ -6,6 +6,7 @@ import pytest
 
 from relay.log.reader import LogGap
 from relay.log.run import Appended
+from relay.log.site_log import UNCONFIRMED_S
 from relay.log.writer import LogWriter
 from tests.log_batches import batch, batch_name
 from tests.log_world import (
@@ -21,7 +22,7 @@ from tests.log_world import (
     take_batches,
     until_checked,
 )
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, let_pass
 
 # What is logged
 
@@ -69,6 +70,22 @@ async def test_a_replicated_log_that_is_empty_is_believed_once_it_confirms(
     assert again.log_id != run.log_id
     assert await append(writer, 0) == [Appended.LOGGED]
     assert world.stored == [0]
+    assert world.bad_records == []
+
+
+@in_one_life()
+async def test_a_new_leader_that_confirms_nothing_is_left_for_another_connection(
+    world: LogWorld, writer: LogWriter
+) -> None:
+    await append_and_check(writer, *range(10))
+    async with ending_run(writer) as run:
+        world.stream.hide()
+        world.stream.hold_next_appends()
+        await let_pass(3 * UNCONFIRMED_S)
+        assert writer.counts.connections >= 3
+        world.stream.release_held()
+    assert (await writer.running()).log_id == run.log_id
+    assert len(writer.logged) == 10
     assert world.bad_records == []
 
 

@@ -140,3 +140,26 @@ async def test_while_nobody_leads_every_node_is_asked_and_the_log_is_away() -> N
             await opened(*places)
         assert [node.logins for node in nodes] == [1, 1]
         await until(lambda: len(asyncio.all_tasks()) < 10, "the end of what was given up", 10)
+
+
+@pytest.mark.parametrize("leaderless", [1, 2])
+async def test_a_node_that_leads_alone_is_left_while_most_nodes_know_no_leader(
+    leaderless: int,
+) -> None:
+    cluster = FakeCluster()
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = [FakeNode(NOWHERE) for _ in range(3)]
+        places = [await stack.enter_async_context(cluster.listening(node)) for node in nodes]
+        for node, place in zip(nodes, places, strict=True):
+            node.advertised = place
+        for node in nodes[:leaderless]:
+            node.has_quorum = False
+        cluster.leader = nodes[2]
+        if leaderless == 1:
+            connection = await opened(*places)
+            assert connection.place == places[2]
+            await ended(connection)
+        else:
+            with pytest.raises(LogClosed, match="says that it leads stream 'log', and most"):
+                await opened(*places)
+            assert not cluster.publishers_at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from relay.log.site_log import UNCONFIRMED_S
 from relay.packing.memory_egress import MemoryEgress, Returns
-from relay.packing.packer import CONFIRMED_WITHIN_S
 from relay.packing.packer_metrics import PackerState
 from tests.relay.packer_world import LOCK, PackerWorld, numbered, with_settings
 from tests.virtual_time import in_virtual_time, let_pass
@@ -170,7 +170,7 @@ async def test_a_log_that_confirms_nothing_is_connected_to_anew_at_a_cluster_alo
         world.stream.hold_next_appends()
         world.publish(*numbered(10))
         process = world.start()
-        await let_pass(CONFIRMED_WITHIN_S + 5)
+        await let_pass(UNCONFIRMED_S + 5)
         assert process.log.counts.connections == connections
         world.stream.break_connections()
         await process.ready()
@@ -180,7 +180,7 @@ async def test_a_log_that_confirms_nothing_is_connected_to_anew_at_a_cluster_alo
 
 @pytest.mark.parametrize(
     ("waits_s", "reason"),
-    [(1.0, ""), (CONFIRMED_WITHIN_S + 1, "LogClosed: nothing is confirmed for 11 s")],
+    [(1.0, ""), (UNCONFIRMED_S + 1, "LogClosed: nothing is confirmed for 11 s")],
 )
 @in_virtual_time
 async def test_a_log_that_confirms_nothing_is_given_up_with_a_clusters_egress(
