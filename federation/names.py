@@ -1,7 +1,7 @@
 """Every name that Isthmus gives to something on a broker, made in one place.
 
 All begin with `isthmus.<mesh>.`, so that several meshes can share a virtual host and rights can be
-given by a pattern. Names of meshes, sites and lanes have no dots (mesh_rules sees to it), so no
+given by a pattern. Names of meshes, sites and lanes have no dots (`rules` sees to it), so no
 name is a prefix of another by accident: rights of site `a` never cover what belongs to site `a-b`.
 
 A link's strand has the link's names with its lane behind them, so that a mesh that gets lanes keeps

@@ -1,7 +1,7 @@
 """The mesh file's keys: their types, defaults and meaning. What is written, not what follows.
 
-One value at a time is checked here; what several say together is for mesh_rules, and what they
-come to for mesh_file. The texts are the operator's documentation: docs/mesh-file.md and the JSON
+One value at a time is checked here; what several say together is for `rules`, and what they
+come to for `resolution`. The texts are the operator's documentation: docs/mesh-file.md and the JSON
 Schema are made from them.
 """
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of mesh files, made from the keys that the reader takes (mesh_document).
+"""The JSON Schema of mesh files, made from the keys that the reader takes (`document`).
 
 A schema cannot tell all that `isthmus validate` tells: which sites there are, who can be reached.
 Its own words beside the standard ones: `x-type` (how a text is written), `x-unit`, `x-trades` (what

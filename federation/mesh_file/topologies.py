@@ -152,7 +152,7 @@ def declared_links(
     keys: MeshKeys, known: Collection[str], shape: Shape | None = None
 ) -> dict[Pair, Link]:
     """All links by their pair, in a stable order. Entries that make no sense are left out:
-    saying so is for mesh_rules. `shape` is that of the keys, where the caller has it.
+    saying so is for `rules`. `shape` is that of the keys, where the caller has it.
     """
     shape = shape if shape is not None else shape_of(keys)
     links = (

@@ -16,7 +16,7 @@ batch fell off the end of the log.
 Bytes, for the store::
 
     1       version (1)
-    1       has a next place; if 1:  place (as `state_codec` draws it), varint entry
+    1       has a next place; if 1:  place (as `codec` draws it), varint entry
     varint  number of announced batches, then each: name, varint first, varint last
 """
 

@@ -76,7 +76,7 @@ class LinkEndAddress:
 
 
 class RabbitLinkEnd:
-    """See `link_transport.LinkEnd`. Made by `RabbitLinkConnector`."""
+    """See `transport.LinkEnd`. Made by `RabbitLinkConnector`."""
 
     def __init__(self, connection: Connection, address: LinkEndAddress) -> None:
         self._connection = connection

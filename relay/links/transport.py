@@ -69,7 +69,7 @@ class LinkListener(Protocol):
 
     def on_nobody(self, head: bytes) -> None:
         """The carrier returned a frame because nobody is there to take it; `head` is at least
-        the first `link_wire.HEAD_BYTES` of it, to tell a late return from one that matters.
+        the first `wire.HEAD_BYTES` of it, to tell a late return from one that matters.
         """
         ...
 

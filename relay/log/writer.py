@@ -3,7 +3,7 @@
 Over a factory of connections it keeps one log going:
 
 - **connect** again and again, with backoff;
-- **check** at every new connection, before anything else (`log_check`): are the names that were
+- **check** at every new connection, before anything else (`check`): are the names that were
   logged last still there? What is missing leaves the logged set, and the log gets a new ID, so
   that neighbours send it again;
 - **run**: append what comes in the order in which it comes; take what is confirmed into the

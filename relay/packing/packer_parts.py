@@ -16,7 +16,7 @@ from relay.packing.packer_record import PackedLedger, PackerRecord
 
 
 class PackerLog(Protocol):
-    """What a packer needs of its site's log: `log_writer.LogWriter` is it."""
+    """What a packer needs of its site's log: `writer.LogWriter` is it."""
 
     @property
     def run(self) -> LogRun | None:
