@@ -108,15 +108,6 @@ def scope_prefix(exchange: str, origin: str | None) -> bytes:
     return blake2b(text, digest_size=8).digest()
 
 
-def barrier_key(prefix: bytes, identity: bytes) -> bytes:
-    """24 bytes: what the barrier remembers a message by.
-
-    Not hashed again: it costs nothing, and identities that begin with the time (UUIDv7, ours
-    included) stay near each other, so that the barrier's youngest part fits into its cache.
-    """
-    return prefix + identity
-
-
 def _by_uuid(message_id: bytes | None, header: bytes | None, content: bytes) -> bytes | None:
     return uuid_of(message_id)
 

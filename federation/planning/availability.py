@@ -33,7 +33,6 @@ class Availability:
         return f"~{part} ± {_digits(100 * self.standard_error)} %"
 
 
-ALWAYS = Availability(1.0)
 NEVER = Availability(0.0)
 
 

@@ -23,11 +23,6 @@ MAX_UNFINISHED = 64
 """... and are no more: a flow has several only while the packer that began one has died."""
 
 
-def is_big(routing_key: bytes, properties: bytes, body: bytes) -> bool:
-    """Whether the message needs more than one batch."""
-    return len(body) + len(properties) + len(routing_key) > FRAGMENT_ABOVE
-
-
 def split(entry: Entry) -> Iterator[tuple[Fragment, Entry]]:
     """The message's pieces in order, made one at a time: it may be 100 MB."""
     pieces = max(1, -(-len(entry.body) // PIECE_BYTES))

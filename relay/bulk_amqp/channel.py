@@ -138,24 +138,6 @@ class Channel:
             commands.Queue.BindOk,
         )
 
-    async def unbind_queue(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        *,
-        arguments: Mapping[str, FieldValue] | None = None,
-    ) -> None:
-        await self.request(
-            commands.Queue.Unbind(
-                queue=queue,
-                exchange=exchange,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            commands.Queue.UnbindOk,
-        )
-
     async def delete_queue(
         self, queue: str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
@@ -195,12 +177,6 @@ class Channel:
             commands.Exchange.DeclareOk,
         )
 
-    async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
-        await self.request(
-            commands.Exchange.Delete(exchange=exchange, if_unused=if_unused),
-            commands.Exchange.DeleteOk,
-        )
-
     async def bind_exchange(
         self,
         destination: str,
@@ -217,24 +193,6 @@ class Channel:
                 arguments=dict(arguments or {}),
             ),
             commands.Exchange.BindOk,
-        )
-
-    async def unbind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        *,
-        arguments: Mapping[str, FieldValue] | None = None,
-    ) -> None:
-        await self.request(
-            commands.Exchange.Unbind(
-                destination=destination,
-                source=source,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            commands.Exchange.UnbindOk,
         )
 
     # --- requests -----------------------------------------------------------------------------

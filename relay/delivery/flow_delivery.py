@@ -26,7 +26,7 @@ from relay.ledger.rows import Outcome, Stage
 from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
-from relay.state.node_state import Commit, NameSetKind
+from relay.state.node_state import Commit
 from relay.waiters import Signal
 
 log = logging.getLogger(__name__)
@@ -314,7 +314,7 @@ class FlowDelivery:
             part.done = True
             for settled in part.names:
                 context.settled.add(settled)
-            writing.names(NameSetKind.SETTLED, context.settled, [name.series])
+            writing.settled(context.settled, [name.series])
             if not part.behind_pieces:
                 # A batch that came among pieces (a void one) would take the position past them,
                 # and after a kill they would never be complete.

@@ -114,12 +114,6 @@ class NameSet:
         bounds = self._bounds.get(series, [])
         return list(zip(bounds[::2], bounds[1::2], strict=True))
 
-    def first_missing(self, series: Series, after: int = -1) -> int:
-        """The lowest sequence above `after` that is not in the set."""
-        bounds = self._bounds.get(series)
-        at = bisect_right(bounds, after + 1) if bounds else 0
-        return bounds[at] if bounds and at % 2 else after + 1
-
     def last(self, series: Series) -> int:
         """The highest sequence in the set, -1 when there is none."""
         bounds = self._bounds.get(series)

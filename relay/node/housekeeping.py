@@ -20,7 +20,7 @@ from relay.log.name_set import NameSet
 from relay.log.writer import LogWriter
 from relay.node.deliverer_mark import DelivererMark
 from relay.node.through_rows import ThroughRows
-from relay.state.node_state import Commit, NameSetKind, NodeState
+from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
 
@@ -144,5 +144,5 @@ class Housekeeping:
         if gone:
             self._settled.forget(lambda series: series in gone)
             commit = Commit()
-            commit.names(NameSetKind.SETTLED, self._settled, gone)
+            commit.settled(self._settled, gone)
             self._state.write(commit)

@@ -20,7 +20,7 @@ from relay.delivery.context import POSITION, DeliveryContext
 from relay.delivery.flow import Announced, FlowState
 from relay.delivery.flow_queue import Job
 from relay.delivery.settlement import Point
-from relay.state.node_state import Commit, NameSetKind, NodeState
+from relay.state.node_state import Commit, NodeState
 
 _PAST = "recovered past"
 
@@ -105,7 +105,7 @@ def _settle(
     for part in chunk.parts:
         for name in part.names:
             context.settled.add(name)
-        commit.names(NameSetKind.SETTLED, context.settled, [part.header.name.series])
+        commit.settled(context.settled, [part.header.name.series])
     found.settled_messages += len(chunk)
     context.state.write(commit)
 

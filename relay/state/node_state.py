@@ -10,8 +10,7 @@ Tables and keys::
             "v" + incarnation    -> origin, end           "m" + text key   -> any bytes
               + origin
             "n" + 1 stage        -> 8 number of the stage's next ledger row
-    names   1 set + series       -> varint intervals, then each: varint missing, varint names
-    tail    8 number             -> place: the log's last names, in order
+    names   1 2 + series         -> settled: varint intervals, then each: varint missing, names
     ledger  1 stage + 8 number   -> row
     barrier.a, barrier.b         see `dedup.barrier`
 
@@ -26,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import NamedTuple
 
 from dedup.generations import GENERATIONS
@@ -50,18 +49,12 @@ STATE_VERSION = 1
 
 STATE = "state"
 NAMES = "names"
-TAIL = "tail"
 LEDGER = "ledger"
-TABLES = (STATE, NAMES, TAIL, LEDGER, *GENERATIONS)
+TABLES = (STATE, NAMES, LEDGER, *GENERATIONS)
 """What a node's store is opened with."""
 POINT_TABLES = frozenset(GENERATIONS)
 """Those of them that are read by single keys."""
-
-TAIL_NAMES = 10_000
-"""Names of the log's end that are kept, to find again at each new connection to the log."""
-
-
-_TAIL_STRIDE = 2_000
+_SETTLED = b"\x02"
 
 
 class StateError(Exception):
@@ -96,13 +89,6 @@ class StateUnreadable(StateError):
         )
         self.what = what
         self.reason = reason
-
-
-class NameSetKind(IntEnum):
-    """The two sets of names; never one for both."""
-
-    LOGGED = 1
-    SETTLED = 2
 
 
 class StateVerdict(Enum):
@@ -150,9 +136,7 @@ class Loaded:
 
     flows: Mapping[Flow, FlowState]
     positions: dict[str, Place]
-    logged: NameSet
     settled: NameSet
-    tail: tuple[Place, ...]
     voids: tuple[tuple[str, Predecessor], ...]
     """(origin, where a run of its packer ended)."""
 
@@ -166,14 +150,9 @@ class Commit:
         self.changes = Changes()
         """For the barrier, which adds its own."""
         self.rows: list[tuple[Stage, bytes]] = []
-        self.tail: list[bytes] = []
-        self.tail_is_whole = False
 
     def flow(self, flow: Flow, state: FlowState) -> None:
         self.changes.put(STATE, b"f" + encode_flow(flow), encode_flow_state(state))
-
-    def forget_flow(self, flow: Flow) -> None:
-        self.changes.delete(STATE, b"f" + encode_flow(flow))
 
     def position(self, name: str, place: Place | None) -> None:
         """How far the stage or link of this name has safely got; None forgets it."""
@@ -183,24 +162,15 @@ class Commit:
         else:
             self.changes.put(STATE, key, encode_place(place))
 
-    def names(self, kind: NameSetKind, names: NameSet, changed: Iterable[Series]) -> None:
+    def settled(self, names: NameSet, changed: Iterable[Series]) -> None:
         """Keep the present intervals of the changed series; one that is empty is forgotten."""
         for series in changed:
-            key = bytes([kind]) + encode_series(series)
+            key = _SETTLED + encode_series(series)
             intervals = names.intervals(series)
             if intervals:
                 self.changes.put(NAMES, key, _encode_intervals(intervals))
             else:
                 self.changes.delete(NAMES, key)
-
-    def append_tail(self, places: Iterable[Place]) -> None:
-        """The log has these too, in this order; only the last TAIL_NAMES are kept."""
-        self.tail.extend(map(encode_place, places))
-
-    def replace_tail(self, places: Iterable[Place]) -> None:
-        """The log's end is this: after it lost its tail, or was read anew."""
-        self.tail = list(map(encode_place, places))
-        self.tail_is_whole = True
 
     def void(self, origin: str, predecessors: Iterable[Predecessor]) -> None:
         """These incarnations of the origin's packer have ended."""
@@ -244,11 +214,6 @@ class NodeState:
         self.was_clean = self.get("clean") == b"\x01"
         """The last node ended in order: no stage failed or was cut short."""
         self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
-        self._tail_first = self._tail_end = 0
-        for key, _ in store.scan(TAIL):
-            if not self._tail_end:
-                self._tail_first = int.from_bytes(key)
-            self._tail_end = int.from_bytes(key) + 1
 
     def begin(self, state_id: bytes) -> None:
         """The node starts: mark the folder as used, not cleanly ended. `state_id` is random and
@@ -286,19 +251,6 @@ class NodeState:
             for stage in {stage for stage, _ in commit.rows}:
                 changes.put(STATE, b"n" + bytes([stage]), next_row[stage].to_bytes(8))
             commit.rows = []
-        if commit.tail_is_whole:
-            changes.delete_range(TAIL, bytes(8), self._tail_end.to_bytes(8))
-            self._tail_first = self._tail_end
-            commit.tail_is_whole = False
-        if commit.tail:
-            for encoded in commit.tail:
-                changes.put(TAIL, self._tail_end.to_bytes(8), encoded)
-                self._tail_end += 1
-            commit.tail = []
-            # Trimmed in strides: each deleted range is a mark that reads must step over.
-            if self._tail_end - self._tail_first > TAIL_NAMES + _TAIL_STRIDE:
-                self._tail_first = self._tail_end - TAIL_NAMES
-                changes.delete_range(TAIL, bytes(8), self._tail_first.to_bytes(8))
         return changes
 
     def get(self, key: str) -> bytes | None:
@@ -325,30 +277,14 @@ class NodeState:
                     voids.append((origin, Predecessor(rest[:INCARNATION_BYTES], end)))
             except ValueError as error:
                 raise StateUnreadable(f"record {key!r}", str(error)) from error
-        sets = {kind: NameSet() for kind in NameSetKind}
-        for key, value in self.store.scan(NAMES):
+        settled = NameSet()
+        for key, value in self.store.scan(NAMES, _SETTLED):
             try:
                 series, _ = get_series(key, 1)
-                _decode_intervals(value, series, sets[NameSetKind(key[0])])
+                _decode_intervals(value, series, settled)
             except ValueError as error:
                 raise StateUnreadable(f"names {key!r}", str(error)) from error
-        try:
-            tail = tuple(
-                get_place(value, 0)[0]
-                for _, value in self.store.scan(
-                    TAIL, max(0, self._tail_end - TAIL_NAMES).to_bytes(8)
-                )
-            )
-        except ValueError as error:
-            raise StateUnreadable("log tail", str(error)) from error
-        return Loaded(
-            flows,
-            positions,
-            sets[NameSetKind.LOGGED],
-            sets[NameSetKind.SETTLED],
-            tail,
-            tuple(voids),
-        )
+        return Loaded(flows, positions, settled, tuple(voids))
 
     def values(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """The node's own small values whose keys begin like that."""

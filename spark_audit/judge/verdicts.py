@@ -15,10 +15,6 @@ MESSAGE = ("at", "exchange", "scope", "identity", "variant")
 contents; null of all others.
 """
 
-EXPLAINED = (
-    *("delivered", "late", "suppressed", "expired", "dead-lettered", "quarantined"),
-    *("void", "unrouted", "departed"),
-)
 FINDINGS = (*("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),)
 OPEN = ("pending", "unproven")
 """Neither: not there yet, or not to be told from these ledgers."""

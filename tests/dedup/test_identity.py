@@ -8,7 +8,6 @@ import pytest
 
 from dedup.identity import (
     IdentityForm,
-    barrier_key,
     content_hash,
     identity_function,
     scope_prefix,
@@ -111,4 +110,3 @@ def test_scopes_keep_identities_apart() -> None:
         scope_prefix("orders", ""),
     }
     assert len(prefixes) == 6
-    assert barrier_key(scope_prefix("orders", None), SAMPLE.bytes)[8:] == SAMPLE.bytes

@@ -141,7 +141,7 @@ MISTAKES = (
         for part in chunk.parts:
             for name in part.names:
                 self._context.settled.add(name)
-            writing.names(NameSetKind.SETTLED, self._context.settled, [name.series])
+            writing.settled(self._context.settled, [name.series])
         await self._context.state.write_synced(writing)
 """,
         "--faults kill --every 0.3 --messages 100 --seconds 20",

@@ -11,12 +11,10 @@ import pytest
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
 from relay.batches.format import append_to_path, seal
 from relay.batches.fragments import (
-    FRAGMENT_ABOVE,
     MAX_UNFINISHED,
     PIECE_BYTES,
     FragmentAssembly,
     FragmentMismatch,
-    is_big,
     split,
 )
 from relay.log.stream_appends import StreamAppends
@@ -37,11 +35,6 @@ def pieces_at(sequence: int, entry: Entry = ENTRY) -> list[tuple[BatchHeader, En
     return [
         (header(sequence + fragment.piece, fragment), piece) for fragment, piece in split(entry)
     ]
-
-
-def test_only_what_does_not_fit_is_cut() -> None:
-    assert not is_big(b"", b"", b"x" * FRAGMENT_ABOVE)
-    assert is_big(b"k", b"", b"x" * FRAGMENT_ABOVE)
 
 
 def test_pieces_have_the_whole_message_but_for_its_body() -> None:

@@ -43,11 +43,6 @@ def test_it_holds_what_a_plain_set_holds(history: list[tuple[str, tuple[int, int
     for number in range(3):
         for sequence in range(32):
             assert (BatchName(series(number), sequence) in subject) is ((number, sequence) in plain)
-        for after in range(-1, 32):
-            missing = after + 1
-            while (number, missing) in plain:
-                missing += 1
-            assert subject.first_missing(series(number), after) == missing
         assert subject.last(series(number)) == max((s for n, s in plain if n == number), default=-1)
     assert NameSet.decode(subject.encode()) == subject
 

@@ -21,9 +21,7 @@ from relay.state import node_state
 from relay.state.node_state import (
     FIRST_MARK,
     STATE,
-    TAIL_NAMES,
     Commit,
-    NameSetKind,
     NodeState,
     RowRange,
     StateTooNew,
@@ -55,18 +53,14 @@ def test_everything_that_was_committed_comes_back(store: MemoryStore) -> None:
     assert state.is_new
     state.begin(b"i" * 16)
     flow_state = announce(FlowState(place(4), 2), [Announced(place(4).name, 2, 9)])
-    settled, logged = NameSet(), NameSet()
+    settled = NameSet()
     settled.add_range(SERIES, 0, 4)
     settled.add_range(SERIES, 7, 8)
-    logged.add_range(SERIES, 0, 9)
-    logged.add_range(EVERY, 5, 6)
     commit = Commit()
     commit.flow(FLOW, flow_state)
     commit.position("deliverer", place(4))
     commit.position("link:tokyo", place(5, EVERY))
-    commit.names(NameSetKind.SETTLED, settled, [SERIES])
-    commit.names(NameSetKind.LOGGED, logged, [SERIES, EVERY])
-    commit.append_tail([place(7), place(8)])
+    commit.settled(settled, [SERIES])
     commit.void("paris", [Predecessor(b"\x09" * 8, 41), Predecessor(b"\x08" * 8, -1)])
     commit.put("log_id", b"L" * 16)
     commit.row(idle(5))
@@ -81,8 +75,6 @@ def test_everything_that_was_committed_comes_back(store: MemoryStore) -> None:
     assert loaded.flows == {FLOW: flow_state}
     assert loaded.positions == {"deliverer": place(4), "link:tokyo": place(5, EVERY)}
     assert loaded.settled == settled
-    assert loaded.logged == logged
-    assert loaded.tail == (place(7), place(8))
     assert {*loaded.voids} == {
         ("paris", Predecessor(b"\x09" * 8, 41)),
         ("paris", Predecessor(b"\x08" * 8, -1)),
@@ -96,20 +88,18 @@ def test_what_was_forgotten_does_not_come_back(store: MemoryStore) -> None:
     names = NameSet()
     names.add_range(SERIES, 0, 4)
     commit = Commit()
-    commit.flow(FLOW, FlowState())
     commit.position("link:tokyo", place(1))
-    commit.names(NameSetKind.SETTLED, names, [SERIES])
+    commit.settled(names, [SERIES])
     commit.put("revision", b"r")
     state.write(commit)
     names.forget(lambda series: True)
     commit = Commit()
-    commit.forget_flow(FLOW)
     commit.position("link:tokyo", None)
-    commit.names(NameSetKind.SETTLED, names, [SERIES])
+    commit.settled(names, [SERIES])
     commit.put("revision", None)
     state.write(commit)
     loaded = state.load()
-    assert (loaded.flows, loaded.positions) == ({}, {})
+    assert loaded.positions == {}
     assert not loaded.settled
     assert state.get("revision") is None
 
@@ -144,7 +134,6 @@ def test_a_newer_format_is_refused_with_what_to_do(store: MemoryStore) -> None:
         (STATE, b"f\x05pa", b""),
         (STATE, b"pdeliverer", b"\x01"),
         (node_state.NAMES, b"\x02abc", b""),
-        (node_state.TAIL, bytes(8), b"\xff"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_named(
@@ -182,22 +171,6 @@ def test_rows_are_numbered_by_stage_as_they_are_written(store: MemoryStore) -> N
     assert recorded(Stage.DELIVERED) == [(2, 2)]
     assert recorded(Stage.PACKED) == [(0, 4)]
     assert state.next_row(Stage.DELIVERED) == 3
-
-
-def test_the_logs_tail_keeps_its_last_names_in_order(store: MemoryStore) -> None:
-    state = NodeState(store)
-    for first in range(0, TAIL_NAMES + 5_000, 500):
-        commit = Commit()
-        commit.append_tail([place(n) for n in range(first, first + 500)])
-        state.write(commit)
-    state = NodeState(state.store)
-    assert state.load().tail == tuple(place(n) for n in range(5_000, TAIL_NAMES + 5_000))
-    assert len(list(state.store.scan(node_state.TAIL))) < TAIL_NAMES + 2_500
-    commit = Commit()
-    commit.replace_tail([place(3, EVERY)])
-    commit.append_tail([place(4, EVERY)])
-    state.write(commit)
-    assert NodeState(state.store).load().tail == (place(3, EVERY), place(4, EVERY))
 
 
 @pytest.mark.parametrize(
