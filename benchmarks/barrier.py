@@ -24,9 +24,9 @@ from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
 from isthmus.load import Latencies
 from relay.batches.batch import Flow
-from relay.delivery.flow import FlowState
 from relay.ledger.rows import LedgerRow, Stage, pack_contents, pack_offsets
 from relay.state import node_state
+from relay.state.flow_state import FlowState
 from relay.state.node_state import Commit, NodeState, RowRange
 
 KEYS = 256

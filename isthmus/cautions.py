@@ -11,9 +11,9 @@ from federation.lanes import lane_word
 from federation.mesh import Mesh, retention_s
 from federation.mesh_file.violation import Violation
 from isthmus.known_meshes import KnownMeshes
-from isthmus.plan.words import about
 from isthmus.since_applied import SinceApplied
-from relay.node.holds import HoldsBroken, read_holds, was_drained
+from isthmus.tables import about
+from relay.operator.holds import HoldsBroken, read_holds, was_drained
 
 
 def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[str]:

@@ -14,14 +14,14 @@ from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from isthmus.address_book import address_book
 from isthmus.broker_config import BrokerSpec
-from isthmus.commands.apply import apply_sites
-from isthmus.commands.relay import site_folder
 from isthmus.epmd import Epmd
 from isthmus.local_brokers import LocalBroker
 from isthmus.private_brokers import plan_brokers
 from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
+from isthmus.site_apply import apply_sites
 from isthmus.supervised import BrokerProcess, NodeProcess
 from isthmus.supervisor import BROKER_POLICY, NODE_POLICY, Plan
+from relay.node.site_folder import site_folder
 
 log = logging.getLogger(__name__)
 

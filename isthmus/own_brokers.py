@@ -16,8 +16,8 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.amqp_declare import declaring
 from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
-from isthmus.commands.apply import apply_sites, lines
 from isthmus.options import DEFAULT_STATE
+from isthmus.site_apply import apply_sites, lines
 
 AGAIN_AFTER_S = (2.0, 30.0)
 """First and longest wait: a broker that is started together with `up` takes some seconds."""

@@ -23,7 +23,7 @@ from relay.batches.format import decode_entries, read_header
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.links.wire import BatchFrame, FrameKind, decode_frame
-from relay.node.gaps import read_open_gaps
+from relay.operator.gaps import read_open_gaps
 from simulation.keys import keys_of
 from simulation.load import which_of
 from simulation.virtual_time import run_in_virtual_time

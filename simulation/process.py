@@ -13,11 +13,11 @@ from pathlib import Path
 from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
-from relay.node.gaps import read_open_gaps
 from relay.node.machine import Machine
 from relay.node.node import SiteNode
 from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
+from relay.operator.gaps import read_open_gaps
 from relay.state.node_state import TABLES
 from simulation.ledger_files import LedgerFiles
 from simulation.memory_brokers import MemoryBrokers, Network

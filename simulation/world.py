@@ -15,8 +15,8 @@ from federation.mesh import Link, Mesh
 from relay.links.forwarding import forwarding_for
 from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
-from relay.node.gaps import accept, read_open_gaps
 from relay.node.report import link_reports
+from relay.operator.gaps import accept, read_open_gaps
 from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
 from simulation.load import Load

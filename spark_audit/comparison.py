@@ -11,10 +11,10 @@ from spark_audit.compare.fingerprints import by_blocks
 from spark_audit.compare.latency import Latency, Sample
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
+from spark_audit.compare.reported_positions import told_positions
+from spark_audit.compare.waiting import told_waiting
 from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
 from spark_audit.judge import verdicts
-from spark_audit.judge.told_positions import told_positions
-from spark_audit.judge.waiting import told_waiting
 from spark_audit.ledgers.books import Problem
 from spark_audit.ledgers.files import LedgerListing
 from spark_audit.ledgers.source import LedgerSource

@@ -15,11 +15,11 @@ from typing import Any
 from federation.mesh import Mesh
 from spark_audit.compare.digest import digest, without_files
 from spark_audit.compare.premises import Premises
+from spark_audit.compare.reported_positions import seen_incarnations
 from spark_audit.comparison import compare
 from spark_audit.engine.keep import Keep
 from spark_audit.judge.expectation import Revisions, stages_of
 from spark_audit.judge.positions import SeenIncarnation
-from spark_audit.judge.told_positions import seen_incarnations
 from spark_audit.ledgers.books import Books, FileRows, Former, judge_books
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
 from spark_audit.ledgers.inventory import file_rows

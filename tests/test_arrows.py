@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent
@@ -24,6 +25,43 @@ SPARK_AUDIT_SEES_OF_RELAY = {
     "relay.ledger.columns",
     "relay.ledger.fingerprint",
 }
+FLOORS: dict[str, tuple[str, ...]] = {
+    "relay": (
+        "node",
+        "admin",
+        "operator",
+        "packing",
+        "delivery | links",
+        "lease",
+        "log",
+        "ledger_files",
+        "state",
+        "ledger",
+        "batches",
+        "bulk_amqp",
+        "crash_points | retry | ticks | waiters",
+    ),
+    "spark_audit": (
+        "nightly | trace",
+        "job",
+        "comparison",
+        "nights | receipts",
+        "report",
+        "compare",
+        "judge",
+        "ledgers",
+        "engine | generate",
+        "level | period",
+    ),
+}
+"""Folders and loose files of a package, from the top down: each imports from those below it and
+from itself. What stands beside another on one floor does not know it.
+"""
+CIRCLES = {
+    # A channel is a part of its connection, and neither does anything without the other.
+    frozenset({"relay.bulk_amqp.channel", "relay.bulk_amqp.connection"}),
+}
+"""Files that import each other, in a circle, and why they may."""
 ONLY_IMPORTERS = {
     "rstream": {"relay/log/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
@@ -68,3 +106,58 @@ def test_a_library_behind_a_seam_has_one_importer(library: str) -> None:
 def test_every_package_has_its_arrows_here() -> None:
     packages = {file.parent.name for file in TOP.glob("*/__init__.py")}
     assert packages - {"tests", "benchmarks", "examples"} == set(MAY_IMPORT)
+
+
+def every_module() -> dict[str, Path]:
+    """Files of all packages by the module's dotted name."""
+    found = {}
+    for package in MAY_IMPORT:
+        for file in (TOP / package).rglob("*.py"):
+            parts = file.relative_to(TOP).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = file
+    return found
+
+
+def imports(module: str, modules: Mapping[str, Path]) -> set[str]:
+    """Modules of ours that this one imports: of `from a import b` a module b, else a."""
+    found = set()
+    for node in ast.walk(ast.parse(modules[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in modules else node.module)
+    return {name for name in found if name in modules and name != module}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_folder_imports_only_what_stands_on_the_floors_below_it(package: str) -> None:
+    floors = [floor.split(" | ") for floor in FLOORS[package]]
+    height = {name: -number for number, floor in enumerate(floors) for name in floor}
+    modules = every_module()
+    upward = set()
+    for module in modules:
+        if not module.startswith(f"{package}."):
+            continue
+        folder = module.split(".")[1]
+        for other in imports(module, modules):
+            there = other.split(".")[1] if other.startswith(f"{package}.") else folder
+            if there != folder and height[there] >= height[folder]:
+                upward.add(f"{module} imports {other}")
+    assert not upward
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_folder_has_its_floor(package: str) -> None:
+    names = {path.stem for path in (TOP / package).iterdir() if path.suffix == ".py"}
+    names |= {path.parent.name for path in (TOP / package).glob("*/__init__.py")}
+    floors = {name for floor in FLOORS[package] for name in floor.split(" | ")}
+    assert names - {"__init__", "__main__"} == floors
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    modules = every_module()
+    graph = nx.DiGraph((one, other) for one in modules for other in imports(one, modules))
+    circles = {frozenset(some) for some in nx.strongly_connected_components(graph) if len(some) > 1}
+    assert circles == CIRCLES

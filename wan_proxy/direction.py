@@ -1,15 +1,35 @@
 """One direction of a line: what its connections share, the router's queue before the rate cap."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import Literal, Protocol
 
 from wan_proxy.condition import DirectionCondition
 from wan_proxy.router_queue import RouterQueue
 from wan_proxy.statistics import DirectionCounts, DirectionStatistics
 from wan_proxy.timer import call_not_before
 
-if TYPE_CHECKING:
-    from wan_proxy.stream import Item, Stream
+
+class Mark(Enum):
+    """What travels behind the bytes, and is late with them."""
+
+    END = "FIN"
+    BREAK = "RST"
+
+
+Item = bytes | Literal[Mark.END, Mark.BREAK]
+
+
+class Queuing(Protocol):
+    """Bytes of one connection in one direction, as the line's queue sees them."""
+
+    def departed(self, item: Item, at: float) -> None:
+        """Take on its way an item that the rate cap lets go."""
+        ...
+
+    def condition_changed(self) -> None: ...
+    def regulate(self) -> None: ...
+    def deliver(self) -> None: ...
 
 
 class Direction:
@@ -21,13 +41,13 @@ class Direction:
         self.loop = loop
         self.counts = DirectionCounts()
         self.is_cut = False
-        self.streams: set[Stream] = set()
+        self.streams: set[Queuing] = set()
         self._condition = condition
         self._round_trip_ms = round_trip_ms
-        self._router: RouterQueue[Stream, Item] = RouterQueue(
+        self._router: RouterQueue[Queuing, Item] = RouterQueue(
             condition.rate_bits_per_s, condition.queue_limit_bytes, loop.time()
         )
-        self._waiting_for_room: dict[Stream, None] = {}
+        self._waiting_for_room: dict[Queuing, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Reading is one call from start to end, so one buffer serves all connections.
         self._read_buffer = memoryview(bytearray(condition.read_bytes))
@@ -54,12 +74,12 @@ class Direction:
         """Whether bytes have to go through the router's queue (also while an old cap drains)."""
         return self._condition.rate_bits_per_s is not None or len(self._router) > 0
 
-    def queue(self, stream: "Stream", item: "Item", size: int) -> None:
+    def queue(self, stream: Queuing, item: Item, size: int) -> None:
         """Puts an item in the router's queue; it comes back through `Stream.departed`."""
         self._router.push(stream, item, size, self.loop.time())
         self._arm()
 
-    def wait_for_room(self, stream: "Stream") -> None:
+    def wait_for_room(self, stream: Queuing) -> None:
         """Has the stream asked again when the queue has room."""
         self._waiting_for_room[stream] = None
 
@@ -92,13 +112,13 @@ class Direction:
             stream.deliver()
             stream.regulate()
 
-    def drop(self, stream: "Stream") -> None:
+    def drop(self, stream: Queuing) -> None:
         """Forgets what a stream has in the queue."""
         self.counts.bytes_dropped += self._router.remove(stream)
         # Not at once: this may be called from within the pump, and what is due must stay in order.
         self.loop.call_soon(self._pump)
 
-    def remove(self, stream: "Stream") -> None:
+    def remove(self, stream: Queuing) -> None:
         """Forgets a stream and what it has in the queue."""
         self.streams.discard(stream)
         self._waiting_for_room.pop(stream, None)

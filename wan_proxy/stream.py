@@ -1,28 +1,16 @@
 """One direction of one connection: read at the source, under way, handed to the sink."""
 
 import asyncio
-import enum
 import random
 from collections.abc import Callable
-from typing import Literal
 
 from wan_proxy.delay_queue import DelayQueue
-from wan_proxy.direction import Direction
+from wan_proxy.direction import Direction, Item, Mark
 from wan_proxy.end import End
 from wan_proxy.late_segments import LateSegments
 from wan_proxy.timer import call_not_before
 
 KERNEL_BUFFER_BYTES = 256 * 1024
-
-
-class Mark(enum.Enum):
-    """What travels behind the bytes, and is late with them."""
-
-    END = "FIN"
-    BREAK = "RST"
-
-
-Item = bytes | Literal[Mark.END, Mark.BREAK]
 
 
 class Stream:

@@ -13,7 +13,7 @@ from rich.table import Table
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import latency_told
 from isthmus.load import Latencies
-from isthmus.plan.words import few
+from isthmus.tables import few
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from federation.mesh import OrderRule
 from federation.mesh_file.durations import show_duration
 from federation.mesh_file.sizes import show_size
 from isthmus.bench.figures import Outcome, told_of
-from isthmus.plan.words import MOST_OF_ALL, few, fill, table_of
+from isthmus.tables import MOST_OF_ALL, few, fill, table_of
 
 MOST_BUSY = 0.85
 Told = dict[str, Any]

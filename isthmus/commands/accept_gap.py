@@ -29,7 +29,7 @@ from isthmus.options import (
 )
 from isthmus.supervisor_record import read_record
 from relay.log.open_gap import OpenGap
-from relay.node.gaps import accept, read_open_gaps
+from relay.operator.gaps import accept, read_open_gaps
 
 OBEYED_WITHIN_S = 15.0
 POLL_S = 0.2

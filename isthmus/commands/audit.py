@@ -138,7 +138,7 @@ def audit_file(
     )
     from spark_audit.job import SMALL_BYTES, Audit
     from spark_audit.ledgers.source import TooManyBadFiles
-    from spark_audit.nights.nightly import NightlyAudit
+    from spark_audit.nightly import NightlyAudit
     from spark_audit.receipts.receipts import BadReceipts
     from spark_audit.report.advice import Commands
     from spark_audit.report.folder import write_report

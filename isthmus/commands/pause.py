@@ -13,7 +13,7 @@ from federation.mesh import Mesh
 from isthmus.held import Place, hold, places_or_exit, until_obeyed
 from isthmus.last_mesh import mesh_or_known
 from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder
-from relay.node.holds import Holds
+from relay.operator.holds import Holds
 
 Sites = Annotated[
     list[str] | None,

@@ -32,7 +32,7 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
-from relay.aside.put_aside import Aside
+from relay.delivery.put_aside import Aside
 
 SHOWN_BYTES = 4096
 T = TypeVar("T")

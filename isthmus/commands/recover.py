@@ -17,7 +17,6 @@ from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
 from isthmus.address_book import address_book_or_exit
-from isthmus.commands.relay import site_folder
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -31,7 +30,7 @@ from isthmus.supervisor_record import read_record
 from relay.log.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
 from relay.node.recovery import Recovered
-from relay.node.site_folder import STATE
+from relay.node.site_folder import STATE, site_folder
 from relay.node.start import NodeStopped
 
 WITHIN_S = 3600.0

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,9 +30,10 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
+from relay.node.site_folder import site_folder
 
 if TYPE_CHECKING:
-    from relay.node.admin_afar import AdminAfar
+    from relay.admin.afar import AdminAfar
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -71,9 +71,9 @@ def relay(
     is lost, or a newer version wrote its log or its state): the reason is on standard error and in
     `isthmus status`.
     """
+    from relay.admin.afar import AdminUnavailable
     from relay.batches.known_formats import KNOWN, as_before
     from relay.ledger.file_writer import FileWriters
-    from relay.node.admin_afar import AdminUnavailable
     from relay.node.memory_blocks import give_back_big_blocks
     from relay.node.node import SiteNode
     from relay.node.process import RelayProcess
@@ -114,7 +114,7 @@ def _admin_of(
     """Where these sites' process tells its status, one place for all of them: port and host on
     loopback, and where else. `host` and `port` are the command's, if it says any.
     """
-    from relay.node.admin_afar import AdminAfar
+    from relay.admin.afar import AdminAfar
 
     told = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
     told.discard((None, LOCAL_ADMIN))
@@ -140,11 +140,6 @@ def _admin_of(
             return 0, _LOOPBACK, AdminAfar(*reached, *files, access.token, os.environ)
         # A proxy stands there, which finds the node on loopback.
     return port or 0, host or _LOOPBACK, None
-
-
-def site_folder(state: Path, site: str) -> Path:
-    """Everything that a site's node keeps."""
-    return state / "sites" / site
 
 
 def _collect_seldom() -> None:

@@ -28,7 +28,7 @@ from isthmus.options import (
     StateFolder,
     ledger_or_own,
 )
-from spark_audit.ledgers.search import LedgerNotFound, LedgerSearch
+from spark_audit.trace.search import LedgerNotFound, LedgerSearch
 from spark_audit.trace.told import Step, Trace, TracedMessage
 from spark_audit.trace.trace import trace as traced
 

@@ -12,7 +12,7 @@ from federation.mesh_file.durations import show_duration
 from federation.mesh_file.sizes import show_size
 from isthmus.outage.told import Told
 from isthmus.plan.disk_table import rates_said
-from isthmus.plan.words import MOST_OF_ALL, about, few, fill, table_of
+from isthmus.tables import MOST_OF_ALL, about, few, fill, table_of
 
 CHANGED = 0.1
 """Of its load: what a link carries less or more than that is told. Where copies race each other on

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from federation.counted import counted
-from isthmus.plan.words import Told, few, more
+from isthmus.tables import Told, few, more
 
 
 def change_lines(apply: Told, most: int) -> Iterator[RenderableType]:

@@ -17,9 +17,9 @@ from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
 from isthmus.cautions import cautions, refusals
-from isthmus.commands.apply import BROKERS_AT_ONCE
 from isthmus.known_meshes import KnownMeshes
 from isthmus.since_applied import changes_since_applied
+from isthmus.site_apply import BROKERS_AT_ONCE
 
 
 def changes_of(reading: Reading, mesh: Mesh, state: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from federation.mesh_file.sizes import show_size
-from isthmus.plan.words import Told, about, few, fill, table_of
+from isthmus.tables import Told, about, few, fill, table_of
 
 
 def disk_table(told: Told, most: int) -> Iterator[RenderableType]:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from federation.counted import counted
 from federation.planning.availability import show_apart, show_part
-from isthmus.plan.words import Told, availability_of, ends, few, fill, table_of
+from isthmus.tables import Told, availability_of, ends, few, fill, table_of
 
 PAIR_WORDS = (
     "disjoint: ways that share no link / no site. joined: the part of the time that any way works, "

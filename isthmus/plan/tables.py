@@ -12,7 +12,7 @@ from federation.mesh_file.durations import show_duration
 from isthmus.plan.change_lines import broker_lines, change_lines
 from isthmus.plan.disk_table import disk_table
 from isthmus.plan.pair_tables import PAIR_WORDS, asked_pair, route_tables
-from isthmus.plan.words import (
+from isthmus.tables import (
     MOST_OF_ALL,
     MOST_ROWS,
     Told,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relay.batches.batch import BatchName
-from relay.repair.wanted import Wanted
+from relay.operator.repair_wanted import Wanted
 
 LOST = "lost"
 ASKED = ("ledger", "receipts", "work", "master")

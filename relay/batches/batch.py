@@ -7,7 +7,7 @@ follows from the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -180,3 +180,10 @@ class LoggedBatch(NamedTuple):
     place: Place
     header: BatchHeader
     data: bytes
+
+
+class PackedBatch(NamedTuple):
+    """A batch that the log has confirmed. A fragment's entry holds its piece of the body."""
+
+    header: BatchHeader
+    entries: Sequence[Entry]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.first_answer import NoneAnswered, first_answer
@@ -17,8 +17,20 @@ from relay.bulk_amqp.errors import (
     PeerSilent,
 )
 
-if TYPE_CHECKING:
-    from relay.bulk_amqp.connection import Connection
+
+class NodeConnection(Protocol):
+    """Connection to one node, as far as a cluster needs it: ``Connection`` is one."""
+
+    @property
+    def close_reason(self) -> Exception | None: ...
+
+    @property
+    def lasted_s(self) -> float | None: ...
+
+    def abort(self, reason: str) -> None: ...
+
+
+C = TypeVar("C", bound=NodeConnection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +49,14 @@ class Cluster:
         """``uri`` has the login. Raises AddressInvalid."""
         return cls(Address.parse(uri), tuple(places), ring or AddressRing())
 
-    async def connect(self, connect: Callable[[Address, str], Awaitable[Connection]]) -> Connection:
+    async def connect(self, connect: Callable[[Address, str], Awaitable[C]]) -> C:
         """Connect to a node that answers; ``connect`` takes an address and the host to dial.
 
         Raises the error of the only place; of several AuthenticationFailed if any node refused the
         login, else ConnectionFailed, with what each has said.
         """
 
-        async def connected(place: Place) -> Connection:
+        async def connected(place: Place) -> C:
             address = replace(self.login, host=place.host, port=place.port)
             return await connect(address, place.dialled)
 
@@ -61,7 +73,7 @@ class Cluster:
         return connection
 
 
-def _lasted_s(connection: Connection) -> float | None:
+def _lasted_s(connection: NodeConnection) -> float | None:
     """Time that a connection lasted, None while it is open; 0 if its node was lost, or hangs: to
     try that node first would cost seconds.
     """

@@ -17,8 +17,8 @@ from relay.delivery.expiry import left_of
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.settlement import Point
-from relay.ledger.proof import Sought
 from relay.ledger.rows import CONTENT_BYTES, Outcome
+from relay.ledger_files.proof import Sought
 
 UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
 """After these the same message, come by another way, would be delivered."""

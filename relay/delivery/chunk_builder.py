@@ -21,11 +21,11 @@ from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.chunk import Chunk, Part
 from relay.delivery.context import DeliveryContext
-from relay.delivery.flow import FlowState, in_doubt
 from relay.delivery.flow_queue import Job
 from relay.delivery.properties import DeliveryStamp
 from relay.ledger.rows import Outcome
 from relay.state.codec import encode_name
+from relay.state.flow_state import FlowState, in_doubt
 
 log = logging.getLogger(__name__)
 

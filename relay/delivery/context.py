@@ -11,15 +11,15 @@ from dedup.barrier import Barrier
 from federation.mesh import Mesh
 from relay.batches.batch import BatchHeader, BatchKind, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
-from relay.delivery.flow import Announced
+from relay.batches.name_set import NameSet
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
-from relay.ledger.proof import Sought
-from relay.log.name_set import NameSet
+from relay.ledger_files.proof import Sought
 from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
+from relay.state.flow_state import Announced
 from relay.state.node_state import Commit, NodeState
 from relay.waiters import Signal, first_of
 
@@ -80,7 +80,7 @@ class DeliverySettings:
 
 
 class GapBook(Protocol):
-    """`relay.node.gaps.SiteGaps` is it."""
+    """`relay.operator.gaps.SiteGaps` is it."""
 
     def found(self, gap: OpenGap) -> None:
         """A stage has stopped there."""

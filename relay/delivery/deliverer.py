@@ -15,13 +15,13 @@ from functools import partial
 
 from relay.batches.batch import Flow, LoggedBatch
 from relay.delivery.context import DeliveryContext
-from relay.delivery.flow import Announced, FlowState
 from relay.delivery.flow_delivery import FlowDelivery
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import LocalClosed, LocalExchange, LockHeld
 from relay.log.gap import just_before
 from relay.log.site_log import SiteLogError
 from relay.retry import reconnect_delay_s
+from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit
 from relay.waiters import Signal, first_of
 

@@ -18,7 +18,6 @@ from relay.delivery.chunk import UNDELIVERED, Chunk
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.chunk_ledger import count_outcomes, delivered_row, void_row
 from relay.delivery.context import DeliveryContext
-from relay.delivery.flow import Announced, FlowState, announce, commit, withdraw
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.repair_proof import prove
@@ -26,6 +25,7 @@ from relay.ledger.rows import Outcome, Stage
 from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
+from relay.state.flow_state import Announced, FlowState, announce, commit, withdraw
 from relay.state.node_state import Commit
 from relay.waiters import Signal
 

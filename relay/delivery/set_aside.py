@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from relay.aside.dead_letter import dead_letter
-from relay.aside.quarantine import (
+from relay.bulk_amqp.content_header import check
+from relay.bulk_amqp.errors import MalformedProperties
+from relay.delivery.chunk import Chunk
+from relay.delivery.context import DeliverySettings
+from relay.delivery.dead_letter import dead_letter
+from relay.delivery.local_exchange import Outgoing
+from relay.delivery.quarantine import (
     quarantined_bytes,
     quarantined_message,
     quarantined_note,
     quarantined_record,
 )
-from relay.bulk_amqp.content_header import check
-from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery.chunk import Chunk
-from relay.delivery.context import DeliverySettings
-from relay.delivery.local_exchange import Outgoing
 
 
 def dead_letter_of(chunk: Chunk, number: int, settings: DeliverySettings) -> Outgoing:

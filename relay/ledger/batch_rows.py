@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.batches.batch import BatchHeader, BatchKind
+from relay.batches.batch import BatchHeader, BatchKind, PackedBatch
 from relay.batches.repaired import message_origin
 from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
-from relay.packing.packer_record import PackedBatch
 
 
 def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -> LedgerRow:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from relay.batches.batch import BatchHeader, Series
+from relay.batches.name_set import NameSet
 from relay.links.forwarding import Forwarding, Verdict
 from relay.links.progress import LinkProgress
-from relay.log.name_set import NameSet
 
 _MOST_NOT_WANTED = 4096
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, Place
+from relay.batches.name_set import NameSet
 from relay.links.forwarding import Forwarding
 from relay.links.position import Beginning, LinkPosition, Sample, sampled
 from relay.links.recent_acks import RecentAcks
 from relay.links.settings import LinkSettings
 from relay.links.window import LinkWindow
-from relay.log.name_set import NameSet
 
 
 class ToKeep(NamedTuple):

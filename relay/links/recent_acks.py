@@ -9,7 +9,7 @@ lists what its log has; as long as nothing of this is missing there, nothing has
 from __future__ import annotations
 
 from relay.batches.batch import BatchName
-from relay.log.name_set import BadNameSet, NameSet
+from relay.batches.name_set import BadNameSet, NameSet
 
 MOST_INTERVALS = 512
 """Of names, in either half: about 16 KiB where a position is kept. With more the answer is no."""

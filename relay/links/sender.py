@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
+from relay.batches.name_set import BadNameSet, NameSet
 from relay.links.choice import BatchChoice
 from relay.links.echo import LinkEcho
 from relay.links.forwarding import Forwarding
@@ -68,7 +69,6 @@ from relay.links.wire import (
     encode_pulse,
     read_nonce,
 )
-from relay.log.name_set import BadNameSet, NameSet
 
 MAX_WELCOME_BYTES = 16 * 1024 * 1024
 """Of the receiver's names, which take up to 40 times as much in memory; what brokers pass on by

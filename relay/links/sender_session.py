@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchName
 from relay.batches.known_formats import Formats
+from relay.batches.name_set import NameSet
 from relay.links.window import LinkWindow
-from relay.log.name_set import NameSet
 
 
 class SenderPhase(Enum):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, Place, Series
 from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.batches.known_formats import KNOWN
-from relay.log.name_set import NameSet
+from relay.batches.name_set import NameSet
 from relay.log.recent_names import Finding, RecentNames
 from relay.log.site_log import NOTHING, Record
 from relay.log.snapshot import LogLoss, LogMemory, LogSnapshot

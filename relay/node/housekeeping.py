@@ -12,11 +12,11 @@ from functools import partial
 
 from dedup.barrier import Barrier
 from relay.batches.batch import Place
-from relay.ledger.export import LedgerExport
+from relay.batches.name_set import NameSet
 from relay.ledger.file_writer import ExportFailed
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
-from relay.log.name_set import NameSet
+from relay.ledger_files.export import LedgerExport
 from relay.log.writer import LogWriter
 from relay.node.deliverer_mark import DelivererMark
 from relay.node.through_rows import ThroughRows

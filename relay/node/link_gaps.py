@@ -11,7 +11,7 @@ from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
-from relay.node.gaps import SiteGaps
+from relay.operator.gaps import SiteGaps
 from relay.state.node_state import Commit, NodeState
 
 

@@ -37,14 +37,14 @@ from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
 from relay.node.brokers import Brokers
-from relay.node.gaps import SiteGaps
-from relay.node.holds import Holds
 from relay.node.lane_reports import reports_by_link
 from relay.node.link_gaps import LinkGaps
 from relay.node.link_reports import receiver_report, resting_report, sender_report
 from relay.node.link_watch import LinkWatch
 from relay.node.machine import Machine
 from relay.node.present_connector import PresentConnector
+from relay.operator.gaps import SiteGaps
+from relay.operator.holds import Holds
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)

@@ -20,14 +20,14 @@ from relay.ledger.revisions import KeptRevisions
 from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.node.brokers import Brokers, RabbitBrokers
-from relay.node.gaps import forget_gaps
-from relay.node.holds import Holds
 from relay.node.machine import open_state
 from relay.node.parts import NodeParts
 from relay.node.recovery import Recovered, rebuild
 from relay.node.site_folder import MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import StageTasks
 from relay.node.start import NodeStopped, unreadable
+from relay.operator.gaps import forget_gaps
+from relay.operator.holds import Holds
 from relay.state.node_state import NodeState
 
 log = logging.getLogger(__name__)

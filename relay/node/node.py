@@ -16,7 +16,6 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
 from federation.signing_keys import PrivateKeyUnusable
-from relay.aside.bad_records import BadRecords
 from relay.batches.batch import BatchHeader
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.signature import Signer
@@ -27,10 +26,9 @@ from relay.ledger.revisions import KeptRevisions
 from relay.log.knowledge import UnknownRecord
 from relay.log.run import LogEvents, LogState
 from relay.log.writer import LogWriter
+from relay.node.bad_records import BadRecords
 from relay.node.bindings import check_versions
 from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers, holder_of
-from relay.node.gaps import SiteGaps
-from relay.node.hold_watch import HoldWatch
 from relay.node.machine import Machine, this_machine
 from relay.node.mesh_change import why_over, why_refused
 from relay.node.parts import NodeParts, check_addresses, same_broker
@@ -41,6 +39,8 @@ from relay.node.stage_order import EndedBadly, StageTasks, Work
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
 from relay.node.watch import NodeWatch
+from relay.operator.gaps import SiteGaps
+from relay.operator.hold_watch import HoldWatch
 from relay.state.node_state import Commit, Loaded, NodeState
 
 log = logging.getLogger(__name__)

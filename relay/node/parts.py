@@ -28,8 +28,8 @@ from relay.log.site_log import SiteLog
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory, StatePackedLedger
 from relay.node.brokers import Brokers, RabbitBrokers
-from relay.node.holds import Holds
 from relay.node.machine import Machine, this_machine
+from relay.operator.holds import Holds
 from relay.packing.egress import Egress
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts

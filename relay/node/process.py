@@ -21,12 +21,11 @@ from dedup.store import StoreError, StoreLocked
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.signing_keys import PrivateKeyUnusable
-from relay.aside.mending import Mending
+from relay.admin.admin import LOOPBACK, Admin
+from relay.admin.afar import AdminAfar
+from relay.admin.mending_routes import MendingRoutes, write_token
+from relay.admin.repair_routes import RepairRoutes
 from relay.ledger.file_writer import FileWriters
-from relay.node.admin import LOOPBACK, Admin
-from relay.node.admin_afar import AdminAfar
-from relay.node.admin_mending import MendingRoutes, write_token
-from relay.node.admin_repair import RepairRoutes
 from relay.node.callback_watch import CallbackWatch
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
@@ -36,6 +35,7 @@ from relay.node.service_manager import ServiceManager
 from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
+from relay.operator.mending import Mending
 from relay.state.node_state import StateError
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from relay.batches.batch import BatchKind, Flow, LoggedBatch, Place
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import POSITION, DeliveryContext
-from relay.delivery.flow import Announced, FlowState
 from relay.delivery.flow_queue import Job
 from relay.delivery.settlement import Point
+from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit, NodeState
 
 _PAST = "recovered past"

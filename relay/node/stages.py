@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from federation.mesh import OLDEST_BATCH_FORMAT
-from relay.aside.mending import Mending
 from relay.batches.batch import Place
 from relay.batches.incarnation import VoidTable
+from relay.batches.name_set import NameSet
 from relay.delivery.context import POSITION, DeliveryContext
 from relay.delivery.deliverer import Deliverer
-from relay.ledger.export import LedgerExport
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.members import RevisionMembers
-from relay.ledger.proof import LedgerProof
 from relay.ledger.rows import Stage
+from relay.ledger_files.export import LedgerExport
+from relay.ledger_files.proof import LedgerProof
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.knowledge import LogLag
@@ -25,14 +25,15 @@ from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.deliverer_mark import MARKED, DelivererMark
-from relay.node.gaps import SiteGaps
 from relay.node.housekeeping import Housekeeping
 from relay.node.links import NodeLinks
 from relay.node.parts import NodeParts
 from relay.node.start import NodeStopped
 from relay.node.through_rows import ThroughRows
+from relay.operator.gaps import SiteGaps
+from relay.operator.mending import Mending
+from relay.operator.repairing import Repairing
 from relay.packing.packer_loop import PackerLoop
-from relay.repair.repairing import Repairing
 from relay.state.node_state import Commit, Loaded, NodeState
 
 
@@ -53,6 +54,16 @@ class Stages:
     members: RevisionMembers
     gaps: SiteGaps
     now_ms: Callable[[], int]
+
+    @property
+    def settled(self) -> NameSet:
+        """Names of the batches that the site has settled."""
+        return self.context.settled
+
+    async def export_ledger(self) -> str:
+        """Write all that the stages did into the ledger's files; return why not, or nothing."""
+        await self.housekeeping.tell_all()
+        return self.housekeeping.export_failure
 
     @classmethod
     def wired(

@@ -12,9 +12,9 @@ from pathlib import Path
 from federation.mesh import LogLimit
 from relay import ticks
 from relay.log.room import LogRoom
-from relay.node.holds import mark_drained
-from relay.node.leave import Leave, Leaving
 from relay.node.stages import Stages
+from relay.operator.holds import mark_drained
+from relay.operator.leave import Leave, Leaving
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from relay.batches.batch import BatchKind, Predecessor
+from relay.batches.batch import BatchKind, PackedBatch, Predecessor
 from relay.log.run import LogRun
 from relay.packing.flow_packer import FlowPacker
 from relay.packing.packer_parts import PackerMemory, PackerParts
-from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.packer_record import Acked, PackerRecord
 from relay.packing.past import PackerPast
 from relay.packing.read_from import LATE_S, ReadFromSearch
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from federation.mesh import AckRule
 from relay import crash_points, ticks
-from relay.batches.batch import BatchKind, Predecessor
+from relay.batches.batch import BatchKind, PackedBatch, Predecessor
 from relay.log.run import LogRun
 from relay.log.site_log import UNCONFIRMED_S
 from relay.packing.bookkeeping import Bookkeeping
@@ -32,7 +32,6 @@ from relay.packing.lease import Lease
 from relay.packing.outbox import AskedFor, Confirmed, PackerOutbox
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
-from relay.packing.packer_record import PackedBatch
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 from relay.packing.past import PackerPast, read_past
 from relay.packing.remote_acks import WAITING, RemoteAcks

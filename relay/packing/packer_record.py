@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from relay.batches.batch import BatchHeader, Entry
+from relay.batches.batch import PackedBatch
 
 RECORD_VERSION = 2
 _NUMBERED_BY_SERIES = 1
@@ -96,13 +96,6 @@ class PackerRecord:
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadPackerRecord(f"not a packer's record: {error!r}") from error
-
-
-class PackedBatch(NamedTuple):
-    """A batch that the log has confirmed. A fragment's entry holds its piece of the body."""
-
-    header: BatchHeader
-    entries: Sequence[Entry]
 
 
 class PackedThrough(NamedTuple):

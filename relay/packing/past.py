@@ -17,6 +17,7 @@ from relay.batches.batch import (
     BatchKind,
     BatchName,
     LoggedBatch,
+    PackedBatch,
     Predecessor,
 )
 from relay.batches.format import BadBatch, decode_entries
@@ -24,7 +25,7 @@ from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
 from relay.packing.logged_tail import AckedUpTo, LoggedTail, TailSearch
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
-from relay.packing.packer_record import Acked, PackedBatch, PackerRecord
+from relay.packing.packer_record import Acked, PackerRecord
 from relay.packing.read_from import ReadFrom
 from relay.packing.returned_any_order import ReturnedInAnyOrder
 from relay.packing.returned_apart import Named, ReturnedApart

@@ -33,9 +33,8 @@ from dedup.store import Changes, Store
 from relay.batches import varint
 from relay.batches.batch import Flow, Place, Predecessor, Series
 from relay.batches.incarnation import INCARNATION_BYTES
-from relay.delivery.flow import FLOW_STATE_VERSION, FlowState, decode_flow_state, encode_flow_state
+from relay.batches.name_set import NameSet
 from relay.ledger.rows import LedgerRow, Stage, encode_row
-from relay.log.name_set import NameSet
 from relay.state.codec import (
     encode_flow,
     encode_place,
@@ -43,6 +42,12 @@ from relay.state.codec import (
     get_flow,
     get_place,
     get_series,
+)
+from relay.state.flow_state import (
+    FLOW_STATE_VERSION,
+    FlowState,
+    decode_flow_state,
+    encode_flow_state,
 )
 
 STATE_VERSION = 1

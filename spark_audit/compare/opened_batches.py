@@ -6,9 +6,9 @@ from typing import Any
 
 from spark_audit.compare import entries
 from spark_audit.compare.premises import Premises
+from spark_audit.compare.reported_positions import passed_frame, ranks_frame, site_gaps_frame
 from spark_audit.judge import verdicts
 from spark_audit.judge.positions import SEQUENCE_BITS, Positions
-from spark_audit.judge.told_positions import passed_frame, ranks_frame, site_gaps_frame
 
 NAME = ("series", "sequence")
 """Of a batch."""

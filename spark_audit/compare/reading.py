@@ -10,12 +10,12 @@ from spark_audit.compare import batches, entries, order
 from spark_audit.compare.digest import uris_of
 from spark_audit.compare.opened_batches import NAME, opened_messages
 from spark_audit.compare.premises import Premises
+from spark_audit.compare.reported_positions import ranks_frame
 from spark_audit.engine.small_table import no_rows
 from spark_audit.judge.positions import Positions
-from spark_audit.judge.told_positions import ranks_frame
 from spark_audit.judge.verdicts import JUDGED
+from spark_audit.ledgers.accepted_gap import AcceptedGap
 from spark_audit.ledgers.source import LedgerSource
-from spark_audit.report.accepted_gap import AcceptedGap
 
 _MOST_SENT_TO_ALL = 1_000_000
 """Identities of 8 bytes, or names of batches, that every task may be given as a table."""

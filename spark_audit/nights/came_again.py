@@ -18,9 +18,9 @@ from spark_audit.compare.exactly import IDENTITIES_AT_ONCE
 from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
+from spark_audit.compare.reported_positions import told_positions
 from spark_audit.compare.whole_batches import compared_whole, expectations
 from spark_audit.judge import verdicts
-from spark_audit.judge.told_positions import told_positions
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
 from spark_audit.period import Period

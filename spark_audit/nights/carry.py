@@ -9,10 +9,10 @@ from typing import Any
 
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
+from spark_audit.compare.reported_positions import told_positions
+from spark_audit.compare.waiting import told_waiting
 from spark_audit.compare.whole_batches import expectations
 from spark_audit.judge import verdicts
-from spark_audit.judge.told_positions import told_positions
-from spark_audit.judge.waiting import told_waiting
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
 from spark_audit.nights.came_again import SAME

@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from spark_audit.compare.latency import Latency
+from spark_audit.ledgers.accepted_gap import AcceptedGap
 from spark_audit.ledgers.books import Problem
 from spark_audit.level import Level
 from spark_audit.period import Period
-from spark_audit.report.accepted_gap import AcceptedGap
 from spark_audit.report.advice import by_gravity
 from spark_audit.report.carried import Carried
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
-from spark_audit.ledgers.search import LedgerSearch, Row
 from spark_audit.period import milliseconds
+from spark_audit.trace.search import LedgerSearch, Row
 
 
 class Absence:

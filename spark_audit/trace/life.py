@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome, unpack_offsets
 from spark_audit.judge.expectation import Addressed
-from spark_audit.ledgers.search import LedgerSearch, Row
 from spark_audit.period import milliseconds
 from spark_audit.trace.absence import Absence
+from spark_audit.trace.search import LedgerSearch, Row
 from spark_audit.trace.told import Step
 
 ANSWERS = {

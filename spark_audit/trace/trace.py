@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import date, timedelta
 
-from spark_audit.ledgers.search import LedgerSearch
 from spark_audit.trace.life import Life
+from spark_audit.trace.search import LedgerSearch
 from spark_audit.trace.told import Trace, TracedMessage
 
 

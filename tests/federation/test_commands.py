@@ -12,8 +12,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from federation.brokers.apply_report import Item, Outcome, SiteReport
-from isthmus.commands.apply import apply, lines
+from isthmus.commands.apply import apply
 from isthmus.commands.validate import validate
+from isthmus.site_apply import lines
 from tests.federation.live_site import mesh_file_on
 from tests.federation.meshes import TRIANGLE, mesh_of
 from tests.live_brokers import Vhost

@@ -19,7 +19,6 @@ import zstandard
 from federation.mesh import IdentityKind, IdentityRule
 from federation.mesh_file import Severity, parse_mesh
 from federation.mesh_file.branch_table import parse_table
-from relay.aside.put_aside import put_aside
 from relay.batches import varint
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
 from relay.batches.format import (
@@ -32,6 +31,7 @@ from relay.batches.format import (
     verify_digest,
 )
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch
+from relay.batches.name_set import BadNameSet, NameSet
 from relay.batches.repaired import repaired_of, with_repaired
 from relay.batches.series_table import get_series
 from relay.batches.signature import OriginUnknown, authenticity
@@ -39,6 +39,7 @@ from relay.bulk_amqp import content_header
 from relay.bulk_amqp.errors import BulkAmqpError, MalformedProperties
 from relay.bulk_amqp.frame_reader import FrameReader
 from relay.delivery.properties import DeliveryStamp
+from relay.delivery.put_aside import put_aside
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import BadMembers, decode_members
 from relay.ledger.rows import BadLedgerRow, Stage, decode_row, encode_row
@@ -47,7 +48,6 @@ from relay.links.receiver_actions import Append, LogFacts
 from relay.links.sender import LinkSender
 from relay.links.transport import Line
 from relay.links.wire import NONCE_BYTES, BadFrame, decode_frame, encode_ask
-from relay.log.name_set import BadNameSet, NameSet
 from relay.log.recent_names import RecentNames
 from relay.log.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap
 from relay.packing.intake import Intake, headers_and_user, message_id_of

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batches import varint
 from relay.batches.batch import BatchName, Series
+from relay.batches.name_set import BadNameSet, NameSet
 from relay.batches.series_table import get_series, put_series
 from relay.bulk_amqp import content_header, field_table
 from relay.bulk_amqp.frame_reader import FrameReader
@@ -36,7 +37,6 @@ from relay.links.wire import (
     encode_pulse,
     encode_welcome,
 )
-from relay.log.name_set import BadNameSet, NameSet
 from relay.log.recent_names import RecentNames
 from relay.packing.intake import Intake
 from tests.hostile.decoders import asking_sender, every_look

@@ -12,7 +12,7 @@ from isthmus.cli import app
 from isthmus.commands import accept_gap
 from relay.ledger.rows import Stage
 from relay.log.open_gap import GoneRange, OpenGap
-from relay.node.gaps import ORDERS, SiteGaps
+from relay.operator.gaps import ORDERS, SiteGaps
 
 FILE = "mesh: m\ntopology: complete\nexchanges: [{name: orders}]\nsites: {a: {}, b: {}}\n"
 LINK = OpenGap(

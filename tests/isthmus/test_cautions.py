@@ -16,7 +16,7 @@ from isthmus.known_meshes import KnownMeshes
 from isthmus.plan.changes import changes_of
 from isthmus.since_applied import changes_since_applied
 from relay.ledger.revisions import KeptRevisions
-from relay.node.holds import Holds, mark_drained, write_holds
+from relay.operator.holds import Holds, mark_drained, write_holds
 
 FILE = """\
 mesh: acme

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
 from isthmus.status_report import StatusReport
-from relay.node.holds import Holds, read_holds
+from relay.operator.holds import Holds, read_holds
 
 FILE = "mesh: m\ntopology: complete\nexchanges: [{name: orders}]\nsites: {a: {}, b: {}}\n"
 

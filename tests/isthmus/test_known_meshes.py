@@ -16,7 +16,7 @@ from isthmus.address_book import address_book
 from isthmus.cli import app
 from isthmus.known_meshes import KnownMeshes
 from relay.ledger.revisions import KeptRevisions
-from relay.node.holds import Holds, read_holds
+from relay.operator.holds import Holds, read_holds
 
 FILE = """\
 mesh: acme

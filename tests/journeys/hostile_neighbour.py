@@ -15,6 +15,7 @@ from federation.names import Names
 from relay.batches.batch import BatchHeader, Entry
 from relay.batches.format import seal
 from relay.batches.known_formats import KNOWN
+from relay.batches.name_set import NameSet
 from relay.batches.signature import Signer
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
@@ -35,7 +36,6 @@ from relay.links.wire import (
     encode_hello,
     encode_welcome,
 )
-from relay.log.name_set import NameSet
 from tests.log_batches import batch
 from tests.waiting import until
 

@@ -26,8 +26,8 @@ from federation.mesh_file import load_mesh
 from federation.names import Names
 from isthmus.address_book import address_book
 from isthmus.broker_config import BrokerUser
-from isthmus.commands.apply import apply_sites
 from isthmus.since_applied import changes_since_applied
+from isthmus.site_apply import apply_sites
 from isthmus.status_report import CARRIES, status_of
 from relay.bulk_amqp import Cluster
 from simulation.invariants import check_site

@@ -13,7 +13,7 @@ import pytest
 from federation.brokers.addresses import read_private_brokers, write_private_brokers
 from federation.brokers.management import ManagementApi
 from federation.names import Names
-from relay.node.holds import was_drained
+from relay.operator.holds import was_drained
 from simulation.invariants import check_site
 from tests.journeys.conftest import LoadedMeshFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh

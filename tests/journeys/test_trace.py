@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from isthmus.commands.trace import identities_of
-from spark_audit.ledgers.search import LedgerSearch
+from spark_audit.trace.search import LedgerSearch
 from spark_audit.trace.told import TracedMessage
 from spark_audit.trace.trace import trace
 from tests.journeys.application import at, letter

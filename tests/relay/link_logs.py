@@ -17,7 +17,7 @@ from relay.batches.batch import (
     Series,
 )
 from relay.batches.format import seal
-from relay.log.name_set import NameSet
+from relay.batches.name_set import NameSet
 from tests.relay.timed_calls import VirtualTime
 
 PARIS, TOKYO = "paris", "tokyo"

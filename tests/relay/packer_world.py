@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from federation.destinations import Addressing
 from federation.mesh import AckRule, IdentityKind, IdentityRule
-from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry
+from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, PackedBatch
 from relay.batches.format import decode_entries, read_header
 from relay.batches.fragments import FragmentAssembly
 from relay.batches.incarnation import VoidTable
@@ -25,7 +25,7 @@ from relay.log.writer import LogWriter
 from relay.packing.memory_egress import MemoryEgressBroker, Returns
 from relay.packing.packer_loop import PackerLoop
 from relay.packing.packer_parts import PackerParts
-from relay.packing.packer_record import MemoryPackedLedger, PackedBatch
+from relay.packing.packer_record import MemoryPackedLedger
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 from tests.waiting import until
 

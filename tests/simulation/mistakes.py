@@ -83,7 +83,7 @@ MISTAKES = (
     ),
     Mistake(
         "interval off by one",
-        "relay/log/name_set.py",
+        "relay/batches/name_set.py",
         """\
         return bounds is not None and bisect_right(bounds, name[1]) % 2 == 1
 """,

@@ -15,8 +15,8 @@ from isthmus.cli import app
 from isthmus.commands.trace import identities_of
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.generate.planted import PlantedFinding
-from spark_audit.ledgers.search import LedgerSearch, places
 from spark_audit.period import Period
+from spark_audit.trace.search import LedgerSearch, places
 from spark_audit.trace.told import Trace
 from spark_audit.trace.trace import trace
 

@@ -15,14 +15,14 @@ from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from isthmus.repair.lost import Lost
 from isthmus.repair.work import RepairWork
+from relay.admin.admin import Admin
+from relay.admin.mending_routes import write_token
+from relay.admin.repair_routes import RepairRoutes
 from relay.batches.batch import BatchName
-from relay.ledger.proof import LedgerUnreadable
-from relay.node.admin import Admin
-from relay.node.admin_mending import write_token
-from relay.node.admin_repair import RepairRoutes
+from relay.ledger_files.proof import LedgerUnreadable
 from relay.node.stages import Stages
-from relay.repair.repairing import Progress, Refused, RepairFailed, Request, Step, Waits
-from relay.repair.wanted import Wanted, by_place
+from relay.operator.repair_wanted import Wanted, by_place
+from relay.operator.repairing import Progress, Refused, RepairFailed, Request, Step, Waits
 
 SITES = ("paris", "tokyo", "lima")
 FILE = "mesh: acme\ntopology: complete\noutage_window: 72h\nexchanges: [{name: orders}]\nsites: {"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relay.aside.mending import Mended, Mending
-from relay.aside.put_aside import Origin, PutAside
 from relay.batches.batch import BatchName, Series
 from relay.batches.repaired import as_repaired
 from relay.bulk_amqp import Connection
-from relay.ledger.proof import LedgerUnreadable, Sought
+from relay.delivery.put_aside import Origin, PutAside
+from relay.ledger_files.proof import LedgerUnreadable, Sought
+from relay.operator.mending import Mended, Mending
 from tests.relay.deliverer_world import World, entry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.batches.batch import BatchName, Place, Series
-from relay.delivery.flow import (
+from relay.state.flow_state import (
     Announced,
     BadFlowState,
     FlowMisuse,

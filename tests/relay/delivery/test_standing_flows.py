@@ -19,7 +19,7 @@ from relay.delivery.settlement import Point
 from relay.ledger.rows import OUTCOME_MASK, Event, Outcome
 from relay.log.reader import LogGap
 from relay.log.run import LogSettings
-from relay.node.gaps import SiteGaps, accept
+from relay.operator.gaps import SiteGaps, accept
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh
 from tests.virtual_time import in_virtual_time
 

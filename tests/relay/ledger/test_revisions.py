@@ -13,8 +13,8 @@ from federation.mesh_file import parse_mesh
 from relay.batches.known_formats import KNOWN
 from relay.delivery.context import DeliveryCounters
 from relay.ledger.revisions import KeptRevisions
-from relay.node.holds import Holds
 from relay.node.parts import NodeParts
+from relay.operator.holds import Holds
 
 FILE = """\
 mesh: m

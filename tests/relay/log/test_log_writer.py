@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from relay.log.name_set import NameSet
+from relay.batches.name_set import NameSet
 from relay.log.run import Appended, LogState
 from relay.log.site_log import LogClosed, LogRefused
 from relay.log.writer import LogWriter

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.batches.batch import BatchName, Series
-from relay.log.name_set import BadNameSet, NameSet
+from relay.batches.name_set import BadNameSet, NameSet
 
 
 def series(number: int = 0, incarnation: int = 0) -> Series:

@@ -24,9 +24,9 @@ from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.log.site_log import LogClosed
 from relay.node import brokers, parts
 from relay.node.brokers import RabbitBrokers
-from relay.node.holds import Holds, write_holds
 from relay.node.node import SiteNode
 from relay.node.process import RelayProcess
+from relay.operator.holds import Holds, write_holds
 from relay.packing.egress import EgressClosed
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
 from tests.relay.deliverer_world import World, entry

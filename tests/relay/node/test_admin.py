@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from relay.node.admin import Admin
-from relay.node.admin_afar import AdminUnavailable
-from relay.node.admin_server import CLOSE_WITHIN_S, MOST_BYTES, AdminServer
+from relay.admin.admin import Admin
+from relay.admin.afar import AdminUnavailable
+from relay.admin.server import CLOSE_WITHIN_S, MOST_BYTES, AdminServer
 
 REPORT = {
     "pid": 1,

@@ -18,9 +18,9 @@ from aiohttp import web
 from federation.mesh import AdminAccess, TlsFiles
 from isthmus.node_report import NoReport, node_report
 from isthmus.ports import free_ports
-from relay.node.admin import Admin
-from relay.node.admin_afar import AdminAfar, AdminUnavailable
-from relay.node.admin_server import AdminServer
+from relay.admin.admin import Admin
+from relay.admin.afar import AdminAfar, AdminUnavailable
+from relay.admin.server import AdminServer
 from tests.certificates import DAY, Authority, replaced
 
 REPORT: dict[str, Any] = {"pid": 1, "sites": {}, "links": []}

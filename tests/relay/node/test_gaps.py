@@ -9,7 +9,7 @@ import pytest
 
 from relay.ledger.rows import Stage
 from relay.log.open_gap import OpenGap
-from relay.node.gaps import SiteGaps, accept, forget_gaps, read_open_gaps
+from relay.operator.gaps import SiteGaps, accept, forget_gaps, read_open_gaps
 
 GAP = OpenGap(Stage.LINKED_OUT, "x/1", 10, 20, 1_000, link="a-b", neighbour="b")
 

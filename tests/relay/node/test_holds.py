@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.node.hold_watch import HoldWatch
-from relay.node.holds import (
+from relay.operator.hold_watch import HoldWatch
+from relay.operator.holds import (
     HOLDS_FILE,
     Holds,
     HoldsBroken,

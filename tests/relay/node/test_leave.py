@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relay.node.leave import QUIET_LOOKS, Leave, Leaving
+from relay.operator.leave import QUIET_LOOKS, Leave, Leaving
 
 EMPTY = Leaving(egress=0, in_hand=0, undelivered=0, unsent={"tokyo": 0}, appending=False)
 

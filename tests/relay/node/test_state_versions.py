@@ -6,10 +6,10 @@ import pytest
 
 from dedup.memory_store import MemoryStore
 from relay.batches.batch import Flow
-from relay.delivery.flow import FlowState, encode_flow_state
 from relay.node.bindings import check_versions
 from relay.state import node_state
 from relay.state.codec import encode_flow
+from relay.state.flow_state import FlowState, encode_flow_state
 from relay.state.node_state import Commit, NodeState, StateTooNew, StateUnreadable
 
 

@@ -8,14 +8,21 @@ from itertools import pairwise
 
 import pytest
 
-from relay.batches.batch import BatchKind, BatchName, Entry, LoggedBatch, Place
+from relay.batches.batch import BatchKind, BatchName, Entry, LoggedBatch, PackedBatch, Place
 from relay.batches.format import decode_entries, read_header
 from relay.batches.repaired import message_origin
 from relay.ledger.batch_rows import packed_row
+from relay.operator.repair_wanted import BadRequest, Wanted, read_wanted
+from relay.operator.repairing import (
+    Progress,
+    Refused,
+    RepairFailed,
+    Repairing,
+    Request,
+    Step,
+    Waits,
+)
 from relay.packing.packer_metrics import PackerState
-from relay.packing.packer_record import PackedBatch
-from relay.repair.repairing import Progress, Refused, RepairFailed, Repairing, Request, Step, Waits
-from relay.repair.wanted import BadRequest, Wanted, read_wanted
 from tests.relay.packer_world import PackerWorld, Process, numbered
 from tests.virtual_time import in_virtual_time
 from tests.waiting import until

@@ -14,10 +14,10 @@ from dedup.store import Changes
 from relay.batches import varint
 from relay.batches.batch import BatchName, Flow, Place, Predecessor, Series
 from relay.batches.incarnation import VoidTable
-from relay.delivery.flow import Announced, FlowState, announce
+from relay.batches.name_set import NameSet
 from relay.ledger.rows import Event, LedgerRow, Stage, decode_row
-from relay.log.name_set import NameSet
 from relay.state import node_state
+from relay.state.flow_state import Announced, FlowState, announce
 from relay.state.node_state import (
     FIRST_MARK,
     STATE,

@@ -6,7 +6,7 @@ import pytest
 
 from federation.mesh import Mesh
 from federation.mesh_file import parse_mesh
-from spark_audit.judge.waiting import waits_for
+from spark_audit.compare.waiting import waits_for
 
 CHAIN = """
 mesh: m

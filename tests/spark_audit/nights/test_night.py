@@ -7,6 +7,7 @@ import pytest
 from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
+from spark_audit.nightly import has_come
 from spark_audit.nights.before import Before
 from spark_audit.nights.night import (
     Night,
@@ -16,7 +17,6 @@ from spark_audit.nights.night import (
     speakers,
     still_open,
 )
-from spark_audit.nights.nightly import has_come
 from spark_audit.nights.plan import KnownFile, plan_night
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_audit.nights.nightly import NightlyAudit
+from spark_audit.nightly import NightlyAudit
 from spark_audit.report.report import AuditVerdict
 from tests.spark_audit.nights.three_days import DAYS, ThreeDays
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 
-from relay.aside.quarantine import quarantined_bytes
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import (
     Answer,
@@ -15,6 +14,7 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
+from relay.delivery.quarantine import quarantined_bytes
 
 log = logging.getLogger(__name__)
 

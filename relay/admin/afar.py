@@ -16,7 +16,7 @@ from aiohttp.typedefs import Middleware
 from federation.brokers.passwords import PasswordMissing, resolve_password
 from federation.brokers.renewed import RenewedContext, TlsFilesBroken
 from federation.brokers.tls import load_pair
-from relay.node.admin_guard import with_token
+from relay.admin.guard import with_token
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, LoggedBatch
 from relay.batches.format import total_bytes
 from relay.batches.fragments import FRAGMENT_ABOVE
 from relay.log.site_log import LogClosed, SiteLogError
+from relay.operator.repair_search import Found, Search
+from relay.operator.repair_wanted import Wanted
 from relay.packing.repair_parcel import NotPacking, RepairParcel
-from relay.repair.search import Found, Search
-from relay.repair.wanted import Wanted
 
 BATCH_BYTES = 256 * 1024
 HELD_BYTES = 4 * 1024 * 1024

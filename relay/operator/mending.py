@@ -22,15 +22,6 @@ from dedup.identity import scope_prefix
 from dedup.judgement import Judgement, Verdict
 from dedup.keys import place_prefix, places_of
 from federation.mesh import Exchange, IdentityScope
-from relay.aside.put_aside import (
-    ATTEMPTS_HEADER,
-    DEAD_REASON_HEADER,
-    QUARANTINE_REASON_HEADER,
-    Aside,
-    Origin,
-    PutAside,
-    put_aside,
-)
 from relay.batches.batch import BatchKind, Entry
 from relay.batches.repaired import repaired_of
 from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer
@@ -40,8 +31,16 @@ from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
+from relay.delivery.put_aside import (
+    ATTEMPTS_HEADER,
+    DEAD_REASON_HEADER,
+    QUARANTINE_REASON_HEADER,
+    Aside,
+    Origin,
+    PutAside,
+    put_aside,
+)
 from relay.delivery.repair_proof import proof_of
-from relay.ledger.proof import LedgerUnreadable, Sought
 from relay.ledger.rows import (
     CONTENT_BYTES,
     REDELIVERED,
@@ -53,6 +52,7 @@ from relay.ledger.rows import (
     pack_contents,
     pack_offsets,
 )
+from relay.ledger_files.proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
 from relay.state.node_state import Commit
 

@@ -1,4 +1,4 @@
-"""A process's part in a repair over HTTP, for who knows its token (as `admin_mending`).
+"""A process's part in a repair over HTTP, for who knows its token (as `mending_routes`).
 
 POST /sites/SITE/repair           {"messages": [{"batch", "entry", "identity", "destinations"},
                                    ...], "rate": messages a second, "dry_run": true: only look,
@@ -25,32 +25,53 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
+from relay.admin.guard import check_token
 from relay.batches.batch import BatchName
-from relay.ledger.proof import LedgerUnreadable
-from relay.node.admin_guard import check_token
-from relay.node.stages import Stages
-from relay.repair.repairing import (
+from relay.batches.name_set import NameSet
+from relay.ledger_files.proof import LedgerProof, LedgerUnreadable
+from relay.operator.repair_wanted import BadRequest, read_wanted
+from relay.operator.repairing import (
     TOLD_EVERY_S,
     Refused,
     RepairFailed,
+    Repairing,
     Request,
     Step,
     Waits,
 )
-from relay.repair.wanted import BadRequest, read_wanted
 
 MOST_BYTES = 64 << 20
 """Of one request: some 200,000 messages."""
 DEFAULT_RATE = 1000.0
 IN_A_LINE = 256
 
-Find = Callable[[str], "Stages | None"]
+
+class RepairedSite(Protocol):
+    """A running site's parts that have a share in a repair."""
+
+    @property
+    def repairing(self) -> Repairing: ...
+
+    @property
+    def proof(self) -> LedgerProof: ...
+
+    @property
+    def settled(self) -> NameSet:
+        """Names of the batches that the site has settled."""
+        ...
+
+    async def export_ledger(self) -> str:
+        """Write all that the stages did into the ledger's files; return why not, or nothing."""
+        ...
+
+
+Find = Callable[[str], "RepairedSite | None"]
 """Of a site; None while it starts. Raises KeyError for a site that is not served here."""
-Answer = Callable[[web.Request, Stages, dict[str, Any]], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.Request, RepairedSite, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
 class RepairRoutes:
@@ -70,12 +91,12 @@ class RepairRoutes:
         async def guarded(request: web.Request) -> web.StreamResponse:
             check_token(request, self._token)
             try:
-                stages = self._find(request.match_info["site"])
+                site = self._find(request.match_info["site"])
             except KeyError:
                 raise web.HTTPNotFound(text="that site is not served here") from None
-            if stages is None:
+            if site is None:
                 raise web.HTTPServiceUnavailable(text="the node is starting: try again")
-            return await answer(request, stages, await _asked(request))
+            return await answer(request, site, await _asked(request))
 
         return guarded
 
@@ -96,7 +117,7 @@ async def _asked(request: web.Request) -> dict[str, Any]:
 
 
 async def _repair(
-    request: web.Request, stages: Stages, asked: dict[str, Any]
+    request: web.Request, site: RepairedSite, asked: dict[str, Any]
 ) -> web.StreamResponse:
     rate = asked.get("rate", DEFAULT_RATE)
     if not isinstance(rate, int | float) or not rate > 0:
@@ -108,7 +129,7 @@ async def _repair(
         wanted = read_wanted(asked.get("messages"))
     except BadRequest as error:
         raise web.HTTPBadRequest(text=str(error)) from None
-    repairing = stages.repairing
+    repairing = site.repairing
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     ours = Request(wanted, by, frozenset(map(str, take_pieces)))
@@ -125,7 +146,7 @@ async def _repair(
 
 
 async def _expected(
-    request: web.Request, stages: Stages, asked: dict[str, Any]
+    request: web.Request, site: RepairedSite, asked: dict[str, Any]
 ) -> web.StreamResponse:
     try:
         identities = [bytes.fromhex(one) for one in asked["identities"]]
@@ -136,7 +157,7 @@ async def _expected(
     await response.prepare(request)
     clock = asyncio.get_running_loop().time
     began = clock()
-    looking = asyncio.create_task(stages.proof.expect(identities, since_ms))
+    looking = asyncio.create_task(site.proof.expect(identities, since_ms))
     try:
         while not (await asyncio.wait({looking}, timeout=TOLD_EVERY_S))[0]:
             await response.write(json.dumps({"for_s": round(clock() - began, 1)}).encode() + b"\n")
@@ -175,7 +196,7 @@ def _told(step: Step) -> Iterator[dict[str, Any]]:
 
 
 async def _settled(
-    request: web.Request, stages: Stages, asked: dict[str, Any]
+    request: web.Request, site: RepairedSite, asked: dict[str, Any]
 ) -> web.StreamResponse:
     batches = asked.get("batches")
     try:
@@ -184,13 +205,12 @@ async def _settled(
         names = [BatchName.parse(one) for one in batches]
     except (TypeError, ValueError, AttributeError):
         raise web.HTTPBadRequest(text='say {"batches": ["..."]}') from None
-    settled = stages.context.settled
+    settled = site.settled
     waiting = [text for text, name in zip(batches, names, strict=True) if name not in settled]
     return web.json_response({"waiting": waiting})
 
 
 async def _ledger(
-    request: web.Request, stages: Stages, asked: dict[str, Any]
+    request: web.Request, site: RepairedSite, asked: dict[str, Any]
 ) -> web.StreamResponse:
-    await stages.housekeeping.tell_all()
-    return web.json_response({"failure": stages.housekeeping.export_failure})
+    return web.json_response({"failure": await site.export_ledger()})

@@ -148,7 +148,7 @@ class LedgerProof:
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: what lies in the working directory is nobody's module.
-                *(sys.executable, "-P", "-m", "relay.ledger.delivered_files"),
+                *(sys.executable, "-P", "-m", "relay.ledger_files.delivered_files"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -5,8 +5,8 @@ GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [..
 GET /metrics   the same figures as Prometheus text
 
 On loopback these are for any program of this machine, and what `extend` adds for whoever knows the
-process's token (`admin_mending`). From elsewhere all of it wants TLS and the mesh file's token, and
-there is nothing that changes anything (`admin_afar`).
+process's token (`mending_routes`). From elsewhere all of it wants TLS and the mesh file's token,
+and there is nothing that changes anything (`afar`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from federation.brokers.broker_uri import is_loopback
-from relay.node.admin_afar import AdminAfar, AdminUnavailable
-from relay.node.admin_guard import from_this_machine
-from relay.node.admin_server import MOST_BYTES, AdminServer
+from relay.admin.afar import AdminAfar, AdminUnavailable
+from relay.admin.guard import from_this_machine
+from relay.admin.server import MOST_BYTES, AdminServer
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from relay import ticks
-from relay.node.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
+from relay.operator.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
 
 log = logging.getLogger(__name__)
 

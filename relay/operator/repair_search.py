@@ -10,7 +10,7 @@ from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
 from relay.batches.repaired import as_repaired
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.repair.wanted import Wanted, by_place
+from relay.operator.repair_wanted import Wanted, by_place
 
 
 class Found(NamedTuple):

@@ -21,9 +21,9 @@ from typing import Any
 
 from aiohttp import web
 
-from relay.aside.mending import MOST_AT_ONCE, Mending, MendingError
-from relay.aside.put_aside import Aside, PutAside
-from relay.node.admin_guard import check_token
+from relay.admin.guard import check_token
+from relay.delivery.put_aside import Aside, PutAside
+from relay.operator.mending import MOST_AT_ONCE, Mending, MendingError
 
 Find = Callable[[str], "Mending | None"]
 """Of a site; None while it starts. Raises KeyError for a site that is not served here."""

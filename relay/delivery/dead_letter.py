@@ -6,11 +6,11 @@ as any delivery; the flow goes on only once the queue has them.
 
 from __future__ import annotations
 
-from relay.aside.put_aside import ATTEMPTS_HEADER, DEAD_REASON_HEADER, origin_fields
 from relay.batches.batch import BatchName, Entry
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import text_field
+from relay.delivery.put_aside import ATTEMPTS_HEADER, DEAD_REASON_HEADER, origin_fields
 
 
 def dead_letter(

@@ -1,1 +1,0 @@
-"""Sending lost messages again, out of a site's own log."""
