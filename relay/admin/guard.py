@@ -4,7 +4,7 @@ On loopback: programs of this machine. A browser is one too, and what it runs ca
 page can have it send requests here, and by a name of its own that leads to 127.0.0.1 even read the
 answers (DNS rebinding). So the request has to name this machine as its host, and no other origin.
 
-From other machines: whoever has the token that the mesh file names, over TLS; see `admin_afar`.
+From other machines: whoever has the token that the mesh file names, over TLS; see `afar`.
 """
 
 from __future__ import annotations
