@@ -22,7 +22,13 @@ from pathlib import Path
 import aio_pika
 import uvloop
 
-from isthmus.local_brokers import BrokerSpec, BrokerUser, LocalBroker, find_installation, free_ports
+from isthmus.brokers.local_brokers import (
+    BrokerSpec,
+    BrokerUser,
+    LocalBroker,
+    find_installation,
+    free_ports,
+)
 from relay.bulk_amqp import Consumer, Delivery, Message, Publisher, connect
 
 GROUP = 256

@@ -21,8 +21,9 @@ from typing import Any
 from dedup.identity import scope_prefix
 from dedup.keys import place_prefix, places_of
 from federation.mesh import IdentityScope
-from isthmus import cli, mesh_children
-from isthmus.demo_losses import HEADER, PROGRAM, Loss
+from isthmus import cli
+from isthmus.demo.losses import HEADER, PROGRAM, Loss
+from isthmus.up import mesh_children
 from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
 from relay.batches.format import decode_entries
 from relay.batches.incarnation import VoidTable

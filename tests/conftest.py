@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from isthmus.broker_config import NET_TICK_S
-from isthmus.local_brokers import (
+from isthmus.brokers.config import NET_TICK_S
+from isthmus.brokers.local_brokers import (
     BrokerUser,
     LocalBroker,
     RabbitMQInstallation,
     find_installation,
 )
-from isthmus.local_cluster import LocalCluster
+from isthmus.brokers.local_cluster import LocalCluster
 from spark_audit.engine.session import spark_session
 from tests.live_brokers import (
     START_WITHIN_S,

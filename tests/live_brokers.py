@@ -20,15 +20,15 @@ from urllib.parse import quote
 
 import aiohttp
 
-from isthmus.broker_config import NET_TICK_S, environment
-from isthmus.local_brokers import (
+from isthmus.brokers.config import NET_TICK_S, environment
+from isthmus.brokers.local_brokers import (
     BrokerSpec,
     BrokerUser,
     LocalBroker,
     RabbitMQInstallation,
     free_ports,
 )
-from isthmus.local_cluster import LocalCluster, local_cluster, peered
+from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
 
 START_WITHIN_S = 180.0
 """Patience for a machine on which many wait for a processor."""

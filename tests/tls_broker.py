@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.broker_config import PLUGINS
-from isthmus.local_brokers import (
+from isthmus.brokers.config import PLUGINS
+from isthmus.brokers.local_brokers import (
     BrokerUser,
     LocalBroker,
     RabbitMQInstallation,

@@ -21,8 +21,8 @@ from benchmarks.compare.rows import ROWS
 from benchmarks.compare.runner import run
 from benchmarks.compare.studies import STUDIES
 from benchmarks.compare.study import run_study
-from isthmus.broker_errors import BrokerStartError, RabbitMQNotFoundError
-from isthmus.rabbitmq_install import RabbitMQInstallation, find_installation
+from isthmus.brokers.errors import BrokerStartError, RabbitMQNotFoundError
+from isthmus.brokers.installation import RabbitMQInstallation, find_installation
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 ROUNDS, QUICK_ROUNDS = 3, 3

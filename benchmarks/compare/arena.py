@@ -14,8 +14,8 @@ from benchmarks.compare.layout import Layout
 from benchmarks.compare.load_process import LoadProcess
 from benchmarks.compare.usage import memory_mb, tree_cpu_s
 from benchmarks.compare.way import Lines, Way
+from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.load import RUN_BYTES
-from isthmus.rabbitmq_install import RabbitMQInstallation
 from relay.bulk_amqp import connect
 from wan_proxy import LineCondition, ProxyProcess
 

@@ -12,10 +12,10 @@ from typing import Self
 from benchmarks.compare.until import START_WITHIN_S
 from federation.brokers.addresses import ManagementAddress
 from federation.brokers.management import ManagementApi
-from isthmus.broker_config import PLUGINS, BrokerSpec, BrokerUser
-from isthmus.local_brokers import LocalBroker
-from isthmus.ports import free_ports
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.config import PLUGINS, BrokerSpec, BrokerUser
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.ports import free_ports
 
 SCHEDULERS = 2
 """One would slow federation more than us."""

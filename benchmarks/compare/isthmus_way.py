@@ -19,7 +19,7 @@ from federation.brokers.addresses import PrivateBroker, write_private_brokers
 from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
 from federation.names import Names
-from isthmus.broker_config import BrokerUser
+from isthmus.brokers.config import BrokerUser
 
 MESH = "bench"
 

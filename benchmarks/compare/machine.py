@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 
 _HERE = Path(__file__).resolve().parent
 

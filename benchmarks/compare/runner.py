@@ -15,7 +15,7 @@ from benchmarks.compare.floor import Floor
 from benchmarks.compare.machine import described
 from benchmarks.compare.row import Bar, Case, Measure, Row, judged
 from benchmarks.compare.study import Say
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from wan_proxy import LAN
 
 WARM_UP_S = 2.0

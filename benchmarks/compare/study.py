@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.compare.machine import described
 from benchmarks.compare.row import judged
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 
 Say = Callable[[str], None]
 

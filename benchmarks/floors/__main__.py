@@ -23,7 +23,7 @@ import uvloop
 from benchmarks.compare.brokers import Brokers
 from benchmarks.floors.passes import KINDS, Pass, passes
 from benchmarks.floors.site import NAME, Site
-from isthmus.rabbitmq_install import find_installation
+from isthmus.brokers.installation import find_installation
 from relay.bulk_amqp import BulkAmqpError
 
 Figures = dict[tuple[str, str, str], list[float]]

@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from isthmus.held import here_or_exit
-from isthmus.last_mesh import mesh_or_known
+from isthmus.hold_orders import here_or_exit
+from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -27,7 +27,7 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
-from isthmus.supervisor_record import read_record
+from isthmus.up.supervisor_record import read_record
 from relay.log.open_gap import OpenGap
 from relay.operator.gaps import accept, read_open_gaps
 

@@ -14,10 +14,10 @@ import typer
 
 from federation.brokers.apply_report import SiteReport
 from federation.mesh import Mesh
-from isthmus.address_book import address_book_or_exit
-from isthmus.cautions import cautions, refusals
-from isthmus.known_meshes import KnownMeshes
-from isthmus.mesh_told import NotTakenUp, tell_supervisor
+from isthmus.known.address_book import address_book_or_exit
+from isthmus.known.cautions import cautions, refusals
+from isthmus.known.known_meshes import KnownMeshes
+from isthmus.known.since_applied import changes_since_applied
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -29,8 +29,8 @@ from isthmus.options import (
     chosen_or_exit,
     reading_or_exit,
 )
-from isthmus.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites, lines
+from isthmus.up.announcements import NotTakenUp, tell_supervisor
 
 
 def apply(

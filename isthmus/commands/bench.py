@@ -14,8 +14,8 @@ from rich.console import Console
 
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.mesh_file import PasswordMissing
-from isthmus.address_book import address_book_or_exit
 from isthmus.bench.queues import QueueType
+from isthmus.known.address_book import address_book_or_exit
 from isthmus.load import RUN_BYTES
 from isthmus.options import (
     DEFAULT_STATE,

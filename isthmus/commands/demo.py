@@ -21,15 +21,15 @@ from rich.table import Column, Table
 
 from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
-from isthmus.address_book import address_book
-from isthmus.demo_audit import ActFailed, DemoAudit
-from isthmus.demo_ledger import LedgerCounts, read_counts
-from isthmus.demo_losses import PROGRAM
-from isthmus.demo_traffic import Consumer, Publisher
+from isthmus.brokers.private_brokers import plan_brokers
+from isthmus.demo.audit import ActFailed, DemoAudit
+from isthmus.demo.ledger import LedgerCounts, read_counts
+from isthmus.demo.losses import PROGRAM
+from isthmus.demo.traffic import Consumer, Publisher
+from isthmus.known.address_book import address_book
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
-from isthmus.private_brokers import plan_brokers
-from isthmus.status_report import StatusReport, status_of
-from isthmus.supervisor import end_supervisor
+from isthmus.status.report import StatusReport, status_of
+from isthmus.up.supervisor import end_supervisor
 from spark_audit.engine.session import SparkMissing, require_spark
 from wan_proxy import Line, WanProxy
 

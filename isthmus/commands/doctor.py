@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from federation.counted import counted
-from isthmus.address_book import address_book_or_exit
-from isthmus.last_mesh import mesh_or_known
+from isthmus.known.address_book import address_book_or_exit
+from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

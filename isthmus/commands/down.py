@@ -7,7 +7,7 @@ import asyncio
 import typer
 
 from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder
-from isthmus.supervisor import end_supervisor
+from isthmus.up.supervisor import end_supervisor
 
 
 def down(file: MeshFile, state: StateFolder = DEFAULT_STATE) -> None:

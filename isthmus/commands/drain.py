@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from federation.mesh import Mesh
-from isthmus.held import hold
-from isthmus.last_mesh import mesh_or_known
+from isthmus.hold_orders import hold
+from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -19,7 +19,7 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
-from isthmus.status_report import status_of
+from isthmus.status.report import status_of
 
 POLL_S = 0.5
 

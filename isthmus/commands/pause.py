@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from federation.mesh import Mesh
-from isthmus.held import Place, hold, places_or_exit, until_obeyed
-from isthmus.last_mesh import mesh_or_known
+from isthmus.hold_orders import Place, hold, places_or_exit, until_obeyed
+from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import DEFAULT_STATE, MeshFile, StateFolder
 from relay.operator.holds import Holds
 

@@ -13,8 +13,8 @@ from aio_pika.exceptions import AMQPError, DeliveryError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
 from federation.brokers.amqp_client import amqp_client
-from isthmus.address_book import address_book_or_exit
 from isthmus.departures import why_it_stays
+from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

@@ -16,7 +16,7 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
-from isthmus.address_book import address_book_or_exit
+from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -26,7 +26,7 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
-from isthmus.supervisor_record import read_record
+from isthmus.up.supervisor_record import read_record
 from relay.log.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
 from relay.node.recovery import Recovered

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from federation.counted import counted
 from federation.mesh import Mesh
-from isthmus.last_mesh import mesh_or_known
+from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
-from isthmus.status_report import StatusReport, status_of
+from isthmus.status.report import StatusReport, status_of
 from isthmus.tables import few
 
 WATCH_EVERY_S = 1.0

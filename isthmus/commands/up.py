@@ -17,12 +17,10 @@ from federation.brokers.credentials import CredentialsError
 from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
-from isthmus.address_book import address_book, address_book_or_exit
-from isthmus.broker_errors import LocalBrokerError
+from isthmus.brokers.errors import LocalBrokerError
 from isthmus.commands.apply import apply as apply_file
 from isthmus.commands.apply import possible_mesh_or_exit
-from isthmus.mesh_children import MeshChildren
-from isthmus.mesh_told import running_mesh
+from isthmus.known.address_book import address_book, address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -30,10 +28,12 @@ from isthmus.options import (
     RabbitMQFolder,
     StateFolder,
 )
-from isthmus.own_brokers import OwnBrokers
-from isthmus.status_report import status_of
-from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
-from isthmus.supervisor_record import AlreadySupervisedError, read_record
+from isthmus.status.report import status_of
+from isthmus.up.announcements import running_mesh
+from isthmus.up.mesh_children import MeshChildren
+from isthmus.up.own_brokers import OwnBrokers
+from isthmus.up.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
+from isthmus.up.supervisor_record import AlreadySupervisedError, read_record
 
 log = logging.getLogger(__name__)
 

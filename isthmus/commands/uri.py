@@ -6,7 +6,7 @@ import typer
 
 from federation.brokers.addresses import AddressError
 from federation.mesh_file import PasswordMissing
-from isthmus.address_book import address_book_or_exit
+from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

@@ -11,7 +11,6 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
-from isthmus.clocks import clocks_apart
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
 from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
@@ -19,7 +18,8 @@ from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.machine import examine_machine
 from isthmus.doctor.node import examine_links, examine_node
-from isthmus.status_report import HELD, status_of
+from isthmus.status.clocks import clocks_apart
+from isthmus.status.report import HELD, status_of
 
 SITES_AT_ONCE = 8
 

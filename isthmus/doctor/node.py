@@ -7,7 +7,7 @@ from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
-from isthmus.status_report import LEAVING
+from isthmus.status.report import LEAVING
 from relay.packing.remote_acks import WAITING
 
 

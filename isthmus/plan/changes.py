@@ -16,9 +16,9 @@ from federation.brokers.management import ManagementError
 from federation.brokers.passwords import PasswordMissing
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
-from isthmus.cautions import cautions, refusals
-from isthmus.known_meshes import KnownMeshes
-from isthmus.since_applied import changes_since_applied
+from isthmus.known.cautions import cautions, refusals
+from isthmus.known.known_meshes import KnownMeshes
+from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import BROKERS_AT_ONCE
 
 

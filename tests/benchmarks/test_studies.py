@@ -14,7 +14,7 @@ from benchmarks.compare.studies import STUDIES, barrier, long_run, many_sites, w
 from benchmarks.compare.study import Findings, Setting, Study, StudyBar, run_study
 from federation.mesh_file import load_mesh
 from federation.planning.disk_need import IDENTITY_BYTES, bytes_each
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 
 NOWHERE = RabbitMQInstallation(Path("/nowhere"), "4.0.5")
 

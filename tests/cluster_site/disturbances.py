@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from isthmus.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker
 from tests.cluster_site.site import ClusterMesh
 from tests.live_brokers import START_WITHIN_S
 from tests.locks.disturbances import control

@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from isthmus.private_brokers import CLUSTER_NET_TICK_S
-from isthmus.rabbitmq_install import find_installation
+from isthmus.brokers.installation import find_installation
+from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S
 from tests.cluster_site.disturbances import DISTURBANCES
 from tests.cluster_site.trial import run_trial
 

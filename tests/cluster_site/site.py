@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 
 from federation.names import Names
-from isthmus.broker_config import BrokerSpec
-from isthmus.local_brokers import LocalBroker
-from isthmus.local_cluster import LocalCluster, local_cluster, peered
-from isthmus.private_brokers import CLUSTER_NET_TICK_S
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.config import BrokerSpec
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S
 from tests.cluster_site.probes import Probe, Watch
 from tests.host_namespaces import HostNamespaces
 from tests.journeys.live_mesh import LiveMesh

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.cluster_site.disturbances import DISTURBANCES
 from tests.cluster_site.trial import run_trial
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.private_brokers import CLUSTER_NET_TICK_S
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S
 from tests.cluster_site.disturbances import DISTURBANCES
 from tests.cluster_site.site import CLUSTER, Outage, cluster_mesh
 from tests.journeys.load import Load

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
-from isthmus.local_brokers import BrokerUser
+from isthmus.brokers.local_brokers import BrokerUser
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, USER_ID, rewrite
 from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting

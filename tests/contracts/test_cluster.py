@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aio_pika.exceptions import DeliveryError
 
-from isthmus.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker
 from tests.conftest import ClusterFactory, Eventually
 from tests.live_brokers import ADMIN, START_WITHIN_S, api
 from tests.waiting import until

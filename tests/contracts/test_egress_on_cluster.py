@@ -13,7 +13,7 @@ from federation.brokers.cluster_arguments import LEADER, on_cluster
 from federation.brokers.credentials import make_credentials
 from federation.brokers.provision import declarations
 from federation.names import Names
-from isthmus.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import Publisher, connect
 from relay.packing.egress import EgressMessage
 from relay.packing.rabbit_egress import connect_egress

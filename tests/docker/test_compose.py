@@ -17,7 +17,7 @@ import yaml
 from federation.brokers.broker_uri import parse_amqp, parse_management, parse_stream
 from federation.mesh import Mesh
 from federation.mesh_file import read_mesh
-from isthmus.broker_config import enabled_plugins
+from isthmus.brokers.config import enabled_plugins
 from isthmus.cli import app
 
 TOP = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.processes import ProcessMark
-from isthmus.supervised import Child, NodeProcess
-from isthmus.supervision import Policy
-from isthmus.supervisor import Plan, Supervisor
-from isthmus.supervisor_record import ChildRecord, read_record
+from isthmus.up.supervised import Child, NodeProcess
+from isthmus.up.supervision import Policy
+from isthmus.up.supervisor import Plan, Supervisor
+from isthmus.up.supervisor_record import ChildRecord, read_record
 from tests.waiting import until
 
 QUICK = Policy(

@@ -10,9 +10,9 @@ from federation.brokers.apply import apply_site
 from federation.brokers.apply_report import Outcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.one_cluster import NodeAnswer, several_clusters
+from isthmus.brokers.local_brokers import BrokerUser
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Findings, Grade
-from isthmus.local_brokers import BrokerUser
 from tests.conftest import VhostFactory
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import Vhost, api

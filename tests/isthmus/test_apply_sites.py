@@ -9,7 +9,7 @@ from federation.brokers.credentials import load_or_make, make_credentials
 from federation.brokers.provision import declarations
 from federation.brokers.users import site_users
 from federation.names import Names
-from isthmus.broker_config import BrokerUser
+from isthmus.brokers.config import BrokerUser
 from isthmus.site_apply import apply_sites, by_broker
 from tests.conftest import VhostFactory
 from tests.federation.meshes import mesh_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from isthmus import processes
-from isthmus.supervised import ChildStartError, Kind, NodeProcess
-from isthmus.supervision import Policy
-from isthmus.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
-from isthmus.supervisor_record import AlreadySupervisedError, SupervisorLock, read_record
+from isthmus.up.supervised import ChildStartError, Kind, NodeProcess
+from isthmus.up.supervision import Policy
+from isthmus.up.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
+from isthmus.up.supervisor_record import AlreadySupervisedError, SupervisorLock, read_record
 from tests.isthmus.supervisor_bench import QUICK, Bench, pid_of
 from tests.waiting import until
 

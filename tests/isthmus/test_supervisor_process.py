@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from isthmus import processes
-from isthmus.supervisor import end_supervisor
-from isthmus.supervisor_record import ChildRecord, read_record
+from isthmus.up.supervisor import end_supervisor
+from isthmus.up.supervisor_record import ChildRecord, read_record
 from tests.isthmus.supervisor_bench import NODE, Bench, pid_of
 from tests.waiting import until
 
@@ -23,9 +23,9 @@ from tests.waiting import until
 SUPERVISOR = textwrap.dedent("""
     import asyncio, sys
     from pathlib import Path
-    from isthmus.supervised import NodeProcess
-    from isthmus.supervision import Policy
-    from isthmus.supervisor import Plan, Supervisor
+    from isthmus.up.supervised import NodeProcess
+    from isthmus.up.supervision import Policy
+    from isthmus.up.supervisor import Plan, Supervisor
 
     state, node = Path(sys.argv[1]), sys.argv[2]
     policy = Policy(start_check_every_s=0.02)

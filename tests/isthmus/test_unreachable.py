@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.ports import free_ports
+from isthmus.brokers.ports import free_ports
 
 FILE = """\
 mesh: acme

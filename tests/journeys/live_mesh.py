@@ -24,11 +24,11 @@ from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from federation.names import Names
-from isthmus.address_book import address_book
-from isthmus.broker_config import BrokerUser
-from isthmus.since_applied import changes_since_applied
+from isthmus.brokers.config import BrokerUser
+from isthmus.known.address_book import address_book
+from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites
-from isthmus.status_report import CARRIES, status_of
+from isthmus.status.report import CARRIES, status_of
 from relay.bulk_amqp import Cluster
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource

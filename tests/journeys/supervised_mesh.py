@@ -7,9 +7,9 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 
-from isthmus.supervised import site_node
-from isthmus.supervisor import NODE_POLICY, Plan, Supervisor
-from isthmus.supervisor_record import ChildRecord
+from isthmus.up.supervised import site_node
+from isthmus.up.supervisor import NODE_POLICY, Plan, Supervisor
+from isthmus.up.supervisor_record import ChildRecord
 from tests.journeys.live_mesh import LiveMesh
 
 

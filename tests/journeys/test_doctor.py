@@ -12,9 +12,9 @@ import pytest_asyncio
 from federation.brokers.addresses import PrivateBroker, read_private_brokers, write_private_brokers
 from federation.mesh import Link
 from federation.names import Names
+from isthmus.brokers.ports import free_ports
 from isthmus.doctor.examination import examine
 from isthmus.doctor.finding import Finding, Grade
-from isthmus.ports import free_ports
 from relay.bulk_amqp import Consumer, connect
 from tests.journeys.application import at, letter
 from tests.journeys.live_mesh import LiveMesh

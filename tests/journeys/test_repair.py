@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isthmus import demo_losses
-from isthmus.demo_losses import Loss
+from isthmus.demo import losses as demo_losses
+from isthmus.demo.losses import Loss
 from relay.ledger.rows import OUTCOME_MASK, REPAIRED, Outcome
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh

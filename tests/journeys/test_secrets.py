@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from federation.brokers.credentials import SECRETS_FILE
 from federation.signing_keys import private_key_pem, public_key_text
-from isthmus.broker_config import BrokerUser
-from isthmus.rabbitmq_install import RabbitMQInstallation
-from isthmus.supervisor import end_supervisor
-from isthmus.supervisor_record import read_record
+from isthmus.brokers.config import BrokerUser
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.up.supervisor import end_supervisor
+from isthmus.up.supervisor_record import read_record
 from tests.conftest import VhostFactory
 from tests.waiting import until
 

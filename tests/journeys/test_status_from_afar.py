@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isthmus.ports import free_ports
-from isthmus.status_report import status_of
+from isthmus.brokers.ports import free_ports
+from isthmus.status.report import status_of
 from tests.certificates import Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from isthmus.brokers.local_brokers import RabbitMQInstallation
 from isthmus.doctor.examination import examine
 from isthmus.doctor.finding import Grade
-from isthmus.local_brokers import RabbitMQInstallation
 from tests.certificates import DAY, Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh

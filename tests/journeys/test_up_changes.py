@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.journeys.up_mesh import UpMesh, up_mesh
 
 pytestmark = pytest.mark.long  # three brokers of its own

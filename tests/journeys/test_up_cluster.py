@@ -15,10 +15,10 @@ import pytest
 from federation.brokers.addresses import ManagementAddress, read_private_brokers
 from federation.brokers.management import ManagementApi
 from federation.names import Names
-from isthmus.address_book import address_book
-from isthmus.rabbitmq_install import RabbitMQInstallation
-from isthmus.supervisor import end_supervisor
-from isthmus.supervisor_record import ChildRecord, read_record
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.known.address_book import address_book
+from isthmus.up.supervisor import end_supervisor
+from isthmus.up.supervisor_record import ChildRecord, read_record
 from tests.conftest import Eventually
 from tests.federation.meshes import mesh_of
 from tests.journeys.up_mesh import UpMesh, up_mesh

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local_brokers import BrokerUser
-from isthmus.supervisor import end_supervisor
+from isthmus.brokers.local_brokers import BrokerUser
+from isthmus.up.supervisor import end_supervisor
 from tests.conftest import VhostFactory
 from tests.live_brokers import Vhost
 

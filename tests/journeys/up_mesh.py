@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.rabbitmq_install import RabbitMQInstallation
-from isthmus.supervisor import end_supervisor
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.up.supervisor import end_supervisor
 
 
 @dataclass

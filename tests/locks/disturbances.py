@@ -8,9 +8,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from isthmus.broker_config import environment
-from isthmus.local_brokers import LocalBroker
-from isthmus.local_cluster import LocalCluster
+from isthmus.brokers.config import environment
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.local_cluster import LocalCluster
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import START_WITHIN_S
 from tests.locks.contenders import LEASE, Contender

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.installation import RabbitMQInstallation
 from tests.locks.trial import IGNORE, run_trial
 
 pytestmark = pytest.mark.long

@@ -11,9 +11,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.broker_config import NET_TICK_S, BrokerSpec
-from isthmus.local_cluster import LocalCluster, local_cluster, peered
-from isthmus.rabbitmq_install import RabbitMQInstallation
+from isthmus.brokers.config import NET_TICK_S, BrokerSpec
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
 from relay.bulk_amqp import connect
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import ADMIN, START_WITHIN_S

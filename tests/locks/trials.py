@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from isthmus.broker_config import NET_TICK_S
-from isthmus.rabbitmq_install import find_installation
+from isthmus.brokers.config import NET_TICK_S
+from isthmus.brokers.installation import find_installation
 from tests.locks.disturbances import DISTURBANCES
 from tests.locks.trial import IGNORE, KHEPRI, PAUSE_MINORITY, run_trial
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from isthmus.ports import free_ports
+from isthmus.brokers.ports import free_ports
 from tests.waiting import until_met
 
 HOME = Path(pyspark.__file__).parent

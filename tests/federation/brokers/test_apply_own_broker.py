@@ -11,9 +11,9 @@ from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Outcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.management import ManagementApi
+from isthmus.brokers.local_brokers import BrokerUser
 from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Findings, Grade
-from isthmus.local_brokers import BrokerUser
 from relay.node.brokers import RabbitBrokers
 from tests.federation.live_site import FILE, Site, outcomes, publish
 from tests.live_brokers import Vhost, rabbitmqctl

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from isthmus.local_brokers import BrokerUser, LocalBroker
+from isthmus.brokers.local_brokers import BrokerUser, LocalBroker
 from relay.bulk_amqp import (
     AuthenticationFailed,
     Channel,

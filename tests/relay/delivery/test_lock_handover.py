@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from isthmus.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import Consumer, Delivery, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.deliverer import Connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import connect
 from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 from tests.conftest import ClusterFactory

@@ -1,0 +1,334 @@
+"""Private RabbitMQ nodes on loopback: `isthmus up`, the demo and the tests run their own.
+
+A broker is two processes, the Erlang machine and its epmd (which brokers of a cluster share), both
+our children and ended by PID; all their files are in one folder, so a broker that is started again
+has its data and its ports.
+Whoever runs the folder's broker must be the only one to do so.
+
+The node counts as ready when it has said so in its log, after all listeners are up and the
+definitions are imported, *and* its three listeners accept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from isthmus import processes
+from isthmus.brokers import config as broker_config
+from isthmus.brokers.config import BrokerSpec, BrokerUser
+from isthmus.brokers.epmd import Epmd
+from isthmus.brokers.errors import BrokerStartError
+from isthmus.brokers.installation import RabbitMQInstallation, find_installation
+from isthmus.brokers.plugins import needed_plugins
+from isthmus.brokers.ports import free_ports
+from isthmus.processes import ProcessMark
+
+__all__ = [
+    "BrokerSpec",
+    "BrokerUser",
+    "LocalBroker",
+    "RabbitMQInstallation",
+    "find_installation",
+    "free_ports",
+]
+
+COOKIE_NAME = ".erlang.cookie"
+READY_LINE = b"Server startup complete"
+POLL_S = 0.05
+LAST_LINES = 20
+
+# Many virtual hosts need many files; but Erlang sizes tables after the limit, so it must not be
+# the million of some container engines either.
+_WITH_FILES = 'ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -Hn)"; exec "$@"'
+
+
+class LocalBroker:
+    """One private RabbitMQ node.
+
+    `spec` may be replaced while the node is down; the next start goes by it (users, virtual hosts
+    and permissions are added and changed by that, never taken away). With `die_with_parent` the
+    kernel kills the node when the thread that started it ends, however it ends. Brokers of one
+    cluster have the same `epmd`.
+    """
+
+    def __init__(
+        self,
+        spec: BrokerSpec,
+        installation: RabbitMQInstallation,
+        *,
+        die_with_parent: bool = True,
+        epmd: Epmd | None = None,
+    ) -> None:
+        self.spec = spec
+        self.installation = installation
+        self.die_with_parent = die_with_parent
+        self._node: subprocess.Popen[bytes] | None = None
+        self._epmd = epmd or Epmd()
+        self._is_wanted = False
+
+    @property
+    def has_data(self) -> bool:
+        """True if the node was started before, and has the data of that run."""
+        return (self.spec.folder / "data" / "node").exists()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node's process lives (which is not yet: whether it is ready)."""
+        return self._node is not None and self._node.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """PID of the Erlang machine, or None when it does not run."""
+        return self._node.pid if self._node is not None and self._node.poll() is None else None
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Start the node and wait till it is ready. Nothing to do if it runs.
+
+        What an earlier owner of this folder left running is ended first. Raises BrokerStartError,
+        which carries the last lines of the log; nothing is left running then.
+        """
+        if self.is_running:
+            return
+        await self._end_leftovers()
+        self._is_wanted = True
+        log_from = await asyncio.to_thread(self._write_files)
+        limit = time.monotonic() + deadline_s
+        with contextlib.ExitStack() as unless_ready:
+            # Also when cancelled: a half-started node belongs to nobody.
+            unless_ready.callback(self.kill)
+            epmd = ("epmd", "-address", self.spec.host, "-port", str(self.spec.epmd_port))
+            self._epmd.use(self.spec.name, lambda: self._spawn(*epmd))
+            self._write_marks()
+            await self._until_accepting(self.spec.epmd_port, limit)
+            self._node = self._spawn(str(self.installation.home / "sbin" / "rabbitmq-server"))
+            self._write_marks()
+            await self._until_ready(log_from, limit)
+            unless_ready.pop_all()
+
+    async def stop(self, *, patience_s: float = 30.0) -> None:
+        """End the node in good order, by force after `patience_s`; returns when all is gone."""
+        self._is_wanted = False
+        if self._node is not None and (node := self._mark_of(self._node)) is not None:
+            helpers = processes.descendants(node.pid)
+            await processes.end([node], first=signal.SIGTERM, patience_s=patience_s)
+            # Helper programs end by themselves when their pipe to the node closes.
+            await processes.end(helpers, first=signal.SIGCONT, patience_s=2.0)
+        left = self._epmd.leave(self.spec.name)
+        if left is not None and (epmd := self._mark_of(left)) is not None:
+            await processes.end([epmd], first=signal.SIGTERM, patience_s=2.0)
+        self._reap(left)
+
+    def kill(self) -> None:
+        """SIGKILL the node and its helpers at once; returns when they are gone."""
+        self._is_wanted = False
+        marks: list[ProcessMark] = []
+        left = self._epmd.leave(self.spec.name)
+        for child in (self._node, left):
+            if child is not None and (own := self._mark_of(child)) is not None:
+                marks += [own, *processes.descendants(own.pid)]
+        for each in marks:
+            each.send(signal.SIGKILL)
+        self._reap(left)
+
+    def suspend(self) -> None:
+        """SIGSTOP: the node hangs, its connections stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after suspend()."""
+        self._signal(signal.SIGCONT)
+
+    async def wait_ended(self) -> int:
+        """Wait until the node's process has ended, by itself or not; its exit code."""
+        if self._node is None:
+            raise RuntimeError(f"broker {self.spec.name!r} was not started")
+        own = self._mark_of(self._node)
+        if own is not None:
+            await processes.gone([own])
+        return self._node.wait()
+
+    def last_lines(self, count: int = LAST_LINES) -> list[str]:
+        """The last `count` lines of its log, those of its output, and its own word for a failure.
+
+        A failed start tells its reason on the one or the other, by when it failed, and pages of
+        Erlang terms after it.
+        """
+        lines: list[str] = []
+        reasons: list[str] = []
+        for file in (self.spec.log_file, self._output_file):
+            if file.exists():
+                all_lines = file.read_text(errors="replace").splitlines()
+                lines += all_lines[-count:]
+                reasons += [line for line in all_lines if line.startswith("ERROR:")]
+        return lines + reasons[-1:]
+
+    @property
+    def _output_file(self) -> Path:
+        return self.spec.folder / "log" / "output.log"
+
+    @property
+    def _marks_file(self) -> Path:
+        return self.spec.folder / "processes.json"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._node is None or self._node.poll() is not None:
+            raise RuntimeError(f"broker {self.spec.name!r} does not run")
+        self._node.send_signal(number)
+
+    def _mark_of(self, child: subprocess.Popen[bytes]) -> ProcessMark | None:
+        return processes.mark(child.pid) if child.poll() is None else None
+
+    def _reap(self, epmd: subprocess.Popen[bytes] | None) -> None:
+        for child in (self._node, epmd):
+            if child is not None:
+                child.wait()
+        self._node = None
+        self._marks_file.unlink(missing_ok=True)
+
+    def _spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        command = (
+            *("sh", "-c", _WITH_FILES, "isthmus"),
+            *self.installation.command(self.spec.folder.absolute(), *words),
+        )
+        if self.spec.namespace:
+            command = ("ip", "netns", "exec", self.spec.namespace, *command)
+        if self.die_with_parent:
+            command = ("setpriv", "--pdeathsig", "KILL", *command)
+        with self._output_file.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.spec.folder,
+                env=broker_config.environment(self.spec, self.installation, os.environ),
+                # Away from the terminal's signals: Ctrl-C is for the owner, which stops us.
+                start_new_session=True,
+                umask=0o077,
+            )
+
+    def _write_files(self) -> int:
+        """Write the configuration; returns where in the log this run will begin."""
+        spec = self.spec
+        for folder in (spec.folder, spec.folder / "log", spec.folder / "data"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        seen_as = self.installation.path_inside(spec.folder.absolute())
+        for name, text in {
+            "rabbitmq.conf": broker_config.rabbitmq_conf(spec, seen_as, self.installation.release),
+            "definitions.json": broker_config.definitions(spec, secrets.token_bytes),
+            "enabled_plugins": broker_config.enabled_plugins(spec.plugins),
+            "inetrc": broker_config.ERLANG_RESOLVER,
+            # Given but empty, so that those of /etc/rabbitmq take no part.
+            "rabbitmq-env.conf": "",
+            "advanced.config": "[].\n",
+        }.items():
+            _write_private(spec.folder / name, text)
+        self._link_plugins()
+        cookie = spec.folder / COOKIE_NAME
+        if spec.peers is not None:
+            _write_private(cookie, spec.peers.cookie)
+        elif not cookie.exists():
+            _write_private(cookie, secrets.token_hex(16))
+        self._output_file.unlink(missing_ok=True)
+        return spec.log_file.stat().st_size if spec.log_file.exists() else 0
+
+    def _link_plugins(self) -> None:
+        links = self.spec.folder / "plugins"
+        # Made anew each time: another installation may have its turn with this folder.
+        if links.is_symlink():
+            links.unlink()
+        elif links.exists():
+            shutil.rmtree(links)
+        all_plugins = self.installation.home / "plugins"
+        needed = needed_plugins(self.installation.home_outside / "plugins", self.spec.plugins)
+        if not needed:
+            links.symlink_to(all_plugins)
+            return
+        links.mkdir()
+        for name in needed:
+            (links / name).symlink_to(all_plugins / name)
+
+    def _write_marks(self) -> None:
+        marks = [
+            [own.pid, own.began, own.boot]
+            for child in (self._node, self._epmd.process)
+            if child is not None and (own := self._mark_of(child)) is not None
+        ]
+        _write_private(self._marks_file, json.dumps(marks))
+
+    async def _end_leftovers(self) -> None:
+        if self._node is not None or self._epmd.process is not None:
+            await self.stop()
+        if not self._marks_file.exists():
+            return
+        for pid, began, boot in json.loads(self._marks_file.read_text() or "[]"):
+            left = ProcessMark(pid, began, boot)
+            helpers = processes.descendants(pid) if left.is_alive else ()
+            await processes.end([left], first=signal.SIGTERM, patience_s=30.0)
+            await processes.end(helpers, first=signal.SIGCONT, patience_s=2.0)
+        self._marks_file.unlink()
+
+    async def _until_ready(self, log_from: int, limit: float) -> None:
+        while not self._said_ready(log_from):
+            self._check_starting(limit)
+            await asyncio.sleep(POLL_S)
+        for port in (self.spec.amqp_port, self.spec.stream_port, self.spec.management_port):
+            await self._until_accepting(port, limit)
+
+    def _said_ready(self, log_from: int) -> bool:
+        try:
+            with self.spec.log_file.open("rb") as log:
+                # A log that was rotated meanwhile is shorter than where we left it.
+                log.seek(min(log_from, self.spec.log_file.stat().st_size))
+                return READY_LINE in log.read()
+        except FileNotFoundError:
+            return False
+
+    async def _until_accepting(self, port: int, limit: float) -> None:
+        while True:
+            self._check_starting(limit)
+            try:
+                _, writer = await asyncio.open_connection(self.spec.host, port)
+            except OSError:
+                await asyncio.sleep(POLL_S)
+                continue
+            writer.close()
+            # How the far end takes our going is of no interest: it did accept.
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            return
+
+    def _check_starting(self, limit: float) -> None:
+        if not self._is_wanted:
+            self._fail("was stopped while it was starting")
+        for what, child in (("its epmd", self._epmd.process), ("it", self._node)):
+            if child is not None and (code := child.poll()) is not None:
+                self._fail(f"did not start: {what} ended with {_told(code)}")
+        if time.monotonic() >= limit:
+            self._fail("was not ready in time")
+
+    def _fail(self, problem: str) -> None:
+        raise BrokerStartError(self.spec.name, problem, self.spec.log_file, self.last_lines())
+
+
+def _told(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    temporary = file.with_name(file.name + ".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as out:
+        out.write(text)
+    temporary.replace(file)

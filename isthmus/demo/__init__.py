@@ -1,0 +1,1 @@
+"""Steps of `isthmus demo`."""

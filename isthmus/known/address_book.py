@@ -1,0 +1,65 @@
+"""The address book of a mesh on this machine: its file, its state folder, the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from federation.brokers.addresses import (
+    BROKERS_FILE,
+    AddressBook,
+    AddressError,
+    read_private_brokers,
+)
+from federation.brokers.credentials import SECRETS_FILE, CredentialsError, load_or_make
+from federation.mesh import Mesh
+from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
+from isthmus.known.known_meshes import KnownMeshes
+from isthmus.options import EXIT_FAULT
+
+
+def address_book(mesh: Mesh, state: Path) -> AddressBook:
+    """What `AddressBook` needs, from where it is kept."""
+    return AddressBook(
+        mesh,
+        load_or_make(state, mesh),
+        read_private_brokers(state),
+        os.environ,
+        KnownMeshes(state).delivered_at,
+    )
+
+
+def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
+    """The same; says what is wrong and ends the command."""
+    try:
+        return address_book(mesh, state)
+    except (AddressError, CredentialsError, PasswordMissing) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+@dataclass(slots=True)
+class MeshOnDisk:
+    """A mesh file and its state folder, to be read again whenever they change."""
+
+    file: Path
+    state: Path
+    _parts: tuple[Path, ...] = ()
+    """The files that it was made of when it was read last."""
+
+    def files(self) -> tuple[Path, ...]:
+        """Where private brokers are is written down when they are made: after the mesh file. And
+        a password that was changed is taken up.
+        """
+        return self.file, *self._parts, self.state / BROKERS_FILE, self.state / SECRETS_FILE
+
+    def read(self) -> AddressBook:
+        """Raises MeshFileError, AddressError, CredentialsError, PasswordMissing, OSError."""
+        reading = read_mesh(self.file)
+        self._parts = reading.files or self._parts
+        if reading.mesh is None:
+            raise MeshFileError(reading.problems)
+        return address_book(reading.mesh, self.state)

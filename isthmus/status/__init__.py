@@ -1,0 +1,1 @@
+"""Status of a mesh: what its nodes report, put together."""

@@ -1,0 +1,142 @@
+"""Children of `isthmus up` for a mesh file: a private broker for each site that names none, or the
+broker nodes of the site's private cluster, and a node a site. Made anew for a changed file,
+children that stay are the same ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from federation.brokers.credentials import load_or_make
+from federation.mesh import Mesh
+from isthmus.brokers.config import BrokerSpec
+from isthmus.brokers.epmd import Epmd
+from isthmus.brokers.installation import RabbitMQInstallation, find_installation
+from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.private_brokers import plan_brokers
+from isthmus.known.address_book import address_book
+from isthmus.site_apply import apply_sites
+from isthmus.up.supervised import BrokerProcess, NodeProcess
+from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, Plan
+from relay.node.site_folder import site_folder
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "isthmus"
+"""The module whose command `relay` is a node."""
+
+
+class SiteBrokers:
+    """The private broker of one site, or the nodes of its cluster."""
+
+    def __init__(self, site: str, mesh: Mesh, state: Path) -> None:
+        self.mesh = mesh
+        self.epmd = Epmd()
+        self.nodes: dict[str, AppliedBroker] = {}
+        self._site = site
+        self._state = state
+
+    async def apply(self) -> None:
+        """Declare what the mesh needs, once all nodes run: a queue gets its members among those
+        that run when it is declared. What was declared before is there without that.
+        """
+        if not all(node.is_ready for node in self.nodes.values()):
+            return
+        book = address_book(self.mesh, self._state)
+        (report,) = await apply_sites(book, [self._site], self._state)
+        if not report.ok:
+            told = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
+            log.warning("%s: not as the mesh file says: %s", self._site, told)
+
+
+class AppliedBroker(BrokerProcess):
+    """A private broker that has what the mesh needs whenever it is said to be started; a node of a
+    cluster, whenever all nodes are.
+    """
+
+    def __init__(self, broker: LocalBroker, site: SiteBrokers) -> None:
+        super().__init__(broker)
+        self._site = site
+        self._has_started = False
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the broker, or each node of the cluster, runs."""
+        return self._has_started and self.is_running
+
+    def take_up(self, spec: BrokerSpec) -> None:
+        """From the next start on it is this mesh's. While it runs, `apply` makes it so."""
+        self.broker.spec = spec
+
+    async def start(self) -> None:
+        self._has_started = False
+        await super().start()
+        self._has_started = True
+        await self._site.apply()
+
+
+class MeshChildren:
+    """The children of one mesh file in one state folder."""
+
+    def __init__(self, file: Path, state: Path, rabbitmq: Path | None) -> None:
+        self.file = file.absolute()
+        self._state = state
+        self._rabbitmq = rabbitmq
+        self._installation: RabbitMQInstallation | None = None
+        self._brokers: dict[str, SiteBrokers] = {}
+        self._nodes: dict[str, NodeProcess] = {}
+
+    def plans(self, mesh: Mesh) -> list[Plan]:
+        """All children of the mesh, brokers first; writes down where new brokers will listen.
+
+        Raises LocalBrokerError if RabbitMQ is needed and not there, CredentialsError, OSError.
+        """
+        self._state.mkdir(parents=True, exist_ok=True)
+        if self._installation is None and any(s.broker is None for s in mesh.sites.values()):
+            self._installation = find_installation(self._rabbitmq)
+        specs = plan_brokers(mesh, self._state, load_or_make(self._state, mesh))
+        brokers = {site: self._of_site(site, mesh, some) for site, some in specs.items()}
+        nodes = {site: self._node(site) for site in mesh.sites}
+        self._brokers, self._nodes = brokers, nodes
+        return [
+            *(plan for of_site in brokers.values() for plan in _broker_plans(of_site)),
+            *(
+                Plan(node, NODE_POLICY, ("broker", specs[site][-1].name) if site in specs else None)
+                for site, node in nodes.items()
+            ),
+        ]
+
+    def _of_site(self, site: str, mesh: Mesh, specs: Sequence[BrokerSpec]) -> SiteBrokers:
+        of_site = self._brokers.get(site) or SiteBrokers(site, mesh, self._state)
+        of_site.mesh = mesh
+        of_site.nodes = {spec.name: self._broker(of_site, spec) for spec in specs}
+        return of_site
+
+    def _broker(self, of_site: SiteBrokers, spec: BrokerSpec) -> AppliedBroker:
+        known = of_site.nodes.get(spec.name)
+        if known is not None:
+            known.take_up(spec)
+            return known
+        assert self._installation is not None
+        broker = LocalBroker(spec, self._installation, die_with_parent=True, epmd=of_site.epmd)
+        return AppliedBroker(broker, of_site)
+
+    def _node(self, site: str) -> NodeProcess:
+        if site in self._nodes:
+            return self._nodes[site]
+        command = [sys.executable, "-m", PROGRAM, "relay", str(self.file)]
+        command += ["--site", site, "--state", str(self._state.absolute())]
+        log_file = self._state / "logs" / f"{site}.log"
+        return NodeProcess(site, command, log_file, site_folder(self._state, site) / "node.json")
+
+
+def _broker_plans(of_site: SiteBrokers) -> Iterable[Plan]:
+    founder, *others = of_site.nodes.values()
+    yield Plan(founder, BROKER_POLICY)
+    # A cluster that was there before needs all nodes at once: the founder may wait for any.
+    after = None if founder.broker.has_data else ("broker", founder.name)
+    for node in others:
+        yield Plan(node, BROKER_POLICY, after)
