@@ -22,7 +22,7 @@ class BadMeshJson(ValueError):
 
 
 def mesh_as_json(mesh: Mesh) -> dict[str, Any]:
-    """All of it, fit for `json.dump`."""
+    """All of it, fit for `json.dumps`."""
     said = asdict(mesh)
     for site in said["sites"].values():
         broker = site["broker"]

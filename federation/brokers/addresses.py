@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from federation import durable_file
 from federation.brokers.broker_uri import (
     bracketed,
     parse_amqp,
@@ -429,10 +430,7 @@ def write_private_brokers(state: Path, brokers: Mapping[str, PrivateBroker]) -> 
         "format": _FORMAT,
         "sites": {site: _as_json(broker) for site, broker in sorted(brokers.items())},
     }
-    file = state / BROKERS_FILE
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    temporary.replace(file)
+    durable_file.write(state / BROKERS_FILE, json.dumps(content, indent=1))
 
 
 def _private_broker(written: Mapping[str, Any]) -> PrivateBroker:

@@ -9,6 +9,7 @@ import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from federation import durable_file
 from federation.brokers.provision import BindingDeclaration
 from federation.mesh import Mesh
 from federation.mesh_json import mesh_as_json, mesh_from_json
@@ -60,9 +61,7 @@ def write_applied(state: Path, mesh: str, site: str, revision: str, applied: App
     }
     file = _file(state, mesh, site)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    temporary.replace(file)
+    durable_file.write(file, json.dumps(content, indent=1))
 
 
 def applied_revision(state: Path, mesh: str, site: str) -> str | None:
@@ -91,9 +90,7 @@ def write_applied_mesh(state: Path, mesh: Mesh) -> None:
     """
     file = _mesh_file(state, mesh.name, mesh.revision)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(json.dumps(mesh_as_json(mesh), indent=1), encoding="utf-8")
-    temporary.replace(file)
+    durable_file.write(file, json.dumps(mesh_as_json(mesh), indent=1))
     named = {mesh.revision}
     for record in file.parent.glob(f"{mesh.name}.*.json"):
         named.add(applied_revision(state, mesh.name, record.name.split(".")[1]) or "")

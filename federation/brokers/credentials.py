@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federation import durable_file
 from federation.mesh import Mesh
 
 SECRETS_FILE = "secrets.json"
@@ -135,15 +136,8 @@ def _write(file: Path, credentials: Credentials) -> None:
             for name, passwords in sorted(credentials.sites.items())
         },
     }
-    # A new file under another name, then renamed: a crash leaves the old one or the new one.
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(file)
+    text = json.dumps(content, indent=1)
+    durable_file.write(file, text, durable=True, mode=durable_file.OWNER_ONLY)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from federation import durable_file
 from isthmus import processes
 from isthmus.brokers import config as broker_config
 from isthmus.brokers.config import BrokerSpec, BrokerUser
@@ -231,13 +232,13 @@ class LocalBroker:
             "rabbitmq-env.conf": "",
             "advanced.config": "[].\n",
         }.items():
-            _write_private(spec.folder / name, text)
+            durable_file.write(spec.folder / name, text, mode=durable_file.OWNER_ONLY)
         self._link_plugins()
         cookie = spec.folder / COOKIE_NAME
         if spec.peers is not None:
-            _write_private(cookie, spec.peers.cookie)
+            durable_file.write(cookie, spec.peers.cookie, mode=durable_file.OWNER_ONLY)
         elif not cookie.exists():
-            _write_private(cookie, secrets.token_hex(16))
+            durable_file.write(cookie, secrets.token_hex(16), mode=durable_file.OWNER_ONLY)
         self._output_file.unlink(missing_ok=True)
         return spec.log_file.stat().st_size if spec.log_file.exists() else 0
 
@@ -263,7 +264,7 @@ class LocalBroker:
             for child in (self._node, self._epmd.process)
             if child is not None and (own := self._mark_of(child)) is not None
         ]
-        _write_private(self._marks_file, json.dumps(marks))
+        durable_file.write(self._marks_file, json.dumps(marks), mode=durable_file.OWNER_ONLY)
 
     async def _end_leftovers(self) -> None:
         if self._node is not None or self._epmd.process is not None:
@@ -322,13 +323,3 @@ class LocalBroker:
 
 def _told(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    temporary = file.with_name(file.name + ".new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as out:
-        out.write(text)
-    temporary.replace(file)

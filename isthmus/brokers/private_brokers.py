@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from federation import durable_file
 from federation.brokers.addresses import BrokerPorts, PrivateBroker, write_private_brokers
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import site_users
@@ -110,7 +111,5 @@ def _ports(file: Path, brokers: list[str]) -> dict[str, list[int]]:
         for number, broker in enumerate(new):
             kept[broker] = free[_PORTS_OF_A_BROKER * number : _PORTS_OF_A_BROKER * (number + 1)]
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(kept, indent=1))
-        os.replace(temporary, file)
+        durable_file.write(file, json.dumps(kept, indent=1))
     return {broker: kept[broker] for broker in brokers}

@@ -18,6 +18,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from federation import durable_file
 from isthmus.processes import ProcessMark
 
 RECORD_NAME = "supervisor.json"
@@ -106,10 +107,7 @@ def read_record(state: Path) -> SupervisorRecord | None:
 
 def write_record(state: Path, record: SupervisorRecord) -> None:
     """Replaces the record. Raises OSError."""
-    file = state / RECORD_NAME
-    temporary = file.with_name(RECORD_NAME + ".new")
-    temporary.write_text(json.dumps(asdict(record), indent=1) + "\n")
-    temporary.replace(file)
+    durable_file.write(state / RECORD_NAME, json.dumps(asdict(record), indent=1) + "\n")
 
 
 class SupervisorLock:

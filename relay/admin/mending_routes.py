@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
+from federation import durable_file
 from relay.admin.guard import check_token
 from relay.delivery.put_aside import Aside, PutAside
 from relay.operator.mending import MOST_AT_ONCE, Mending, MendingError
@@ -88,12 +88,7 @@ class MendingRoutes:
 
 def write_token(folder: Path, token: str) -> None:
     """Put the token where a command on this machine finds it: folder/admin.token."""
-    temporary = folder / "admin.token.new"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(token)
-    temporary.replace(folder / "admin.token")
+    durable_file.write(folder / "admin.token", token, mode=durable_file.OWNER_ONLY)
 
 
 async def _asked_for(request: web.Request) -> Collection[str] | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple, TextIO
 
+from federation import durable_file
 from relay import crash_points
 from relay.ledger.columns import ROWS_OF_A_GROUP, parquet_options, parquet_schema, parquet_values
 from relay.ledger.fingerprint import fingerprints
@@ -97,20 +98,12 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
                 if number == file.last or sum(map(len, group)) >= ROWS_OF_A_GROUP:
                     writer.write_table(pa.concat_tables(group))
                     group.clear()
-        _sync(temporary)
+        durable_file.sync(temporary)
         crash_points.reach("file.synced")
         temporary.rename(path)
         unless_named.pop_all()
-    _sync(path.parent)
+    durable_file.sync(path.parent)
     crash_points.reach("file.named")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def frames(source: BinaryIO) -> Iterator[bytes]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federation import durable_file
 from federation.mesh import Begins, Mesh
 
 log = logging.getLogger(__name__)
@@ -168,17 +168,7 @@ class RevisionMembers:
                 for revision, sites in self._told.items()
             },
         }
-        temporary = self.file.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as out:
-            json.dump(content, out, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, self.file)
-        descriptor = os.open(self.file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        durable_file.write(self.file, json.dumps(content, indent=1), durable=True)
 
 
 def _members(mesh: Mesh) -> frozenset[str]:

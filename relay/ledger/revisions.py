@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from federation import durable_file
 from federation.mesh import Mesh
 from federation.mesh_json import BadMeshJson, mesh_as_json, mesh_from_json
 
@@ -49,17 +49,7 @@ class KeptRevisions:
             "taken_up_ms": now_ms,
             "mesh": mesh_as_json(mesh),
         }
-        temporary = file.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as out:
-            json.dump(content, out, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        durable_file.write(file, json.dumps(content, indent=1), durable=True)
         known[mesh.revision] = (now_ms, mesh)
 
     def retired(self, mesh: Mesh) -> list[Mesh]:

@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from dedup.store import StoreError, StoreLocked
+from federation import durable_file
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.signing_keys import PrivateKeyUnusable
@@ -241,16 +242,12 @@ async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
 def _announce(folder: Path, port: int) -> None:
     """Where this site's node answers: STATE/sites/SITE/node.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / ANNOUNCED, {"pid": os.getpid(), "admin_port": port})
+    announced = {"pid": os.getpid(), "admin_port": port}
+    durable_file.write(folder / ANNOUNCED, json.dumps(announced))
 
 
 def _tell_why(folder: Path, reason: str) -> None:
     """Beside that, why the node stopped by itself: for whoever asks when its process is gone."""
     file = folder / ANNOUNCED
-    _write(file, {**json.loads(file.read_text()), "stopped": reason})
-
-
-def _write(file: Path, said: dict[str, Any]) -> None:
-    temporary = file.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(said))
-    os.replace(temporary, file)
+    announced = json.loads(file.read_text())
+    durable_file.write(file, json.dumps({**announced, "stopped": reason}))

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from federation import durable_file
 from relay import ticks
 from relay.log.open_gap import Accepted, OpenGap, read_gaps, write_gaps
 
@@ -114,9 +114,7 @@ class SiteGaps:
 
     def _write(self) -> None:
         try:
-            temporary = self._file.with_name(f"{GAPS_FILE}.new")
-            temporary.write_text(write_gaps(self._open.values()), encoding="utf-8")
-            os.replace(temporary, self._file)
+            durable_file.write(self._file, write_gaps(self._open.values()))
         except OSError as error:
             # The stage stands all the same, says so, and the ledger has its row.
             log.error("%s: %s", self._file, error)
@@ -138,12 +136,7 @@ def accept(folder: Path, gap: OpenGap, by: str, at: str) -> None:
     """Leave the order; on the disk when it returns. Raises OSError."""
     orders = folder / ORDERS
     orders.mkdir(parents=True, exist_ok=True)
-    temporary = orders / f"{gap.id}.new"
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump({"by": by, "at": at}, out)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, orders / gap.id)
+    durable_file.write(orders / gap.id, json.dumps({"by": by, "at": at}), durable=True)
 
 
 def forget_gaps(folder: Path) -> None:

@@ -14,9 +14,10 @@ SITES/SITE/drained      there as long as the node finds nothing left in a draini
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from federation import durable_file
 
 HOLDS_FILE = "holds.json"
 DRAINED_FILE = "drained"
@@ -64,19 +65,13 @@ def read_holds(folder: Path) -> Holds:
 def write_holds(folder: Path, holds: Holds) -> None:
     """From now on hold this; on the disk when it returns. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / HOLDS_FILE
     content = {
         "format": _FORMAT,
         "paused": holds.paused,
         "draining": holds.draining,
         "links": sorted(holds.links),
     }
-    temporary = file.with_name(f"{HOLDS_FILE}.new")
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump(content, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, file)
+    durable_file.write(folder / HOLDS_FILE, json.dumps(content, indent=1), durable=True)
 
 
 def was_drained(folder: Path) -> bool:

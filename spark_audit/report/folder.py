@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from federation import durable_file
 from spark_audit.report.advice import Commands
 from spark_audit.report.counts import counts_table
 from spark_audit.report.html import page
@@ -20,12 +21,5 @@ def write_report(report: AuditReport, folder: Path, commands: Commands | None = 
     table = counts_table(report.table.sparkSession, report.counts)
     table.coalesce(1).write.mode("overwrite").parquet(str(folder / "counts.parquet"))
     commands = commands or Commands(out=str(folder))
-    _write(folder / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
-    _write(folder / "report.html", page(report, commands))
-
-
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
+    durable_file.write(folder / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
+    durable_file.write(folder / "report.html", page(report, commands))

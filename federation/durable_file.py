@@ -1,0 +1,36 @@
+"""Small files that are replaced whole: after a crash a reader finds the old one or the new one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+OWNER_ONLY = 0o600
+ANYBODY = 0o666
+"""Mode of a file, less what the process's umask takes off."""
+
+
+def write(file: Path, text: str, *, durable: bool = False, mode: int = ANYBODY) -> None:
+    """Replace `file` by one with this text. `durable`: on the disk, under its name, when this
+    returns; otherwise safe from the end of the process and not from a power cut. Raises OSError.
+    """
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.unlink(missing_ok=True)  # so that the new one has its mode from the start
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        if durable:
+            os.fsync(out.fileno())
+    temporary.replace(file)
+    if durable:
+        sync(file.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or a folder's names, to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
