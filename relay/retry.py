@@ -1,4 +1,6 @@
-"""When a refused message is tried again, and when no more."""
+"""Waits between attempts: doubled each time up to a limit, with jitter, so that parties that failed
+together do not come back together.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,35 @@ from collections.abc import Callable
 
 from federation.mesh import RetryRule
 
+CONNECT_FIRST_S = 0.2
+CONNECT_MOST_S = 30.0
+
+
+class Backoff:
+    """Doubling delays, each between half of the whole and the whole. `random` gives [0, 1)."""
+
+    def __init__(self, first_s: float, most_s: float, random: Callable[[], float]) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._random = random
+
+    def delay_s(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row; none after none."""
+        if failures <= 0:
+            return 0.0
+        whole = min(self._most_s, self._first_s * 2.0 ** min(failures - 1, 30))
+        return whole * (0.5 + 0.5 * self._random())
+
 
 def retry_delay_s(rule: RetryRule, attempts: int, random: Callable[[], float]) -> float | None:
-    """Seconds to wait after `attempts` failed ones; None when it is a dead letter now.
-
-    Doubles from the first to the most, with full jitter in its upper half: two flows that were
-    refused together do not come back together. `random` gives [0, 1).
-    """
+    """Seconds to wait after `attempts` failed ones; None when the message is a dead letter now."""
     if attempts >= rule.max_attempts:
         return None
-    whole: float = min(rule.backoff_most_s, rule.backoff_first_s * 2.0 ** (attempts - 1))
-    return whole * (0.5 + random() / 2)
+    return Backoff(rule.backoff_first_s, rule.backoff_most_s, random).delay_s(attempts)
 
 
 def reconnect_delay_s(failures: int, random: Callable[[], float]) -> float:
-    """Seconds before a connection is tried again: 0.2 doubling to 30, jittered likewise."""
-    whole: float = min(30.0, 0.2 * 2.0 ** min(failures, 16))
-    return whole * (0.5 + random() / 2)
+    """Seconds before a broker is connected to again, `failures` attempts having failed before the
+    last one.
+    """
+    return Backoff(CONNECT_FIRST_S, CONNECT_MOST_S, random).delay_s(failures + 1)

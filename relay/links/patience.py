@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from relay.links.settings import KIB, LinkSettings
 
 _SAMPLE_BYTES = 16 * KIB
 """Less than this says how much there was to send, not how fast the line is."""
 _DECAY = 0.7
 _MOST_DOUBLINGS = 10
-
-
-class Backoff:
-    """Doubling delays up to a limit; each is between half of it and the whole, by chance."""
-
-    def __init__(self, first_s: float, most_s: float, random: Callable[[], float]) -> None:
-        self._first = first_s
-        self._most = most_s
-        self._random = random
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row; none after none."""
-        if failures <= 0:
-            return 0.0
-        whole = min(self._most, self._first * 2.0 ** min(failures - 1, 30))
-        return whole * (0.5 + 0.5 * self._random())
 
 
 class Patience:

@@ -35,7 +35,7 @@ from relay.links.echo import LinkEcho
 from relay.links.forwarding import Forwarding
 from relay.links.metrics import LinkState, SenderCounters
 from relay.links.outgoing import OutgoingBatches
-from relay.links.patience import Backoff, Patience
+from relay.links.patience import Patience
 from relay.links.position import LinkPosition, begin
 from relay.links.progress import LinkProgress
 from relay.links.sender_actions import (
@@ -69,6 +69,7 @@ from relay.links.wire import (
     encode_pulse,
     read_nonce,
 )
+from relay.retry import Backoff
 
 MAX_WELCOME_BYTES = 16 * 1024 * 1024
 """Of the receiver's names, which take up to 40 times as much in memory; what brokers pass on by
@@ -399,13 +400,13 @@ class LinkSender:
         self._nonce = self._random_bytes(NONCE_BYTES)
         self._asked = 0
         self._echo.forget()
-        self._ask_at = now + self._backoff.delay(self._setbacks)
+        self._ask_at = now + self._backoff.delay_s(self._setbacks)
 
     def _ask(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
         if now < self._ask_at:
             return []
         self._asked += 1
-        self._ask_at = now + self._backoff.delay(self._asked)
+        self._ask_at = now + self._backoff.delay_s(self._asked)
         if line.blocked:
             self._reason = "the connection is blocked"
             return []

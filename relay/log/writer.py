@@ -37,6 +37,7 @@ from relay.log.run import Appended, LogEvents, LogRun, LogSettings, LogState
 from relay.log.shared_scan import LogScans
 from relay.log.site_log import LogClosed, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
+from relay.retry import Backoff
 from relay.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,9 @@ class LogWriter:
         self._events = events
         self._settings = settings or LogSettings()
         self._random_bytes = random_bytes
-        self._jitter = jitter
+        self._backoff = Backoff(
+            self._settings.backoff_first_s, self._settings.backoff_most_s, jitter
+        )
         self._memory = memory
         self._knowledge = LogKnowledge(
             memory,
@@ -398,11 +401,9 @@ class LogWriter:
             run.ended.set_result(reason)
 
     async def _back_off(self) -> None:
-        s = self._settings
-        longest = min(s.backoff_most_s, s.backoff_first_s * 2 ** min(self._failed_attempts, 16))
         self._failed_attempts += 1
         self._hurry.clear()
-        await pause(self._hurry, longest * (0.5 + 0.5 * self._jitter()))
+        await pause(self._hurry, self._backoff.delay_s(self._failed_attempts))
 
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason

@@ -21,11 +21,10 @@ from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerPar
 from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
 from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.retry import reconnect_delay_s
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_FIRST_S = 0.2
-BACKOFF_MOST_S = 30.0
 WELL_AFTER_S = 10.0
 """An incarnation that ran for so long ended by something new: the wait begins anew."""
 
@@ -38,7 +37,7 @@ class PackerLoop:
         self.status = PackerStatus()
         self._settings = settings
         self._parts = parts
-        self._chance = chance
+        self._random = chance.random
         self._stopping = asyncio.Event()
         self._decided = asyncio.Event()
         self._packer: Packer | None = None
@@ -124,8 +123,7 @@ class PackerLoop:
             self._packer.superseded(by)
 
     async def _wait(self, fruitless: int) -> None:
-        most = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2.0 ** min(fruitless, 10))
-        delay = self._chance.uniform(most / 2, most)
+        delay = reconnect_delay_s(fruitless, self._random)
         try:
             async with asyncio.timeout(delay):
                 await self._stopping.wait()
