@@ -8,14 +8,15 @@ could be made stays, with one warning, until the files can be used again.
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from federation.file_stamp import FileStamp
+
 log = logging.getLogger(__name__)
 
-Stamp = tuple[tuple[int, ...] | None, ...]
+Stamp = tuple[FileStamp | None, ...]
 Context = TypeVar("Context", bound=ssl.SSLContext)
 
 
@@ -43,7 +44,7 @@ class RenewedContext(Generic[Context]):
         anything, and NobodyTrusted.
         """
         # Looked at first: files that change while they are read look changed the next time.
-        stamp = tuple(map(_stamp, self._paths))
+        stamp = tuple(map(FileStamp.of, self._paths))
         if self._made is not None and self._made[0] == stamp:
             return self._made[1]
         try:
@@ -61,14 +62,3 @@ class RenewedContext(Generic[Context]):
             log.info("%s: can be used again", ", ".join(filter(None, self._paths)))
         self._made, self._warned = (stamp, context), ""
         return context
-
-
-def _stamp(path: str) -> tuple[int, ...] | None:
-    """What changes with a file; None where there is none. The change time, too: a copy may bear
-    the times of what it was made from.
-    """
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev

@@ -15,6 +15,7 @@ from typing import Protocol
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.brokers.passwords import PasswordMissing
+from federation.file_stamp import FileStamp
 from federation.mesh_file.problems import MeshFileError, Severity
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 STILL_FOR_S = 0.3
 
-Stamp = dict[Path, tuple[int, int, int] | None]
-_NEVER_SEEN = (-1, -1, -1)
+Stamp = dict[Path, FileStamp | None]
+_NEVER_SEEN = FileStamp(0, 0, -1, 0, 0)
 
 
 class MeshFiles(Protocol):
@@ -111,15 +112,7 @@ class MeshWatch:
         return True
 
     def _stamp(self) -> Stamp:
-        return {file: _stamp_of(file) for file in self._files.files()}
-
-
-def _stamp_of(file: Path) -> tuple[int, int, int] | None:
-    try:
-        told = file.stat()
-    except OSError:
-        return None
-    return told.st_mtime_ns, told.st_size, told.st_ino
+        return {file: FileStamp.of(file) for file in self._files.files()}
 
 
 def _told(error: MeshFileError) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from federation.file_stamp import FileStamp
 from relay import ticks
 from relay.operator.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
 
@@ -23,17 +23,13 @@ class HoldWatch:
         self.problem = ""
         self.present = Holds()
         self._folder = folder
-        self._file = os.fspath(folder / HOLDS_FILE)
+        self._file = folder / HOLDS_FILE
         self._every_s = every_s
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: FileStamp | None = None
 
     def look(self) -> bool:
         """Read the file if it has changed; whether `present` is another."""
-        try:
-            told = os.stat(self._file)
-            stamp = (told.st_mtime_ns, told.st_size, told.st_ino)
-        except OSError:
-            stamp = None
+        stamp = FileStamp.of(self._file)
         if stamp == self._stamp:
             return False
         try:
