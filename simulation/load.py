@@ -6,6 +6,7 @@ import random
 import uuid
 from dataclasses import dataclass
 
+from relay.batches.mesh_headers import PATH_HEADER, REDELIVERED_HEADER
 from relay.bulk_amqp.content_header import (
     DELIVERY_MODE,
     MESSAGE_ID,
@@ -15,7 +16,6 @@ from relay.bulk_amqp.content_header import (
     text,
 )
 from relay.delivery.local_exchange import Outgoing
-from relay.delivery.properties import PATH_HEADER, REDELIVERED_HEADER
 from simulation.invariants import Arrived
 
 SMALL = (8, 400)

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.floors.site import Site
+from relay.batches.mesh_headers import EXCHANGE_HEADER, PATH_HEADER
 from relay.bulk_amqp import BulkAmqpError, Consumer, Delivery, Message, Publication, Publisher
 from relay.bulk_amqp.content_header import CLUSTER_ID, USER_ID, rewrite
-from relay.delivery.properties import EXCHANGE_HEADER, PATH_HEADER, DeliveryStamp, text_field
+from relay.delivery.properties import DeliveryStamp, text_field
 
 BODY = os.urandom(512) + bytes(512)
 PROPERTIES = b"\x10\x80\x02\x24" + b"0" * 36  # delivery mode 2, a message ID like a UUID

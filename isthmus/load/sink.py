@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from isthmus.load.latencies import Latencies
 from isthmus.load.message import HEAD, HEAD_BYTES
+from relay.batches.mesh_headers import REDELIVERED_HEADER
 from relay.bulk_amqp import (
     BulkAmqpError,
     Channel,
@@ -18,7 +19,6 @@ from relay.bulk_amqp import (
     connect,
 )
 
-REDELIVERED = b"x-mesh-redelivered"
 PREFETCH = 2000
 
 
@@ -57,7 +57,7 @@ class Arrivals:
             self.out_of_order += 1
         else:
             self.duplicates += 1
-            self.flagged_duplicates += REDELIVERED in properties
+            self.flagged_duplicates += REDELIVERED_HEADER in properties
             return False
         self.delivered += 1
         return True

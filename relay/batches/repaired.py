@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relay.batches.batch import BatchHeader, BatchKind, Entry
+from relay.batches.mesh_headers import REPAIRED_HEADER
 from relay.bulk_amqp import content_header, field_table
 from relay.bulk_amqp.errors import MalformedProperties
 
-REPAIRED_HEADER = b"x-mesh-repaired"
 _LONG_STRING = b"S"
 _VALUE_AT = 5
 

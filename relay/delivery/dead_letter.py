@@ -7,10 +7,11 @@ as any delivery; the flow goes on only once the queue has them.
 from __future__ import annotations
 
 from relay.batches.batch import BatchName, Entry
+from relay.batches.mesh_headers import ATTEMPTS_HEADER, DEAD_REASON_HEADER
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import text_field
-from relay.delivery.put_aside import ATTEMPTS_HEADER, DEAD_REASON_HEADER, origin_fields
+from relay.delivery.put_aside import origin_fields
 
 
 def dead_letter(

@@ -16,6 +16,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from relay.batches.mesh_headers import (
+    DEATHS_HEADER,
+    EXCHANGE_HEADER,
+    PATH_HEADER,
+    REDELIVERED_HEADER,
+)
 from relay.bulk_amqp.content_header import (
     APP_ID,
     CLUSTER_ID,
@@ -33,10 +39,6 @@ from relay.bulk_amqp.field_table import entry, long_string
 _WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
 """What is at or near the end, where the common message takes our additions; the unused bits too."""
 
-PATH_HEADER = b"x-mesh-path"
-EXCHANGE_HEADER = b"x-mesh-exchange"
-REDELIVERED_HEADER = b"x-mesh-redelivered"
-DEATHS_HEADER = b"x-mesh-deaths"
 DEATH_HEADER = b"x-death"
 """The broker's own, of dead-lettered messages: each death changes it, by an entry or a count."""
 

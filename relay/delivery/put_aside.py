@@ -11,21 +11,24 @@ from enum import StrEnum
 from hashlib import blake2b
 
 from relay.batches.batch import BatchName, Entry
+from relay.batches.mesh_headers import (
+    ATTEMPTS_HEADER,
+    BATCH_HEADER,
+    DEAD_REASON_HEADER,
+    EXCHANGE_HEADER,
+    FORGEABLE_PREFIX,
+    IDENTITY_HEADER,
+    KEY_HEADER,
+    NUMBER_HEADER,
+    PATH_HEADER,
+    PUBLISHED_HEADER,
+    QUARANTINE_REASON_HEADER,
+)
 from relay.batches.repaired import repaired_of, with_repaired
 from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, header, without_headers
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import Delivery
-from relay.delivery.properties import EXCHANGE_HEADER, PATH_HEADER, text_field
-
-DEAD_REASON_HEADER = b"x-mesh-dead-reason"
-ATTEMPTS_HEADER = b"x-mesh-dead-attempts"
-QUARANTINE_REASON_HEADER = b"x-mesh-quarantine-reason"
-OFFSET_HEADER = b"x-mesh-log-offset"
-_KEY_HEADER = b"x-mesh-routing-key"
-_BATCH_HEADER = b"x-mesh-batch"
-_NUMBER_HEADER = b"x-mesh-entry"
-_IDENTITY_HEADER = b"x-mesh-identity"
-_PUBLISHED_HEADER = b"x-mesh-published"
+from relay.delivery.properties import text_field
 
 
 class Aside(StrEnum):
@@ -78,12 +81,12 @@ def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, .
     """Headers that say what the message was: encoded entries of a header table."""
     return (
         text_field(EXCHANGE_HEADER, name.series.exchange.encode())
-        + text_field(_KEY_HEADER, entry.routing_key)
+        + text_field(KEY_HEADER, entry.routing_key)
         + text_field(PATH_HEADER, ",".join(path).encode())
-        + text_field(_BATCH_HEADER, str(name).encode())
-        + text_field(_NUMBER_HEADER, str(number).encode())
-        + text_field(_IDENTITY_HEADER, entry.identity.hex().encode())
-        + text_field(_PUBLISHED_HEADER, str(entry.published_ms).encode())
+        + text_field(BATCH_HEADER, str(name).encode())
+        + text_field(NUMBER_HEADER, str(number).encode())
+        + text_field(IDENTITY_HEADER, entry.identity.hex().encode())
+        + text_field(PUBLISHED_HEADER, str(entry.published_ms).encode())
     )
 
 
@@ -99,7 +102,7 @@ def put_aside(delivery: Delivery) -> PutAside:
             reason or "not put here by the mesh",
             int(_text(properties, ATTEMPTS_HEADER) or 0),
             _text(properties, EXCHANGE_HEADER),
-            _bytes(properties, _KEY_HEADER),
+            _bytes(properties, KEY_HEADER),
             _origin(properties),
             _as_sent(properties),
             body,
@@ -111,22 +114,22 @@ def put_aside(delivery: Delivery) -> PutAside:
 
 def _as_sent(properties: bytes) -> bytes:
     """Without what was added; that a repair brought it was not."""
-    sent = without_headers(properties, (b"x-mesh-",), QUORUM_QUEUE_HEADERS)
+    sent = without_headers(properties, (FORGEABLE_PREFIX,), QUORUM_QUEUE_HEADERS)
     whose = repaired_of(properties)
     return with_repaired(sent, whose) if whose else sent
 
 
 def _origin(properties: bytes) -> Origin | None:
-    batch = _text(properties, _BATCH_HEADER)
-    identity = bytes.fromhex(_text(properties, _IDENTITY_HEADER))
+    batch = _text(properties, BATCH_HEADER)
+    identity = bytes.fromhex(_text(properties, IDENTITY_HEADER))
     if not batch or not identity:
         return None
     return Origin(
         BatchName.parse(batch),
-        int(_text(properties, _NUMBER_HEADER)),
+        int(_text(properties, NUMBER_HEADER)),
         tuple(_text(properties, PATH_HEADER).split(",")),
         identity,
-        int(_text(properties, _PUBLISHED_HEADER)),
+        int(_text(properties, PUBLISHED_HEADER)),
     )
 
 

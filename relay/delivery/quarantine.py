@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry
 from relay.batches.format import seal
+from relay.batches.mesh_headers import OFFSET_HEADER, QUARANTINE_REASON_HEADER
 from relay.bulk_amqp.content_header import EXPIRATION, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import text_field
-from relay.delivery.put_aside import OFFSET_HEADER, QUARANTINE_REASON_HEADER, origin_fields
+from relay.delivery.put_aside import origin_fields
 
 _EMPTY_PROPERTIES = b"\x10\x00\x02"
 """Flags with delivery_mode alone, and its value: persistent."""

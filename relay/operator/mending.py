@@ -23,6 +23,7 @@ from dedup.judgement import Judgement, Verdict
 from dedup.keys import place_prefix, places_of
 from federation.mesh import Exchange, IdentityScope
 from relay.batches.batch import BatchKind, Entry
+from relay.batches.mesh_headers import ATTEMPTS_HEADER, DEAD_REASON_HEADER, QUARANTINE_REASON_HEADER
 from relay.batches.repaired import repaired_of
 from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer
 from relay.bulk_amqp.content_header import rewrite
@@ -31,15 +32,7 @@ from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
-from relay.delivery.put_aside import (
-    ATTEMPTS_HEADER,
-    DEAD_REASON_HEADER,
-    QUARANTINE_REASON_HEADER,
-    Aside,
-    Origin,
-    PutAside,
-    put_aside,
-)
+from relay.delivery.put_aside import Aside, Origin, PutAside, put_aside
 from relay.delivery.repair_proof import proof_of
 from relay.ledger.rows import (
     CONTENT_BYTES,

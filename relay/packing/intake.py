@@ -19,6 +19,13 @@ from typing import NamedTuple
 from dedup.identity import IdentityForm, content_hash, identity_function, uuid7
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batches.batch import Entry, make_entry
+from relay.batches.mesh_headers import (
+    CLUSTER_HEADER,
+    DEATHS_HEADER,
+    EXCHANGE_HEADER,
+    FORGEABLE_PREFIX,
+    USER_HEADER,
+)
 from relay.bulk_amqp import field_table
 from relay.bulk_amqp.content_header import (
     CLUSTER_ID,
@@ -42,11 +49,7 @@ from relay.bulk_amqp.content_header import (
 )
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.expiry import MAX_EXPIRATION_MS
-from relay.delivery.properties import DEATH_HEADER, DEATHS_HEADER, EXCHANGE_HEADER, deaths_told
-
-FORGEABLE_PREFIX = b"x-mesh-"
-USER_HEADER = b"x-mesh-user-id"
-CLUSTER_HEADER = b"x-mesh-cluster-id"
+from relay.delivery.properties import DEATH_HEADER, deaths_told
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from relay.batches.mesh_headers import OFFSET_HEADER, QUARANTINE_REASON_HEADER
 from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryExchange
-from relay.delivery.put_aside import OFFSET_HEADER, QUARANTINE_REASON_HEADER
 from relay.node.bad_records import BadRecords
 from tests.relay.deliverer_world import Life, World
 from tests.virtual_time import in_virtual_time, let_pass
