@@ -67,6 +67,16 @@ class Signal:
         await first_of(self)
 
 
+async def set_within(seconds: float | None, event: asyncio.Event | Signal) -> bool:
+    """Wait until `event` is set, `seconds` at most (None: for ever); whether it was."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 async def first_of(*signals: Signal, waiter: asyncio.Future[None] | None = None) -> None:
     """Until one of them is set, or the waiter is done, which ends with this in any case."""
     if waiter is None:

@@ -28,6 +28,7 @@ from isthmus.up.supervisor_record import (
     read_record,
     write_record,
 )
+from relay.waiters import set_within
 
 logger = logging.getLogger(__name__)
 
@@ -350,11 +351,7 @@ class _Caretaker:
                 wait_s = self._course.due_at - self._clock()
                 if wait_s <= 0:
                     return
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
-            except TimeoutError:
-                continue
+            await set_within(wait_s, self._woken)
 
     async def _one_life(self) -> None:
         child = self.plan.child

@@ -21,7 +21,7 @@ from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
 from relay.state.flow_state import Announced
 from relay.state.node_state import Commit, NodeState
-from relay.waiters import Signal, first_of
+from relay.waiters import Signal, first_of, set_within
 
 T = TypeVar("T")
 
@@ -206,12 +206,7 @@ class DeliveryContext:
 
     async def sleep(self, seconds: float) -> bool:
         """Wait so long; False at once when the node is stopping."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
-        except TimeoutError:
-            return True
-        return False
+        return not await set_within(seconds, self.stopping)
 
     async def unless_stopping(self, signal: Signal) -> bool:
         """Wait for the signal; False when the node is stopping first."""

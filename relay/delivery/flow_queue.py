@@ -15,7 +15,7 @@ from typing import NamedTuple
 from relay.batches.batch import Flow, LoggedBatch, Place
 from relay.delivery.context import DeliveryContext
 from relay.delivery.settlement import Point
-from relay.waiters import Signal
+from relay.waiters import Signal, set_within
 
 QUEUE_BATCHES = 64
 QUEUE_BYTES = 2 * 1024 * 1024
@@ -67,11 +67,7 @@ class FlowQueue:
         """Wait a little for room, unless the flow stands anyway."""
         if self._room.is_set() or self._behind or self.standing:
             return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._room.wait()
-        except TimeoutError:
-            return  # `offer` lets the batch go by
+        await set_within(timeout_s, self._room)  # else `offer` lets the batch go by
 
     async def jobs(self) -> AsyncIterator[list[Job]]:
         """All that is at hand, each time; ends when the node stops."""

@@ -13,17 +13,9 @@ from relay.log.knowledge import LogKnowledge, UnknownRecord
 from relay.log.reader import LogReader
 from relay.log.run import LogSettings
 from relay.log.site_log import LogClosed, LogCursor
+from relay.waiters import set_within
 
 logger = logging.getLogger(__name__)
-
-
-async def pause(hurry: asyncio.Event, seconds: float) -> None:
-    """Until told to hurry, for so long at most."""
-    try:
-        async with asyncio.timeout(seconds):
-            await hurry.wait()
-    except TimeoutError:
-        return
 
 
 class LogFollower:
@@ -64,7 +56,7 @@ class LogFollower:
             self._on_round()
             if recent.unchecked_count <= self._settings.check_after_names:
                 self._hurry.clear()
-            await pause(self._hurry, self._settings.check_every_s)
+            await set_within(self._settings.check_every_s, self._hurry)
 
     async def _read_back(self, cursor: LogCursor, ahead: int) -> None:
         recent = self._knowledge.recent

@@ -28,7 +28,7 @@ from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.name_set import NameSet
 from relay.log.check import check_log
 from relay.log.flights import Flights
-from relay.log.follower import LogFollower, pause
+from relay.log.follower import LogFollower
 from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.reader import LogReader
@@ -38,7 +38,7 @@ from relay.log.shared_scan import LogScans
 from relay.log.site_log import LogClosed, SiteLog, SiteLogError
 from relay.log.snapshot import LogMemory
 from relay.retry import Backoff
-from relay.waiters import Waiters
+from relay.waiters import Waiters, set_within
 
 logger = logging.getLogger(__name__)
 
@@ -403,7 +403,7 @@ class LogWriter:
     async def _back_off(self) -> None:
         self._failed_attempts += 1
         self._hurry.clear()
-        await pause(self._hurry, self._backoff.delay_s(self._failed_attempts))
+        await set_within(self._backoff.delay_s(self._failed_attempts), self._hurry)
 
     def _set_state(self, state: LogState, reason: str) -> None:
         self._state, self._state_reason = state, reason

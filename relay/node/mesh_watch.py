@@ -17,6 +17,7 @@ from federation.brokers.credentials import CredentialsError
 from federation.brokers.passwords import PasswordMissing
 from federation.file_stamp import FileStamp
 from federation.mesh_file.problems import MeshFileError, Severity
+from relay.waiters import set_within
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +85,7 @@ class MeshWatch:
                     seen = {file: seen.get(file, _NEVER_SEEN) for file in now}
                 else:
                     seen = None
-            try:
-                async with asyncio.timeout(self._look_every_s):
-                    await self._asked.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._look_every_s, self._asked)
 
     async def _still(self, stamp: Stamp) -> Stamp:
         while True:

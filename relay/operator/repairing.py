@@ -19,6 +19,7 @@ from relay.log.site_log import LogClosed, SiteLogError
 from relay.operator.repair_search import Found, Search
 from relay.operator.repair_wanted import Wanted
 from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.waiters import set_within
 
 BATCH_BYTES = 256 * 1024
 HELD_BYTES = 4 * 1024 * 1024
@@ -158,9 +159,7 @@ class Repairing:
         while self._present is not None:
             request, began = self._present
             yield Waits(request.by, len(request.wanted), _now() - began)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TOLD_EVERY_S):
-                    await self._free.wait()
+            await set_within(TOLD_EVERY_S, self._free)
 
     @contextlib.contextmanager
     def _working_on(self, request: Request) -> Iterator[None]:

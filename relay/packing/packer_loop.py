@@ -22,6 +22,7 @@ from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
 from relay.packing.repair_parcel import NotPacking, RepairParcel
 from relay.retry import reconnect_delay_s
+from relay.waiters import set_within
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +125,4 @@ class PackerLoop:
 
     async def _wait(self, fruitless: int) -> None:
         delay = reconnect_delay_s(fruitless, self._random)
-        try:
-            async with asyncio.timeout(delay):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
+        await set_within(delay, self._stopping)
