@@ -63,12 +63,13 @@ endif
 test-slow: setup-audit chroot
 	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m slow
 
-# On the machine's own RabbitMQ, then the tests with brokers on 4.0 as well: it rarely differs from
-# the releases before and behind it, on which CI runs them.
+# On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
+# differs from the releases before and behind it, and the slow ones on 4.3.
 test-long: setup-audit chroot
 	$(PYTEST) -m long
 ifndef RABBITMQ
 	$(MAKE) test test-slow RABBITMQ=4.0
+	$(MAKE) test-slow RABBITMQ=4.3
 endif
 
 test-audit: setup-audit

@@ -129,7 +129,8 @@ def _members(
     spare = sorted(set(running) - members)
     if len(members) < wanted and spare:
         grow = (
-            f"rabbitmq-streams add_replica {queue['name']} {spare[0]}"
+            # A node of 3.10 that has no stream yet would begin a coordinator of its own.
+            f"on {min(members)}: rabbitmq-streams add_replica {queue['name']} {spare[0]}"
             if is_log
             else f"rabbitmq-queues grow {spare[0]} all"
         )

@@ -162,8 +162,10 @@ class ClusterMesh:
         """
         name = node.spec.node_name
         await control(node, "grow", name, "all", program="rabbitmq-queues")
+        # A node of 3.10 that has no stream yet would begin a coordinator of its own.
+        has_log = self.members[0]
         for stream in await self._streams():
-            await control(node, "add_replica", stream, name, program="rabbitmq-streams")
+            await control(has_log, "add_replica", stream, name, program="rabbitmq-streams")
         self.members.append(node)
         await self._list_members()
 

@@ -143,3 +143,9 @@ async def test_a_cluster_that_the_mesh_file_does_not_tell_of_is_found_and_its_or
     found = {one.subject: one.said for one in await examined(Broker(nodes, lock), is_cluster=False)}
     assert "a cluster of 3 nodes, and the mesh file does not say so" in found["cluster"]
     assert f"{NAMES.deliverer_lock} is orphaned" in found["locks"]
+
+
+async def test_a_log_that_lacks_a_copy_is_given_it_from_a_node_that_has_one() -> None:
+    log = {**LOG, "members": ["b", "c"], "online": ["b", "c"]}
+    (finding,) = await examined(Broker(map(node, THREE), log, EGRESS, ASIDE))
+    assert finding.mend == f"on b: rabbitmq-streams add_replica {NAMES.log} a"
