@@ -11,7 +11,7 @@ from spark_audit.compare.fingerprints import by_blocks
 from spark_audit.compare.latency import Latency, Sample
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
-from spark_audit.compare.reported_positions import told_positions
+from spark_audit.compare.reported_positions import reported_positions
 from spark_audit.compare.waiting import told_waiting
 from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
 from spark_audit.judge import verdicts
@@ -44,7 +44,7 @@ def compare(
     # hang together cost Spark more than the work itself.
     keep = premises.keep
     expected = expectations(premises, table)
-    reading = Reading(premises, source, table, told_positions(premises, table))
+    reading = Reading(premises, source, table, reported_positions(premises, table))
     say("comparing batches")
     if premises.level is Level.FINGERPRINT:
         compared = by_blocks(reading, expected.table, say, open_all=open_all)

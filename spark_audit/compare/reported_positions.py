@@ -23,7 +23,7 @@ def seen_incarnations(table: Any) -> list[SeenIncarnation]:
     ]
 
 
-def told_positions(premises: Premises, table: Any) -> Positions:
+def reported_positions(premises: Premises, table: Any) -> Positions:
     """Of the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 

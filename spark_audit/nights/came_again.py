@@ -18,7 +18,7 @@ from spark_audit.compare.exactly import IDENTITIES_AT_ONCE
 from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
-from spark_audit.compare.reported_positions import told_positions
+from spark_audit.compare.reported_positions import reported_positions
 from spark_audit.compare.whole_batches import compared_whole, expectations
 from spark_audit.judge import verdicts
 from spark_audit.ledgers.source import LedgerSource
@@ -100,7 +100,7 @@ def _leaked_since(
     kept_ms = round(premises.mesh.retention_s * 1000)
     from_ms = premises.period.from_ms
     earlier = replace(premises, period=Period(from_ms - kept_ms, from_ms))
-    reading = Reading(earlier, source, table, told_positions(earlier, table))
+    reading = Reading(earlier, source, table, reported_positions(earlier, table))
     rows = reading.settled(uris).where(f"event = 'batch' AND {before}")
     names = keep(rows.select(*NAME).distinct())
     twice = _twice(reading, names)

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_audit.compare.premises import Premises
 from spark_audit.compare.reading import Reading
-from spark_audit.compare.reported_positions import told_positions
+from spark_audit.compare.reported_positions import reported_positions
 from spark_audit.compare.waiting import told_waiting
 from spark_audit.compare.whole_batches import expectations
 from spark_audit.judge import verdicts
@@ -36,7 +36,7 @@ def carried_over(
     keep = premises.keep
     left = keep(left)
     expected = expectations(premises, table)
-    reading = Reading(premises, source, table, told_positions(premises, table))
+    reading = Reading(premises, source, table, reported_positions(premises, table))
     is_exact = premises.level is Level.EXACT
     judged = looked_at_again(reading, expected.table, left, say, in_order=is_exact)
     gone = keep(without_rows(left, judged))
