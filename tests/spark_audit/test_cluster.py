@@ -77,6 +77,7 @@ def test_the_command_on_a_cluster_says_what_it_says_here(
     assert cluster.state()["completedapps"], "the cluster has not seen it"
 
 
+@pytest.mark.long
 def test_plain_spark_submit_says_the_same(
     tmp_path: Path, cluster: StandaloneCluster, made: Path, audit_of: AuditOf
 ) -> None:
@@ -98,6 +99,7 @@ def test_plain_spark_submit_says_the_same(
 
 
 @pytest.mark.parametrize("level", Level)
+@pytest.mark.long
 def test_a_worker_that_dies_in_the_middle_changes_nothing(
     tmp_path: Path, cluster: StandaloneCluster, made: Path, audit_of: AuditOf, level: Level
 ) -> None:
