@@ -17,10 +17,9 @@ from isthmus.repair.lost import Lost
 from isthmus.repair.work import RepairWork
 from relay.admin.admin import Admin
 from relay.admin.mending_routes import write_token
-from relay.admin.repair_routes import RepairRoutes
+from relay.admin.repair_routes import RepairedSite, RepairRoutes
 from relay.batches.batch import BatchName
 from relay.ledger_files.proof import LedgerUnreadable
-from relay.node.stages import Stages
 from relay.operator.repair_wanted import Wanted, by_place
 from relay.operator.repairing import Progress, Refused, RepairFailed, Request, Step, Waits
 
@@ -94,18 +93,20 @@ class Node:
         if self.ledger_failure:
             raise LedgerUnreadable(self.ledger_failure)
 
-    async def tell_all(self) -> None:
+    async def export_ledger(self) -> str:
         self.written += 1
+        return self.export_failure
 
     @property
-    def stages(self) -> Stages:
-        return cast(Stages, _Stages(self))
+    def as_site(self) -> RepairedSite:
+        return cast(RepairedSite, _Site(self))
 
 
-class _Stages:
+class _Site:
     def __init__(self, node: Node) -> None:
-        self.repairing = self.housekeeping = self.proof = node
-        self.context = node
+        self.repairing = self.proof = node
+        self.settled = node.settled
+        self.export_ledger = node.export_ledger
 
 
 class Process:
@@ -114,7 +115,7 @@ class Process:
     def __init__(self, state: Path, nodes: dict[str, Node]) -> None:
         self.nodes = nodes
         self.token = "secret"
-        routes = RepairRoutes(lambda site: nodes[site].stages, self.token)
+        routes = RepairRoutes(lambda site: nodes[site].as_site, self.token)
         self.admin = Admin(dict, extend=routes.add_to)
         self.state = state
         self.port = 0
