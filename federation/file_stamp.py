@@ -10,7 +10,7 @@ class FileStamp(NamedTuple):
     """Times in ns, size in bytes, and which file of which device stands under the name."""
 
     changed_ns: int
-    """Of the inode: a copy may bear the time of modification of what it was made from."""
+    """Time of the inode's last change: a copy may bear its source's time of modification."""
     modified_ns: int
     size: int
     inode: int

@@ -11,7 +11,7 @@ from wan_proxy.timer import call_not_before
 
 
 class Mark(Enum):
-    """What travels behind the bytes, and is late with them."""
+    """End of a connection, which travels behind the bytes and is late with them."""
 
     END = "FIN"
     BREAK = "RST"

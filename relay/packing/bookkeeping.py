@@ -7,7 +7,7 @@ the log. Both are one write, done before anything that it tells of is acknowledg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from relay.batches.batch import BatchKind, PackedBatch, Predecessor
 from relay.log.run import LogRun
@@ -94,7 +94,7 @@ class Bookkeeping:
         return True
 
     def write(
-        self, packed: list[PackedBatch], run: LogRun, flows: Iterable[FlowPacker], now: float
+        self, packed: Sequence[PackedBatch], run: LogRun, flows: Iterable[FlowPacker], now: float
     ) -> None:
         """The rows of these, and the record as it is now. `flows` are all that run."""
         if self._in_doubt and now >= self._late_until:

@@ -24,6 +24,7 @@ from relay import crash_points, ticks
 from relay.batches.batch import BatchKind, PackedBatch, Predecessor
 from relay.log.run import LogRun
 from relay.log.site_log import UNCONFIRMED_S
+from relay.packing.acknowledging import Acknowledging
 from relay.packing.bookkeeping import Bookkeeping
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
 from relay.packing.flow_packer import FlowPacker, Parcel
@@ -93,6 +94,9 @@ class Packer:
             lambda reason: self._end(f"log: {reason}"),
         )
         self._books = Bookkeeping(self.incarnation, parts, memory)
+        self._acks = Acknowledging(
+            self._flows, self._queues, self._remote, self._books, self._outbox, self._loop.time
+        )
         self._past = PackerPast()
         self._linger: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
@@ -260,7 +264,7 @@ class Packer:
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
         self._parts.voids.decided(past.predecessors)
-        self._write_record(past.unrecorded)
+        self._acks.write_record(past.unrecorded, self._run)
         past.unrecorded = []
         self._on_decided()
         # Or a power cut could take every record of this run: its successor would not know that
@@ -494,7 +498,7 @@ class Packer:
         if self._ended.done() or self._may_not_append():
             return
         try:
-            self._acknowledge(release=self._stopping.is_set())
+            self._acknowledge()
         except EgressClosed as error:
             self._end(f"egress: {error}")
             return
@@ -507,50 +511,15 @@ class Packer:
         if self._outbox.is_empty:
             self._drained.set()
 
-    def _acknowledge(self, *, release: bool) -> None:
-        """Write down what is confirmed and what is about to be acknowledged, then do it."""
-        now = self._loop.time()
-        due: list[tuple[str, int]] = []
-        news = False
-        held: float | None = None
-        for name, flow in self._flows.items():
-            if name not in self._queues:
-                continue
-            remote = self._remote.get(name)
-            if remote is not None and not remote.look(now, flow.recognised, compared=flow.compared):
-                look_at = remote.look_again_at
-                if look_at is not None and (held is None or look_at < held):
-                    held = look_at
-                continue
-            stretch = flow.acks.due(now, release=release)
-            if stretch is not None:
-                due.append((name, stretch.last_tag))
-                news |= self._books.note_acked(flow, stretch.whole_sequence)
-            release_at = flow.acks.next_release()
-            if release_at is not None and (held is None or release_at < held):
-                held = release_at
-        packed = self._books.take_packed()
-        # What only came round is in no batch that a record could tell of.
-        if packed or news or (due and self._advance_read_from()):
-            self._write_record(packed)
-        if due:
-            crash_points.reach("packer.recorded")
-        for name, tag in due:
-            self._queues[name].ack(tag)
-        if due:
-            crash_points.reach("packer.acknowledged")
+    def _acknowledge(self) -> None:
+        assert self._run is not None
+        held = self._acks.acknowledge(self._run, release=self._stopping.is_set())
         if held is not None and self._release is None:
             self._release = self._loop.call_at(held, self._release_held)
 
     def _release_held(self) -> None:
         self._release = None
         self._settle_soon()
-
-    def _write_record(self, packed: list[PackedBatch]) -> None:
-        run = self._run
-        assert run is not None
-        self._advance_read_from()
-        self._books.write(packed, run, self._flows.values(), self._loop.time())
 
     # --- time passing -------------------------------------------------------------------------
 
@@ -582,22 +551,6 @@ class Packer:
                 exchanges.setdefault(name, WAITING)
             elif exchanges.get(name) == WAITING:
                 del exchanges[name]
-
-    def _advance_read_from(self) -> bool:
-        """Move the place from which a successor reads the log, if all before it is settled.
-        Whether it moved.
-        """
-        if any(flow.undecided for flow in self._flows.values()):
-            return False
-        if any(remote.holds_past for remote in self._remote.values()):
-            return False  # what was recognised would come back to a log that is not read so far
-        oldest = [
-            whole
-            for flow in self._flows.values()
-            if (whole := flow.acks.oldest_whole_sequence) is not None
-        ]
-        first_unsettled = min(oldest, default=self._outbox.next_whole)
-        return self._books.read_from.advance(self._loop.time(), first_unsettled)
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from relay.packing.packer_record import PackedLedger, PackerRecord
 
 
 class PackerLog(Protocol):
-    """What a packer needs of its site's log: `writer.LogWriter` is it."""
+    """Part of a site's log that a packer needs; `writer.LogWriter` has it."""
 
     @property
     def run(self) -> LogRun | None:
