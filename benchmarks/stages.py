@@ -44,19 +44,19 @@ from relay.batches.name_set import NameSet
 from relay.bulk_amqp import Delivery
 from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.bulk_amqp.frame_writer import FrameWriter
+from relay.delivery.chunk import delivered_row
 from relay.delivery.chunk_builder import ChunkBuilder
-from relay.delivery.chunk_ledger import delivered_row
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_queue import Job
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.settlement import Point
 from relay.ledger.batch_rows import packed_row
 from relay.ledger.rows import Outcome, encode_row
+from relay.packing.comeback.returned_prefix import ReturnedPrefix
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
 from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from relay.packing.returned_prefix import ReturnedPrefix
 from relay.state import node_state
 from relay.state.flow_state import FlowState
 from relay.state.node_state import Commit, NodeState

@@ -30,7 +30,7 @@ from relay.batches.incarnation import VoidTable
 from relay.bulk_amqp import content_header, field_table
 from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
-from relay.delivery.deliverer import Connection
+from relay.delivery.deliverer import DeliveryConnection
 from relay.log.run import Appended, LogEvents
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
@@ -102,7 +102,7 @@ class LossyParts(NodeParts):
 
     def context(
         self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
-    ) -> tuple[DeliveryContext, Connection]:
+    ) -> tuple[DeliveryContext, DeliveryConnection]:
         made, connection = super().context(state, loaded, writer, voids)
         values: dict[str, Any] = {one.name: getattr(made, one.name) for one in fields(made)}
         return LossyContext(**values), connection

@@ -13,7 +13,7 @@ from federation.brokers.provision import declarations
 from federation.brokers.users import put_aside_queues
 from federation.mesh import Mesh
 from federation.names import Names
-from relay.delivery.local_exchange import Answer, LocalClosed, LockHeld, Outgoing
+from relay.delivery.local_exchange import Answer, DelivererLockHeld, LocalClosed, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.log.memory_log import MemoryStream
 from relay.packing.memory_egress import MemoryEgressBroker, Returns
@@ -137,12 +137,12 @@ class SiteBroker:
         return digest.hexdigest()
 
     async def open_exchange(self) -> MemoryExchange:
-        """The deliverer's connection. Raises LocalClosed, LockHeld."""
+        """The deliverer's connection. Raises LocalClosed, DelivererLockHeld."""
         await asyncio.sleep(self.pace.connect_s)
         if not self.reachable:
             raise LocalClosed("the broker cannot be reached")
         if self._deliverer is not None and not self._deliverer.closed.done():
-            raise LockHeld(self._names.deliverer_lock)
+            raise DelivererLockHeld(self._names.deliverer_lock)
         self._deliverer = MemoryExchange(self.exchanges, self._answering)
         return self._deliverer
 

@@ -8,7 +8,7 @@ from typing import Any
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
 from isthmus.status.report import LEAVING
-from relay.packing.remote_acks import WAITING
+from relay.packing.egress_acks import WAITING
 
 
 def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:

@@ -13,11 +13,23 @@ from dataclasses import dataclass, field
 from relay.batches.batch import BatchHeader, BatchName, Entry, Place
 from relay.bulk_amqp.content_header import check
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery.expiry import left_of
+from relay.delivery.context import DeliveryCounters
 from relay.delivery.local_exchange import Answer, Outgoing
-from relay.delivery.properties import DeliveryStamp
+from relay.delivery.properties import DeliveryStamp, remaining_ms
 from relay.delivery.settlement import Point
-from relay.ledger.rows import CONTENT_BYTES, Outcome
+from relay.ledger.batch_rows import batch_row
+from relay.ledger.rows import (
+    CONFLICT,
+    CONTENT_BYTES,
+    REDELIVERED,
+    REPAIRED,
+    Event,
+    LedgerRow,
+    Outcome,
+    Stage,
+    pack_contents,
+    pack_offsets,
+)
 from relay.ledger_files.proof import Sought
 
 UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
@@ -65,7 +77,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Chunk:
+class DeliveryChunk:
     """What one intent covers and one commit settles."""
 
     parts: list[Part] = field(default_factory=list)
@@ -191,7 +203,7 @@ class Chunk:
                 properties = apply(
                     entry.properties,
                     flagged=number in flagged,
-                    left_ms=left_of(entry.deadline_ms, now_ms) if entry.deadline_ms else None,
+                    left_ms=remaining_ms(entry.deadline_ms, now_ms) if entry.deadline_ms else None,
                 )
             except MalformedProperties as error:
                 self.attempts.pop(number, None)
@@ -200,3 +212,62 @@ class Chunk:
             sent.append(number)
             messages.append(Outgoing(entry.routing_key, properties, entry.body))
         return sent, messages
+
+
+def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms: int) -> LedgerRow:
+    """One row for messages `begin` to `end` (half open) of the chunk, all of this part."""
+    entries = chunk.entries[begin:end]
+    outcomes = bytearray(chunk.outcomes[begin:end])
+    if part.repaired_of:
+        outcomes = bytearray(outcome | REPAIRED for outcome in outcomes)
+    for number in chunk.conflicts:
+        if begin <= number < end:
+            outcomes[number - begin] |= CONFLICT
+    for number in chunk.flagged:
+        if begin <= number < end:
+            outcomes[number - begin] |= REDELIVERED
+    return batch_row(
+        part.header,
+        Stage.DELIVERED,
+        now_ms,
+        reason="; ".join(sorted({chunk.reasons[n] for n in chunk.reasons if begin <= n < end})),
+        position=part.repaired_of,
+        first_entry=part.first + begin - part.start,
+        count=end - begin,
+        identities=b"".join([entry.identity for entry in entries]),
+        contents=pack_contents(chunk.hashes[begin:end]),
+        outcomes=bytes(outcomes),
+        published=pack_offsets([e.published_ms for e in entries], part.header.first_published_ms),
+        delivered=pack_offsets([now_ms] * (end - begin), now_ms),
+    )
+
+
+def void_row(part: Part, now_ms: int) -> LedgerRow:
+    """One row for a batch without a message for this site; `part.reason` says why."""
+    return batch_row(
+        part.header,
+        Stage.DELIVERED,
+        now_ms,
+        event=Event.QUARANTINED if part.reason else Event.VOID,
+        position=str(part.header.name),
+        reason=part.reason,
+    )
+
+
+def count_outcomes(counters: DeliveryCounters, chunk: DeliveryChunk, begin: int, end: int) -> None:
+    """Add what has become of these messages."""
+    outcomes = chunk.outcomes[begin:end]
+    delivered = outcomes.count(Outcome.DELIVERED)
+    counters.delivered += delivered
+    counters.repaired += delivered if chunk.is_repair else 0
+    if delivered < len(outcomes):
+        counters.duplicates += outcomes.count(Outcome.DUPLICATE)
+        counters.unrouted += outcomes.count(Outcome.UNROUTED)
+        counters.expired += outcomes.count(Outcome.EXPIRED)
+        counters.dead_lettered += outcomes.count(Outcome.DEAD)
+        counters.quarantined += outcomes.count(Outcome.QUARANTINED)
+        counters.own += outcomes.count(Outcome.OWN)
+    counters.identity_conflicts += sum(begin <= n < end for n in chunk.conflicts)
+    counters.redelivered += sum(
+        begin <= n < end and chunk.outcomes[n] is Outcome.DELIVERED for n in chunk.flagged
+    )

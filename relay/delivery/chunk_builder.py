@@ -19,7 +19,7 @@ from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_
 from relay.batches.repaired import message_origin
 from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_PRESENT, text
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery.chunk import Chunk, Part
+from relay.delivery.chunk import DeliveryChunk, Part
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_queue import Job
 from relay.delivery.properties import DeliveryStamp
@@ -47,7 +47,7 @@ class ChunkBuilder:
         self._assembly = FragmentAssembly()
         self._pieces: dict[BatchName, list[BatchName]] = {}
         self._bytes = 0
-        self._chunk = Chunk()
+        self._chunk = DeliveryChunk()
         self._in_chunk: set[BatchName] = set()
         """A reader that was sent back gives batches again before they are settled."""
         self._prefixes: dict[str | None, bytes] = {}
@@ -75,9 +75,9 @@ class ChunkBuilder:
             or self._bytes + batch.header.byte_count > CHUNK_BYTES
         )
 
-    def take(self) -> Chunk:
+    def take(self) -> DeliveryChunk:
         """The chunk so far; the next one begins."""
-        chunk, self._chunk, self._bytes = self._chunk, Chunk(), 0
+        chunk, self._chunk, self._bytes = self._chunk, DeliveryChunk(), 0
         self._in_chunk.clear()
         return chunk
 
@@ -228,5 +228,5 @@ def content_of(entry: Entry) -> bytes:
             content_type = text(entry.properties, CONTENT_TYPE)
             content_encoding = text(entry.properties, CONTENT_ENCODING)
         except MalformedProperties:
-            content_type = None  # `Chunk.outgoing` finds it too, and sends it to the quarantine
+            content_type = None  # `outgoing` finds it too: to the quarantine
     return content_hash(entry.routing_key, entry.body, content_type, content_encoding)

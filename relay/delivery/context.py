@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from dedup.barrier import Barrier
 from federation.mesh import Mesh
-from relay.batches.batch import BatchHeader, BatchKind, LoggedBatch, Place
+from relay.batches.batch import BatchHeader, BatchKind, Flow, LoggedBatch, Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
 from relay.delivery.local_exchange import LocalExchange
@@ -19,7 +19,7 @@ from relay.ledger_files.proof import Sought
 from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter
-from relay.state.flow_state import Announced
+from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit, NodeState
 from relay.waiters import Signal, first_of, set_within
 
@@ -123,9 +123,8 @@ class DeliveryContext:
     delivered_before: Callable[[Collection[Sought], int], Awaitable[set[Sought]]] = _all
     """Of these, what the site's ledger has a delivery of, at or after a time (ms). Raises
     LedgerUnreadable."""
-    announced: Callable[[], Iterable[Announced]] = tuple
-    """What all flows have announced and not settled: of what is remembered from there, the row is
-    still to come."""
+    flows: dict[Flow, FlowState] = field(default_factory=dict)
+    """State of each flow, as stored last; each flow's worker replaces its own."""
     absent: Absent = field(default_factory=dict)
     """Revision -> sites that its batches for every site are not for: they joined later."""
     gaps: GapBook | None = None
@@ -154,6 +153,13 @@ class DeliveryContext:
         if series.destinations:
             return own in series.destinations
         return own not in self.absent.get(header.revision, ())
+
+    def announced(self) -> Iterator[Announced]:
+        """Yield what all flows have announced and not settled: messages whose ledger rows are
+        still to come.
+        """
+        for state in self.flows.values():
+            yield from state.intent
 
     def counted(self, header: BatchHeader) -> int:
         """The batch's number over its whole incarnation; -1 for a void one."""

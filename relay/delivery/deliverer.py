@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from relay.batches.batch import Flow, LoggedBatch
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_delivery import FlowDelivery
 from relay.delivery.flow_queue import Job
-from relay.delivery.local_exchange import LocalClosed, LocalExchange, LockHeld
+from relay.delivery.local_exchange import DelivererLockHeld, LocalClosed, LocalExchange
 from relay.log.gap import just_before
 from relay.log.site_log import SiteLogError
 from relay.retry import reconnect_delay_s
-from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit
 from relay.waiters import Signal, first_of
 
@@ -34,7 +33,7 @@ costs more than a short wait, and a flow that stands must not hold others up for
 UNDECIDED_POLL_S = 0.02
 
 
-class Connection:
+class DeliveryConnection:
     """The deliverer's present connection to the site's broker, made again whenever it goes."""
 
     def __init__(
@@ -75,8 +74,8 @@ class Connection:
         while True:
             try:
                 opened = await self._open_exchange()
-            except (LocalClosed, LockHeld) as error:
-                self._say(str(error))
+            except (LocalClosed, DelivererLockHeld) as error:
+                self._note_away(str(error))
                 await asyncio.sleep(reconnect_delay_s(failures, self._random))
                 failures += 1
                 continue
@@ -88,13 +87,13 @@ class Connection:
                     self._changed.set()
                     await asyncio.wait({opened.closed})
                 self._present = None
-                self._say(opened.closed.result())
+                self._note_away(opened.closed.result())
             finally:
                 await opened.close()
             await asyncio.sleep(reconnect_delay_s(failures, self._random))
             failures += 1
 
-    def _say(self, reason: str) -> None:
+    def _note_away(self, reason: str) -> None:
         if reason != self.reason:
             log.warning("the site's broker is away: %s", reason)
         self.reason = reason
@@ -103,17 +102,10 @@ class Connection:
 class Deliverer:
     """One site's. `run` until `context.stopping` is set; what is in flight is finished then."""
 
-    def __init__(
-        self,
-        context: DeliveryContext,
-        connection: Connection,
-        flows: Mapping[Flow, FlowState],
-    ) -> None:
+    def __init__(self, context: DeliveryContext, connection: DeliveryConnection) -> None:
         self._context = context
         self._connection = connection
-        self._known = dict(flows)
         self._flows: dict[Flow, FlowDelivery] = {}
-        context.announced = self._announced
         self._workers: dict[Flow, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -223,15 +215,8 @@ class Deliverer:
         settlement.outstanding(delivery.flow, settlement.reader)
         delivery.queue.offer(Job(settlement.met(batch.place, whole), batch))
 
-    def _announced(self) -> Iterator[Announced]:
-        for state in self._known.values():
-            yield from state.intent
-        for delivery in self._flows.values():
-            yield from delivery.intent
-
     def _start(self, flow: Flow) -> FlowDelivery:
-        state = self._known.pop(flow, FlowState())
-        delivery = self._flows[flow] = FlowDelivery(flow, state, self._context)
+        delivery = self._flows[flow] = FlowDelivery(flow, self._context)
         worker = asyncio.create_task(delivery.run(), name=f"deliver {flow.exchange}@{flow.origin}")
         worker.add_done_callback(self._ended)
         self._workers[flow] = worker

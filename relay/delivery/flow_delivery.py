@@ -14,9 +14,14 @@ from dedup.judgement import Judgement, Verdict
 from dedup.store import Changes
 from relay import crash_points
 from relay.batches.batch import Flow, Place
-from relay.delivery.chunk import UNDELIVERED, Chunk
+from relay.delivery.chunk import (
+    UNDELIVERED,
+    DeliveryChunk,
+    count_outcomes,
+    delivered_row,
+    void_row,
+)
 from relay.delivery.chunk_builder import ChunkBuilder
-from relay.delivery.chunk_ledger import count_outcomes, delivered_row, void_row
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
@@ -35,7 +40,7 @@ log = logging.getLogger(__name__)
 class FlowDelivery:
     """One flow's worker: `run` delivers what its queue has, until the node stops."""
 
-    def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
+    def __init__(self, flow: Flow, context: DeliveryContext) -> None:
         self.flow = flow
         self.queue = FlowQueue(flow, context)
         self.waiting = ""
@@ -44,18 +49,13 @@ class FlowDelivery:
         """Key of the gap at which it stands."""
         self._gap_accepted = Signal()
         self._context = context
-        self._state = state
+        self._state = context.flows.get(flow, FlowState())
         self._own = flow.origin == context.settings.cluster_id
-        self._builder = ChunkBuilder(flow, state, context)
+        self._builder = ChunkBuilder(flow, self._state, context)
         self._publisher = FlowPublisher(flow, context, self._stand, self._save)
         self._judgement: Judgement | None = None
         self._judged: dict[int, int] = {}
         """Number in the chunk -> index in the judgement, of those whose claims are still open."""
-
-    @property
-    def intent(self) -> tuple[Announced, ...]:
-        """What it has announced and not settled."""
-        return self._state.intent
 
     async def run(self) -> None:
         """Returns when the node stops, with everything settled so far committed."""
@@ -135,7 +135,7 @@ class FlowDelivery:
 
     # -- one chunk ---------------------------------------------------------------------------
 
-    async def _deliver(self, chunk: Chunk) -> bool:
+    async def _deliver(self, chunk: DeliveryChunk) -> bool:
         """Everything in the chunk to its end; False when the node stops before that."""
         if self._own and not chunk.is_repair:
             self._enter(chunk)
@@ -177,7 +177,7 @@ class FlowDelivery:
         self._abandon(chunk)
         return False
 
-    def _enter(self, chunk: Chunk) -> None:
+    def _enter(self, chunk: DeliveryChunk) -> None:
         """The site's own messages: its queues have them already, the barrier learns of them."""
         barrier, begin = self._context.barrier, 0
         while begin < len(chunk):
@@ -198,7 +198,7 @@ class FlowDelivery:
                 self._context.state.write(writing)
         self._save(chunk)
 
-    async def _exchange(self, chunk: Chunk) -> str | None:
+    async def _exchange(self, chunk: DeliveryChunk) -> str | None:
         """The local exchange's name; waits for a mesh that knows it. None when the node stops."""
         while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
             if not chunk.pending():
@@ -209,7 +209,7 @@ class FlowDelivery:
             self._stand("")
         return exchange.delivers_to
 
-    def _judge(self, chunk: Chunk, pending: list[int]) -> list[int] | None:
+    def _judge(self, chunk: DeliveryChunk, pending: list[int]) -> list[int] | None:
         """Those that may be published now, claimed; empty if another flow must be waited for.
 
         None when judging itself settled something: look again.
@@ -257,7 +257,7 @@ class FlowDelivery:
             # A TWIN stays pending: once the message that it repeats is settled, it is judged anew.
         return ready if ready or not settled else None
 
-    async def _wait_for_claim(self, chunk: Chunk) -> bool:
+    async def _wait_for_claim(self, chunk: DeliveryChunk) -> bool:
         """The first pending message is in another flow's hands: wait for what comes of it."""
         ended = Signal()
         self._save(chunk)
@@ -269,21 +269,20 @@ class FlowDelivery:
         finally:
             self._stand("")
 
-    async def _announce(self, chunk: Chunk) -> None:
+    async def _announce(self, chunk: DeliveryChunk) -> None:
         """Durably: these may be found published after a crash."""
         parts = [
             Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
             for part in chunk.parts
             if (first := chunk.first_pending(part.start, part.end)) < part.end
         ]
-        self._state = announce(self._state, parts)
         writing = Commit()
-        writing.flow(self.flow, self._state)
+        self._move(announce(self._state, parts), writing)
         await self._context.state.write_synced(writing)
 
     # -- writing down ------------------------------------------------------------------------
 
-    def _save(self, chunk: Chunk) -> None:
+    def _save(self, chunk: DeliveryChunk) -> None:
         """Commit what is settled: the first messages with their rows, others' identities early.
 
         Without an await, from the claims' end to the write: in between nobody knows them.
@@ -322,13 +321,17 @@ class FlowDelivery:
         while chunk.parts and chunk.parts[0].done:
             chunk.parts.pop(0)
         if reached is not None:
-            self._state = commit(self._state, moved, reached, entry)
-            writing.flow(self.flow, self._state)
+            self._move(commit(self._state, moved, reached, entry), writing)
         if writing.changes:
             context.save_position(writing)
             context.state.write(writing)
 
-    def _end_claims(self, chunk: Chunk, changes: Changes) -> None:
+    def _move(self, state: FlowState, writing: Commit) -> None:
+        """Replace the flow's state, and add the new one to a commit."""
+        self._state = self._context.flows[self.flow] = state
+        writing.flow(self.flow, state)
+
+    def _end_claims(self, chunk: DeliveryChunk, changes: Changes) -> None:
         """Of all judged messages that are settled by now."""
         judgement, judged = self._judgement, self._judged
         if judgement is None or not judged:
@@ -349,7 +352,7 @@ class FlowDelivery:
         for number in settled:
             del judged[number]
 
-    def _abandon(self, chunk: Chunk) -> None:
+    def _abandon(self, chunk: DeliveryChunk) -> None:
         """The node stops: nothing stays claimed, and what was never sent is not in doubt."""
         self._save(chunk)
         if self._judgement is not None:
@@ -360,7 +363,6 @@ class FlowDelivery:
             for part in chunk.parts
             if (first := chunk.first_unsent(part.start, part.end)) < part.end
         ]
-        self._state = withdraw(self._state, unsent)
         writing = Commit()
-        writing.flow(self.flow, self._state)
+        self._move(withdraw(self._state, unsent), writing)
         self._context.state.write(writing)

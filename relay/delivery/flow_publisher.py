@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from federation.mesh import RetryRule
 from relay.batches.batch import Flow
-from relay.delivery.chunk import Chunk
+from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import (
     Answer,
@@ -21,7 +21,7 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
-from relay.delivery.set_aside import dead_letter_of, quarantined_of, smaller
+from relay.delivery.undeliverable import dead_letter_of, quarantined_of, smaller_form
 from relay.ledger.rows import Outcome
 from relay.retry import retry_delay_s
 
@@ -36,7 +36,7 @@ class FlowPublisher:
         flow: Flow,
         context: DeliveryContext,
         stand: Callable[[str], None],
-        save: Callable[[Chunk], None],
+        save: Callable[[DeliveryChunk], None],
     ) -> None:
         self._flow = flow
         self._context = context
@@ -44,7 +44,7 @@ class FlowPublisher:
         self._save = save
         self._connection_lost = False
 
-    async def publish(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+    async def publish(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
         """Until none of these is pending; False when the node stops before that."""
         outcomes, attempts = chunk.outcomes, chunk.attempts
         while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
@@ -78,7 +78,7 @@ class FlowPublisher:
         finally:
             self._stand("")
 
-    async def _attempt(self, chunk: Chunk, numbers: list[int], exchange: str) -> bool:
+    async def _attempt(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
         """Publish these once and note what came of it; False when the node stops before that."""
         now_ms = self._context.now_ms()
         chunk.expire(numbers, now_ms)
@@ -123,18 +123,18 @@ class FlowPublisher:
                 self._connection_lost = local.closed.done()
                 return answers
 
-    async def _bury(self, chunk: Chunk, number: int) -> bool:
+    async def _bury(self, chunk: DeliveryChunk, number: int) -> bool:
         """It was refused too often: to the dead letters."""
         letter = dead_letter_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, letter, Outcome.DEAD)
 
-    async def _quarantine(self, chunk: Chunk, number: int) -> bool:
+    async def _quarantine(self, chunk: DeliveryChunk, number: int) -> bool:
         """It may not be guessed about: to the quarantine."""
         kept = quarantined_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
 
     async def _put_aside(
-        self, chunk: Chunk, number: int, message: Outgoing, outcome: Outcome
+        self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
         """Until the queue at the site has it; False when the node stops before that."""
         while True:
@@ -146,7 +146,7 @@ class FlowPublisher:
                 chunk.outcomes[number] = outcome
                 return True
             if answers[0] is Answer.UNSENDABLE:
-                message = smaller(chunk, number, message, self._context.settings)
+                message = smaller_form(chunk, number, message, self._context.settings)
                 outcome = Outcome.QUARANTINED
                 continue
             self._stand(f"queue {queue!r} does not take it: `isthmus apply` declares it")

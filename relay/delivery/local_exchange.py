@@ -40,10 +40,10 @@ class LocalExchangeError(Exception):
     """Root of what a local exchange raises.
 
     LocalExchangeError
-    +- ExchangeMissing   the exchange is not declared; nothing of the call was published
-    +- ExchangeRefused   the node's user may not write to it; nor was anything published
-    +- LockHeld          another node delivers at this site
-    +- LocalClosed       the connection is gone and nothing of the call was sent
+    +- ExchangeMissing     the exchange is not declared; nothing of the call was published
+    +- ExchangeRefused     the node's user may not write there; nothing was published either
+    +- DelivererLockHeld   another node delivers at this site
+    +- LocalClosed         the connection is gone and nothing of the call was sent
     """
 
 
@@ -68,7 +68,7 @@ class ExchangeRefused(LocalExchangeError):
         self.exchange = exchange
 
 
-class LockHeld(LocalExchangeError):
+class DelivererLockHeld(LocalExchangeError):
     """Another node holds this site's lock: one node a site. Stop the other, or wait for its end."""
 
     def __init__(self, queue: str) -> None:

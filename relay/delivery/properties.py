@@ -43,6 +43,17 @@ DEATH_HEADER = b"x-death"
 """The broker's own, of dead-lettered messages: each death changes it, by an entry or a count."""
 
 
+MAX_EXPIRATION_MS = (1 << 32) - 1
+"""RabbitMQ closes the channel on whoever publishes a longer one."""
+
+
+def remaining_ms(deadline_ms: int, now_ms: int) -> int | None:
+    """Milliseconds left, never more than a broker takes; 0 or less means expired; None when the
+    message had no expiration.
+    """
+    return min(deadline_ms - now_ms, MAX_EXPIRATION_MS) if deadline_ms else None
+
+
 def text_field(name: bytes, value: bytes) -> bytes:
     """One header-table entry with a long string."""
     return bytes([len(name)]) + name + b"S" + len(value).to_bytes(4, "big") + value
@@ -58,10 +69,10 @@ def deaths(properties: bytes) -> bytes | None:
     value; None if there is none. Raises MalformedProperties.
     """
     death = header(properties, DEATH_HEADER)
-    return None if death is None else deaths_told(death)
+    return None if death is None else death_digest(death)
 
 
-def deaths_told(death: bytes) -> bytes:
+def death_digest(death: bytes) -> bytes:
     """What `x-mesh-deaths` says of an `x-death` of this (tagged) value."""
     return long_string(blake2b(death, digest_size=8).hexdigest().encode())
 

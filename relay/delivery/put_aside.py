@@ -39,7 +39,7 @@ class Aside(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class AsideOrigin:
     """Where a message stands in the mesh: what the barrier and the ledger know it by."""
 
     name: BatchName
@@ -62,7 +62,7 @@ class PutAside:
     attempts: int
     exchange: str
     routing_key: bytes
-    origin: Origin | None
+    origin: AsideOrigin | None
     properties: bytes
     """As sent: without what was added when it was put aside."""
     body: bytes
@@ -119,12 +119,12 @@ def _as_sent(properties: bytes) -> bytes:
     return with_repaired(sent, whose) if whose else sent
 
 
-def _origin(properties: bytes) -> Origin | None:
+def _origin(properties: bytes) -> AsideOrigin | None:
     batch = _text(properties, BATCH_HEADER)
     identity = bytes.fromhex(_text(properties, IDENTITY_HEADER))
     if not batch or not identity:
         return None
-    return Origin(
+    return AsideOrigin(
         BatchName.parse(batch),
         int(_text(properties, NUMBER_HEADER)),
         tuple(_text(properties, PATH_HEADER).split(",")),

@@ -30,10 +30,10 @@ from relay.bulk_amqp import (
 )
 from relay.delivery.local_exchange import (
     Answer,
+    DelivererLockHeld,
     ExchangeMissing,
     ExchangeRefused,
     LocalClosed,
-    LockHeld,
     Outgoing,
 )
 from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
@@ -210,7 +210,7 @@ async def open_exchange(
 ) -> RabbitExchange:
     """Connect and take the site's lock (an exclusive queue called `lock`), or the lease.
 
-    Raises LockHeld when another node has it, and LocalClosed when the broker cannot be reached.
+    Raises DelivererLockHeld, and LocalClosed when the broker cannot be reached.
     """
     try:
         connection = await connect(uri, name=name, ssl_context=ssl_context)
@@ -225,11 +225,11 @@ async def open_exchange(
         await channel.declare_queue(lock, exclusive=True, auto_delete=True)
     except LeaseHeld as error:
         await connection.close()
-        raise LockHeld(error.lease) from error
+        raise DelivererLockHeld(error.lease) from error
     except ChannelClosed as error:
         await connection.close()
         if error.code == _RESOURCE_LOCKED:
-            raise LockHeld(lock) from error
+            raise DelivererLockHeld(lock) from error
         raise LocalClosed(str(error)) from error
     except (BulkAmqpError, OSError) as error:
         await connection.close()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from dedup.generations import is_beyond_window
 from dedup.keys import place_prefix, places_of
-from relay.delivery.chunk import Chunk
+from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
 from relay.ledger_files.proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
@@ -31,7 +31,7 @@ def delivered_early(keys: Collection[bytes], context: DeliveryContext) -> set[by
     return {key for key in keys if context.barrier.delivered_from(key) in places}
 
 
-async def prove(chunk: Chunk, context: DeliveryContext, *, by_origin: bool) -> None:
+async def prove(chunk: DeliveryChunk, context: DeliveryContext, *, by_origin: bool) -> None:
     """Fill `chunk.proven` for all that the barrier remembers, `chunk.forgotten` for what it may
     have forgotten. Without an await after the last look at the barrier: the judgement follows at
     once. `by_origin`: the exchange's scope.
@@ -64,7 +64,7 @@ async def prove(chunk: Chunk, context: DeliveryContext, *, by_origin: bool) -> N
 
 
 async def _look_up(
-    chunk: Chunk, sought: Mapping[int, Sought], context: DeliveryContext
+    chunk: DeliveryChunk, sought: Mapping[int, Sought], context: DeliveryContext
 ) -> tuple[set[Sought], dict[int, str]]:
     """Those that were delivered, and by number why the ledger cannot say it. All are asked about at
     once, from the oldest one's day on; if rows since then are missing, each day's by themselves, so
@@ -89,7 +89,7 @@ async def _look_up(
 
 
 async def _delivered(
-    chunk: Chunk, sought: Mapping[int, Sought], context: DeliveryContext
+    chunk: DeliveryChunk, sought: Mapping[int, Sought], context: DeliveryContext
 ) -> set[Sought]:
     since_ms = min(chunk.entries[number].published_ms for number in sought)
     return await context.delivered_before(sought.values(), since_ms)
@@ -100,7 +100,7 @@ def _unknown(sought: Collection[int], error: LedgerUnreadable) -> dict[int, str]
     return dict.fromkeys(sought, str(error))
 
 
-def _is_old(chunk: Chunk, number: int, context: DeliveryContext) -> bool:
+def _is_old(chunk: DeliveryChunk, number: int, context: DeliveryContext) -> bool:
     origin = chunk.part_of(number).repaired_of
     return is_forgotten_by_now(chunk.entries[number].published_ms, origin, context)
 

@@ -14,7 +14,7 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
-from relay.delivery.quarantine import quarantined_bytes
+from relay.delivery.undeliverable import quarantined_bytes
 
 log = logging.getLogger(__name__)
 

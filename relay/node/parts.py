@@ -19,7 +19,7 @@ from relay.delivery.context import (
     DeliveryCounters,
     DeliverySettings,
 )
-from relay.delivery.deliverer import Connection
+from relay.delivery.deliverer import DeliveryConnection
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.links.neighbour_logs import NeighbourLogs
@@ -188,7 +188,7 @@ class NodeParts:
 
     def context(
         self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
-    ) -> tuple[DeliveryContext, Connection]:
+    ) -> tuple[DeliveryContext, DeliveryConnection]:
         """What the deliverer's flows share, and its connection."""
         names, chance = self.names, self.machine.random.random
         stopping = Signal()
@@ -196,7 +196,7 @@ class NodeParts:
         async def connect_deliverer() -> LocalExchange:
             return await self.brokers.open_exchange(self.book, self.site)
 
-        connection = Connection(connect_deliverer, stopping, chance, SETTLE_S)
+        connection = DeliveryConnection(connect_deliverer, stopping, chance, SETTLE_S)
         barrier = Barrier(state.store, self.window_ms, meta_table=STATE)
         position = loaded.positions.get(POSITION)
         context = DeliveryContext(
@@ -221,6 +221,7 @@ class NodeParts:
             exchange=connection.exchange,
             window_ms=barrier.memory_ms,
             position=position,
+            flows=dict(loaded.flows),
         )
         context.hold(self.held)
         return context, connection

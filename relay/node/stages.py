@@ -136,7 +136,7 @@ class Stages:
             writer,
             packer,
             context,
-            Deliverer(context, connection, loaded.flows),
+            Deliverer(context, connection),
             links,
             housekeeping,
             Mending(context, partial(parts.connect, "mending")),

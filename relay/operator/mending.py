@@ -32,7 +32,7 @@ from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
-from relay.delivery.put_aside import Aside, Origin, PutAside, put_aside
+from relay.delivery.put_aside import Aside, AsideOrigin, PutAside, put_aside
 from relay.delivery.repair_proof import proof_of
 from relay.ledger.rows import (
     CONTENT_BYTES,
@@ -190,7 +190,7 @@ class Mending:
         return Result(one.id, Mended.DELIVERED)
 
     async def _judge(
-        self, exchange: Exchange, one: PutAside, origin: Origin, content: bytes
+        self, exchange: Exchange, one: PutAside, origin: AsideOrigin, content: bytes
     ) -> Judgement:
         """As the flow judged it: what a repair brought goes past what is remembered without a
         delivery. Raises LedgerUnreadable.
@@ -210,7 +210,7 @@ class Mending:
         proof = await proof_of(sought, columns[0][0], whose, origin.published_ms, context)
         return context.barrier.judge_repair(object(), *columns, *proof)
 
-    async def _publish(self, exchange: Exchange, one: PutAside, origin: Origin) -> Answer:
+    async def _publish(self, exchange: Exchange, one: PutAside, origin: AsideOrigin) -> Answer:
         context = self._context
         local = await context.exchange()
         if local is None:
@@ -244,7 +244,7 @@ class Mending:
     def _write(
         self,
         one: PutAside,
-        origin: Origin | None,
+        origin: AsideOrigin | None,
         event: Event,
         content: bytes,
         outcome: Outcome,
@@ -288,7 +288,7 @@ async def _hand_out(channel: Channel, queue: str, most: int) -> tuple[Look, Cons
 
 def _row(
     one: PutAside,
-    origin: Origin | None,
+    origin: AsideOrigin | None,
     event: Event,
     content: bytes,
     outcome: Outcome,
@@ -330,7 +330,7 @@ def _row(
     )
 
 
-def _whose(one: PutAside, origin: Origin) -> str:
+def _whose(one: PutAside, origin: AsideOrigin) -> str:
     """The cluster ID of the site where it was published."""
     return repaired_of(one.properties) or origin.name.series.origin
 

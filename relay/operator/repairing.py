@@ -18,7 +18,7 @@ from relay.batches.fragments import FRAGMENT_ABOVE
 from relay.log.site_log import LogClosed, SiteLogError
 from relay.operator.repair_search import Found, Search
 from relay.operator.repair_wanted import Wanted
-from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.packing.requested_parcels import NotPacking, RepairParcel
 from relay.waiters import set_within
 
 BATCH_BYTES = 256 * 1024

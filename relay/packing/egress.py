@@ -23,10 +23,10 @@ class EgressError(Exception):
     """Root of what egress raises.
 
     EgressError
-    +- EgressClosed    the connection is gone: all that was not acknowledged comes back
-    +- LockHeld        another node packs at this site
-    +- QueueMissing    no such egress queue: `isthmus apply` declares it
-    +- EgressRefused   the broker refused: rights, arguments, credentials
+    +- EgressClosed     the connection is gone: all that was not acknowledged comes back
+    +- PackerLockHeld   another node packs at this site
+    +- QueueMissing     no such egress queue: `isthmus apply` declares it
+    +- EgressRefused    the broker refused: rights, arguments, credentials
     """
 
 
@@ -34,7 +34,7 @@ class EgressClosed(EgressError):
     """The connection is gone or could not be made; what was not acknowledged comes back."""
 
 
-class LockHeld(EgressError):
+class PackerLockHeld(EgressError):
     """Another node holds the packer's lock. One node a site: stop it, or wait for its end."""
 
     def __init__(self, lock: str) -> None:
@@ -98,8 +98,8 @@ class Egress(Protocol):
     async def take_lock(self) -> None:
         """Take the packer's lock for the life of this connection.
 
-        Raises LockHeld, EgressClosed, EgressRefused. What a former holder did last may still be
-        on its way inside the broker: wait before acting on it.
+        Raises PackerLockHeld, EgressClosed, EgressRefused. A former holder's last bytes may still
+        be on their way inside the broker: wait before acting.
         """
         ...
 

@@ -16,7 +16,11 @@ not acknowledged; it comes back, and tells its successor exactly where the log a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from relay.batches.batch import BatchName
 
 HOLD_S = 1.0
 """Seconds an idle queue's last batch stays unacknowledged: longer than an acknowledgement that was
@@ -26,8 +30,11 @@ HOLD_TAGS = 500
 """Most tags kept waiting by a held stretch: a quarter of the prefetch."""
 
 
+WAITING = "waiting for a neighbour's log"
+
+
 @dataclass(slots=True)
-class Stretch:
+class TagStretch:
     """Consecutive tags, up to `last_tag`, and the batches that their messages are in: one, or one
     for each destination set.
 
@@ -60,7 +67,7 @@ class EgressAcks:
     """One consumption of one queue: tags begin at 1."""
 
     def __init__(self) -> None:
-        self._stretches: deque[Stretch] = deque()
+        self._stretches: deque[TagStretch] = deque()
         self._open_tag = 0  # last tag that belongs to an open batch; 0: there is none open
         self._seen = 0
         self._acked = 0
@@ -82,22 +89,22 @@ class EgressAcks:
         elif self._stretches:
             self._stretches[-1].last_tag = tag
         else:
-            self._stretches.append(Stretch(tag, 0, confirmed_at=float("-inf")))
+            self._stretches.append(TagStretch(tag, 0, confirmed_at=float("-inf")))
 
-    def sealed(self, batches: int = 1) -> Stretch:
+    def sealed(self, batches: int = 1) -> TagStretch:
         """The open batches are complete: their stretch."""
-        stretch = Stretch(self._open_tag, batches)
+        stretch = TagStretch(self._open_tag, batches)
         self._open_tag = 0
         self._stretches.append(stretch)
         return stretch
 
-    def due(self, now: float, *, release: bool = False) -> Stretch | None:
+    def due(self, now: float, *, release: bool = False) -> TagStretch | None:
         """Up to where to acknowledge now; None when nothing is due. `release`: hold nothing.
 
         What is returned counts as acknowledged.
         """
         stretches = self._stretches
-        due: Stretch | None = None
+        due: TagStretch | None = None
         up_to = self._acked
         while stretches:
             first = stretches[0]
@@ -138,3 +145,75 @@ class EgressAcks:
         if first is None or first.confirmed_at is None:
             return None
         return first.confirmed_at + HOLD_S
+
+
+class _Waiting(NamedTuple):
+    stretch: TagStretch
+    name: BatchName | None
+    since: float
+
+
+class RemoteAcks:
+    """One flow's, in one incarnation.
+
+    `has` asks the neighbours for a batch. `batches_of_last(n)` names the batches of the flow's last
+    n messages that the own log had when the incarnation began.
+    """
+
+    def __init__(
+        self,
+        has: Callable[[BatchName], bool],
+        batches_of_last: Callable[[int], Sequence[BatchName]],
+        patience_s: float,
+    ) -> None:
+        self._has = has
+        self._batches_of_last = batches_of_last
+        self._patience_s = patience_s
+        self._waiting: deque[_Waiting] = deque()
+        self._recognised = 0
+        self._recognised_at = 0.0
+        self._past: deque[BatchName] | None = deque()
+
+    @property
+    def holds_past(self) -> bool:
+        """Whether messages that an earlier incarnation logged may not be acknowledged yet."""
+        return self._past is None or bool(self._past)
+
+    @property
+    def look_again_at(self) -> float | None:
+        """When `look` is due although no neighbour has said anything; None: it is not."""
+        return self._recognised_at + self._patience_s if self._past is None else None
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when the oldest waits; None when nothing does."""
+        if self.holds_past:
+            return self._recognised_at
+        return self._waiting[0].since if self._waiting else None
+
+    def logged(self, stretch: TagStretch, name: BatchName | None, now: float) -> None:
+        """The own log has confirmed a batch of the stretch; None: no neighbour is to have it."""
+        self._waiting.append(_Waiting(stretch, name, now))
+
+    def look(self, now: float, recognised: int, *, compared: bool) -> bool:
+        """Confirm the stretches of all that neighbours have by now; whether any may be
+        acknowledged at all.
+
+        `recognised` messages came back that the own log has; `compared`: no more will. Which ones
+        they are is only known then, or once no more have come for a while: the log's last.
+        """
+        if recognised != self._recognised:
+            self._recognised, self._recognised_at = recognised, now
+            self._past = None
+        if self._past is None:
+            if not compared and now < self._recognised_at + self._patience_s:
+                return False
+            self._past = deque(self._batches_of_last(recognised))
+        while self._past and self._has(self._past[0]):
+            self._past.popleft()
+        while self._waiting:
+            name = self._waiting[0].name
+            if name is not None and not self._has(name):
+                break
+            self._waiting.popleft().stretch.confirm(now)
+        return not self._past

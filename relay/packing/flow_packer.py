@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from federation.destinations import DestinationIndex
 from relay.batches.batch import EVERY_SITE, Entry
 from relay.batches.fragments import FRAGMENT_ABOVE
+from relay.packing.comeback.returned_prefix import ReturnedMessages, ReturnVerdict, message_digest
 from relay.packing.egress import EgressMessage
-from relay.packing.egress_acks import EgressAcks, Stretch
+from relay.packing.egress_acks import EgressAcks, TagStretch
 from relay.packing.intake import Cleaned, Intake
 from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from relay.packing.returned_prefix import Returned, ReturnedMessages, message_digest
 
 _ENTRY_BYTES = 41
 """What an entry takes in a batch beside its key, properties and body."""
@@ -44,7 +44,7 @@ class Parcel:
     entries: list[Entry]
     size: int
     destinations: tuple[str, ...]
-    stretch: Stretch
+    stretch: TagStretch
     big: bool = False
 
     @property
@@ -272,7 +272,7 @@ class FlowPacker:
         entries: list[Entry],
         size: int,
         destinations: tuple[str, ...],
-        stretch: Stretch,
+        stretch: TagStretch,
         *,
         big: bool = False,
     ) -> None:
@@ -302,7 +302,7 @@ class FlowPacker:
             self._fresh_came = True
         return fresh
 
-    def _apply(self, verdicts: Sequence[Returned]) -> None:
+    def _apply(self, verdicts: Sequence[ReturnVerdict]) -> None:
         now = self._now_ms()
         verdict_of = iter(verdicts)
         waiting = self._waiting
@@ -324,15 +324,15 @@ class FlowPacker:
             self._take_back(one)
             pack(one.tag, kept, own)
 
-    def _kept(self, verdict: Returned, entry: Entry, own: bool) -> Entry | None:
+    def _kept(self, verdict: ReturnVerdict, entry: Entry, own: bool) -> Entry | None:
         """The entry to be packed for a message that came again; None: the log has the message."""
-        self.recognised += verdict in (Returned.LOGGED, Returned.MAYBE_LOGGED)
+        self.recognised += verdict in (ReturnVerdict.LOGGED, ReturnVerdict.MAYBE_LOGGED)
         # A message that names itself may be dropped whenever its like is in the log: the barriers
         # would do just that with it.
-        if verdict is Returned.LOGGED or (verdict is Returned.MAYBE_LOGGED and own):
+        if verdict is ReturnVerdict.LOGGED or (verdict is ReturnVerdict.MAYBE_LOGGED and own):
             self._metrics.returned += 1
             return None
-        if verdict is not Returned.NEW and not own:
+        if verdict is not ReturnVerdict.NEW and not own:
             self._metrics.doubtful += 1
             return entry._replace(doubtful=True)
         return entry

@@ -48,8 +48,7 @@ from relay.bulk_amqp.content_header import (
     without_headers,
 )
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery.expiry import MAX_EXPIRATION_MS
-from relay.delivery.properties import DEATH_HEADER, deaths_told
+from relay.delivery.properties import DEATH_HEADER, MAX_EXPIRATION_MS, death_digest
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"
@@ -126,7 +125,7 @@ class Intake:
             return False
         death = field_table.value(table, DEATH_HEADER)
         told = field_table.last_value(table, DEATHS_HEADER)
-        return death is None or deaths_told(death) == told
+        return death is None or death_digest(death) == told
 
     def clean(self, properties: bytes) -> Cleaned | None:
         """The properties as they are logged; None for our own message coming round."""

@@ -27,8 +27,8 @@ from enum import StrEnum
 
 from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, canonical, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer
-from relay.packing.egress import EgressClosed, EgressMessage, LockHeld, QueueMissing
-from relay.packing.returned_prefix import PREFETCH
+from relay.packing.comeback.returned_prefix import PREFETCH
+from relay.packing.egress import EgressClosed, EgressMessage, PackerLockHeld, QueueMissing
 
 _BURST = 256
 _HEARTBEAT_S = 5.0
@@ -149,7 +149,7 @@ class MemoryEgressBroker:
 
     def take_lock(self, lock: str, egress: MemoryEgress) -> None:
         if self._locks.setdefault(lock, egress) is not egress:
-            raise LockHeld(lock)
+            raise PackerLockHeld(lock)
 
     def consume(self, queue: str, consumer: MemoryEgressQueue) -> None:
         made = self._queues.get(queue)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple
 
 from relay import crash_points
 from relay.batches.batch import (
@@ -23,14 +24,10 @@ from relay.batches.batch import (
 )
 from relay.batches.format import seal
 from relay.batches.fragments import split
-from relay.packing.canary_parcel import CanaryParcel
 from relay.packing.flow_packer import Parcel
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackerSettings
-from relay.packing.repair_parcel import RepairParcel
-
-AskedFor: TypeAlias = RepairParcel | CanaryParcel
-"""What somebody of this node wants in the log, and did not come from egress."""
+from relay.packing.requested_parcels import CanaryParcel, RepairParcel, RequestedParcel
 
 
 class Confirmed(NamedTuple):
@@ -40,7 +37,7 @@ class Confirmed(NamedTuple):
     entries: list[Entry]
     size: int
     """Bytes as appended."""
-    parcel: Parcel | AskedFor | None
+    parcel: Parcel | RequestedParcel | None
     """Which parcel is logged whole with it; None for a piece that others follow."""
 
 
@@ -76,8 +73,8 @@ class PackerOutbox:
         self._unconfirmed_bytes = 0
         self._next: dict[Series, int] = {}
         """Number of the next batch inside its series, which is what makes up a destination set."""
-        self._parcels: deque[Parcel | AskedFor] = deque()
-        self._asked_for: set[AskedFor] = set()
+        self._parcels: deque[Parcel | RequestedParcel] = deque()
+        self._requested: set[RequestedParcel] = set()
         """Of all that was added, those that the log has not confirmed."""
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
@@ -100,17 +97,17 @@ class PackerOutbox:
         in_flight = [first_ms for first_ms in self._in_flight.values() if first_ms is not None]
         return min([*waiting, *in_flight], default=None)
 
-    def add(self, parcel: Parcel | AskedFor) -> None:
+    def add(self, parcel: Parcel | RequestedParcel) -> None:
         """To be appended by a `pump` to come."""
         self._parcels.append(parcel)
         if not isinstance(parcel, Parcel):
-            self._asked_for.add(parcel)
+            self._requested.add(parcel)
 
     def give_up(self) -> None:
         """The incarnation ends: what others had it append may be in the log, or not."""
-        for parcel in self._asked_for:
+        for parcel in self._requested:
             parcel.give_up()
-        self._asked_for.clear()
+        self._requested.clear()
 
     async def append_mark(self, now_ms: int) -> int:
         """Append a batch without entries, with the present predecessors; its number, confirmed."""
@@ -148,7 +145,7 @@ class PackerOutbox:
 
     def _append_parcel(
         self,
-        parcel: Parcel | AskedFor,
+        parcel: Parcel | RequestedParcel,
         entries: list[Entry],
         fragment: Fragment | None,
         *,
@@ -192,16 +189,16 @@ class PackerOutbox:
         confirmed = self._log.append_nowait(header, data)
         crash_points.reach("packer.appending" if last else "packer.piece")
         confirmed.add_done_callback(
-            lambda done: self._appended(done, header, data, entries, parcel if last else None)
+            partial(self._appended, header, data, entries, parcel if last else None)
         )
 
     def _appended(
         self,
-        done: asyncio.Future[Any],
         header: BatchHeader,
         data: bytes,
         entries: list[Entry],
-        parcel: Parcel | AskedFor | None,
+        parcel: Parcel | RequestedParcel | None,
+        done: asyncio.Future[Any],
     ) -> None:
         self._unconfirmed_bytes -= len(data)
         del self._in_flight[header.incarnation_sequence]
@@ -211,7 +208,7 @@ class PackerOutbox:
         else:
             self._on_confirmed(Confirmed(header, entries, len(data), parcel))
             if parcel is not None and not isinstance(parcel, Parcel):
-                self._asked_for.discard(parcel)
+                self._requested.discard(parcel)
                 parcel.is_logged(header.name)
 
     def _header(

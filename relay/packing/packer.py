@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from federation.mesh import AckRule
@@ -24,20 +25,18 @@ from relay import crash_points, ticks
 from relay.batches.batch import BatchKind, PackedBatch, Predecessor
 from relay.log.run import LogRun
 from relay.log.site_log import UNCONFIRMED_S
-from relay.packing.acknowledging import Acknowledging
-from relay.packing.bookkeeping import Bookkeeping
+from relay.packing.bookkeeping import Acknowledging, Bookkeeping
+from relay.packing.comeback.past import PackerPast, read_past
 from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
+from relay.packing.egress_acks import WAITING, RemoteAcks
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
-from relay.packing.lease import Lease
-from relay.packing.outbox import AskedFor, Confirmed, PackerOutbox
-from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
+from relay.packing.lock_lease import Lease
+from relay.packing.outbox import Confirmed, PackerOutbox
+from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus, StageTimes
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packing.packer_settings import PackedExchange, PackerSettings
-from relay.packing.past import PackerPast, read_past
-from relay.packing.remote_acks import WAITING, RemoteAcks
-from relay.packing.repair_parcel import NotPacking
-from relay.packing.stage_times import StageTimes
+from relay.packing.requested_parcels import NotPacking, RequestedParcel
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Packer:
         memory: PackerMemory,
         metrics: PackerMetrics,
         status: PackerStatus,
-        on_decided: Callable[[], None] = lambda: None,
+        on_decided: Callable[[], None],
     ) -> None:
         self.incarnation = parts.random_bytes(8)
         self._settings = settings
@@ -91,7 +90,7 @@ class Packer:
             parts.log,
             self._may_not_append,
             self._on_confirmed,
-            lambda reason: self._end(f"log: {reason}"),
+            self._on_append_failed,
         )
         self._books = Bookkeeping(self.incarnation, parts, memory)
         self._acks = Acknowledging(
@@ -171,7 +170,7 @@ class Packer:
         """The mesh has a new revision, in which nothing is packed otherwise than before."""
         self._outbox.revision = revision
 
-    def put(self, parcel: AskedFor) -> None:
+    def put(self, parcel: RequestedParcel) -> None:
         """Put this into the log behind what is sealed; it is told. Raises NotPacking."""
         if self._status.state is not PackerState.RUNNING or self._ended.done():
             raise NotPacking(self._status.reason or "the packer is starting")
@@ -187,6 +186,12 @@ class Packer:
     def _end(self, reason: str) -> None:
         if not self._ended.done():
             self._ended.set_result(reason)
+
+    def _on_append_failed(self, reason: str) -> None:
+        self._end(f"log: {reason}")
+
+    def _on_queue_ended(self, exchange: str, reason: str) -> None:
+        self._end(f"egress of {exchange!r}: {reason}")
 
     def _on_egress_closed(self, closed: asyncio.Future[str]) -> None:
         if closed.cancelled():
@@ -301,8 +306,8 @@ class Packer:
                 try:
                     self._queues[exchange.name] = await self._egress.consume(
                         exchange.queue,
-                        lambda messages, flow=flow: self._take(flow, messages),  # type: ignore[misc]
-                        lambda reason: self._end(f"egress of {exchange.name!r}: {reason}"),
+                        partial(self._take, flow),
+                        partial(self._on_queue_ended, exchange.name),
                     )
                     self._status.exchanges.pop(exchange.name, None)
                     self._answered.add(exchange.name)
@@ -314,7 +319,7 @@ class Packer:
                         self._answered.add(exchange.name)
                     await asyncio.sleep(self._settings.missing_retry_s)
         except EgressError as error:
-            self._end(f"egress of {exchange.name!r}: {error}")
+            self._on_queue_ended(exchange.name, str(error))
 
     def _flow_packer(self, exchange: PackedExchange) -> FlowPacker:
         intake = Intake(
@@ -343,7 +348,7 @@ class Packer:
     def _remote_acks(self, exchange: PackedExchange) -> RemoteAcks:
         return RemoteAcks(
             self._parts.neighbours.has,
-            lambda count: self._past.sent_of_last(exchange.name, count),
+            partial(self._past.sent_of_last, exchange.name),
             self._settings.patience_s,
         )
 
@@ -358,7 +363,7 @@ class Packer:
         linger_s = self._settings.linger_ms / 1000
         flow.take(messages)
         if self._metrics.doubtful != doubtful:
-            self._say_doubtful(flow, self._metrics.doubtful - doubtful)
+            self._log_doubtful(flow, self._metrics.doubtful - doubtful)
         flow.seal_after_pause(self._loop.time(), 2 * linger_s)
         self._outbox.pump()
         if flow.has_open_batch and self._linger is None and not flow.is_due:
@@ -386,11 +391,11 @@ class Packer:
                 doubtful = self._metrics.doubtful
                 flow.give_up_waiting()
                 if self._metrics.doubtful != doubtful:
-                    self._say_doubtful(flow, self._metrics.doubtful - doubtful)
+                    self._log_doubtful(flow, self._metrics.doubtful - doubtful)
         self._seal_all()
         self._settle_soon()
 
-    def _say_doubtful(self, flow: FlowPacker, count: int) -> None:
+    def _log_doubtful(self, flow: FlowPacker, count: int) -> None:
         past = self._past
         log.warning(
             "%s: egress of %r: %d messages without identity came again and may be in the log"
@@ -536,14 +541,14 @@ class Packer:
             checked = self._parts.log.checked
             if checked is not None and len(self._answered) == len(self._settings.exchanges):
                 self._books.read_from.note(now, checked.offset, self._outbox.next_whole - 1)
-            self._tell_of_waiting(now)
+            self._report_waiting(now)
             if self._status.state in (PackerState.RUNNING, PackerState.BLOCKED):
                 blocked = egress.blocked
                 self._status.state = PackerState.BLOCKED if blocked else PackerState.RUNNING
                 self._status.reason = "the broker takes no publishes (alarm)" if blocked else ""
             await asyncio.sleep(ticks.about(TICK_S, now))
 
-    def _tell_of_waiting(self, now: float) -> None:
+    def _report_waiting(self, now: float) -> None:
         exchanges = self._status.exchanges
         for name, remote in self._remote.items():
             since = remote.waiting_since

@@ -13,14 +13,13 @@ import random
 from dataclasses import replace
 
 from relay.log.site_log import SiteLogError
-from relay.packing.canary_parcel import CanaryParcel
 from relay.packing.egress import EgressError
 from relay.packing.packer import Packer
 from relay.packing.packer_metrics import PackerMetrics, PackerState, PackerStatus
 from relay.packing.packer_parts import IncarnationEnded, PackerMemory, PackerParts
 from relay.packing.packer_record import PackedThrough, PackerRecord
 from relay.packing.packer_settings import PackerSettings
-from relay.packing.repair_parcel import NotPacking, RepairParcel
+from relay.packing.requested_parcels import CanaryParcel, NotPacking, RepairParcel
 from relay.retry import reconnect_delay_s
 from relay.waiters import set_within
 

@@ -25,14 +25,14 @@ from relay.bulk_amqp import (
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.connection import Connection
 from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
+from relay.packing.comeback.returned_prefix import PREFETCH
 from relay.packing.egress import (
     EgressClosed,
     EgressMessage,
     EgressRefused,
-    LockHeld,
+    PackerLockHeld,
     QueueMissing,
 )
-from relay.packing.returned_prefix import PREFETCH
 
 _NOT_FOUND = 404
 _DOWN = "is down or inaccessible"
@@ -97,10 +97,10 @@ class RabbitEgress:
             channel = await self._connection.channel()
             await channel.declare_queue(self._lock, exclusive=True)
         except LeaseHeld as error:
-            raise LockHeld(error.lease) from error
+            raise PackerLockHeld(error.lease) from error
         except ChannelClosed as error:
             if error.code == _LOCKED:
-                raise LockHeld(self._lock) from error
+                raise PackerLockHeld(self._lock) from error
             if error.code == _NOT_FOUND and self._lease is not None:
                 raise QueueMissing(self._lease.name) from error
             raise EgressRefused(str(error)) from error

@@ -13,18 +13,18 @@ import pytest
 from federation.mesh import IdentityKind, IdentityRule
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.field_table import boolean, entry, long_integer, long_string
+from relay.packing.comeback.returned_prefix import message_digest
 from relay.packing.egress import (
     Egress,
     EgressClosed,
     EgressMessage,
     EgressQueue,
-    LockHeld,
+    PackerLockHeld,
     QueueMissing,
 )
 from relay.packing.intake import Intake
 from relay.packing.memory_egress import MemoryEgressBroker, Returns
 from relay.packing.rabbit_egress import connect_egress
-from relay.packing.returned_prefix import message_digest
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 from tests.waiting import until
@@ -312,7 +312,7 @@ async def test_the_lock_is_one_connection_s_until_it_ends(
 ) -> None:
     first, second = await site.connect(), await site.connect()
     await first.take_lock()
-    with pytest.raises(LockHeld) as refused:
+    with pytest.raises(PackerLockHeld) as refused:
         await second.take_lock()
     assert refused.value.lock == LOCK
     assert LOCK in str(refused.value)
@@ -324,7 +324,7 @@ async def test_the_lock_is_one_connection_s_until_it_ends(
     async def taken_again() -> bool:
         try:
             await (await site.connect()).take_lock()
-        except LockHeld:
+        except PackerLockHeld:
             return False  # the broker has not noticed yet
         return True
 

@@ -15,9 +15,9 @@ from federation.brokers.provision import declarations
 from federation.names import Names
 from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import Publisher, connect
+from relay.packing.comeback.returned_prefix import PREFETCH
 from relay.packing.egress import EgressMessage
 from relay.packing.rabbit_egress import connect_egress
-from relay.packing.returned_prefix import PREFETCH
 from tests.conftest import ClusterFactory
 from tests.federation.meshes import mesh_of
 from tests.live_brokers import ADMIN

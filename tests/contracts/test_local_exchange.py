@@ -14,11 +14,11 @@ from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.bulk_amqp.field_table import entry, long_string
 from relay.delivery.local_exchange import (
     Answer,
+    DelivererLockHeld,
     ExchangeMissing,
     ExchangeRefused,
     LocalClosed,
     LocalExchange,
-    LockHeld,
     Outgoing,
 )
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
@@ -92,7 +92,7 @@ async def memory_site() -> Site:
 
     async def open_memory() -> LocalExchange:
         if holder and not holder[-1].closed.done():
-            raise LockHeld("lock")
+            raise DelivererLockHeld("lock")
         holder.append(MemoryExchange(broker))
         return holder[-1]
 
@@ -173,7 +173,7 @@ async def test_a_missing_exchange_is_told_before_anything_is_sent(site: Site) ->
 
 async def test_a_second_node_does_not_get_the_lock(site: Site) -> None:
     exchange = await site.open()
-    with pytest.raises(LockHeld, match="only one node"):
+    with pytest.raises(DelivererLockHeld, match="only one node"):
         await site.open()
     await exchange.close()
     await (await site.open()).close()

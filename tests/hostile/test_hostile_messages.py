@@ -13,10 +13,9 @@ from relay.batches.format import decode_entries
 from relay.batches.mesh_headers import DEATHS_HEADER, EXCHANGE_HEADER
 from relay.bulk_amqp import content_header, field_table
 from relay.bulk_amqp.errors import MalformedProperties
-from relay.delivery.expiry import MAX_EXPIRATION_MS
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryExchange
-from relay.delivery.properties import DEATH_HEADER, DeliveryStamp, text_field
+from relay.delivery.properties import DEATH_HEADER, MAX_EXPIRATION_MS, DeliveryStamp, text_field
 from relay.packing.intake import Intake
 from tests.relay.deliverer_world import World, entry
 

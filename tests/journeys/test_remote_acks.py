@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.names import Names
-from relay.packing.remote_acks import WAITING
+from relay.packing.egress_acks import WAITING
 from tests.journeys.conftest import MeshFactory
 from tests.live_brokers import rabbitmqctl
 from tests.waiting import until

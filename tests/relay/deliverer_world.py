@@ -30,7 +30,7 @@ from relay.delivery.context import (
     DeliveryCounters,
     DeliverySettings,
 )
-from relay.delivery.deliverer import Connection, Deliverer
+from relay.delivery.deliverer import Deliverer, DeliveryConnection
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.rows import LedgerRow, Stage, decode_row
@@ -178,7 +178,7 @@ class Life:
             world.exchanges.append(made)
             return made
 
-        connection = Connection(connect, self.stopping, lambda: 0.0, settle_s=0.0)
+        connection = DeliveryConnection(connect, self.stopping, lambda: 0.0, settle_s=0.0)
         position = loaded.positions.get(POSITION)
         self.context = DeliveryContext(
             settings=DeliverySettings("tokyo", "tokyo", "relay", "dead", "quarantine", 1.0, 0.01),
@@ -196,8 +196,9 @@ class Life:
             exchange=connection.exchange,
             window_ms=WINDOW_MS,
             position=position,
+            flows=dict(loaded.flows),
         )
-        self.deliverer = Deliverer(self.context, connection, loaded.flows)
+        self.deliverer = Deliverer(self.context, connection)
         self.task = asyncio.create_task(self.deliverer.run() if deliver else asyncio.sleep(0))
 
     async def log(self, *batches: tuple[BatchHeader, bytes]) -> BatchName:

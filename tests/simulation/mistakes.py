@@ -109,7 +109,7 @@ MISTAKES = (
         "a flag too many",
         "relay/delivery/flow_delivery.py",
         """\
-        self._state = withdraw(self._state, unsent)
+        self._move(withdraw(self._state, unsent), writing)
 """,
         "",
         "--faults stop,slow --every 0.3 --messages 100 --seconds 20",
@@ -133,11 +133,11 @@ MISTAKES = (
         "settled early",
         "relay/delivery/flow_delivery.py",
         """\
-        writing.flow(self.flow, self._state)
+        self._move(announce(self._state, parts), writing)
         await self._context.state.write_synced(writing)
 """,
         """\
-        writing.flow(self.flow, self._state)
+        self._move(announce(self._state, parts), writing)
         for part in chunk.parts:
             for name in part.names:
                 self._context.settled.add(name)
@@ -227,7 +227,7 @@ MISTAKES = (
     ),
     Mistake(
         "compares by place",
-        "relay/packing/past.py",
+        "relay/packing/comeback/past.py",
         """\
         if not self.in_order:
             return ReturnedInAnyOrder(""",

@@ -11,8 +11,8 @@ import pytest
 from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import Consumer, Delivery, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
-from relay.delivery.deliverer import Connection
-from relay.delivery.local_exchange import Answer, LockHeld, Outgoing
+from relay.delivery.deliverer import DeliveryConnection
+from relay.delivery.local_exchange import Answer, DelivererLockHeld, Outgoing
 from relay.delivery.rabbit_exchange import RabbitExchange, open_exchange
 from relay.node.parts import SETTLE_S
 from relay.waiters import Signal
@@ -69,11 +69,11 @@ async def test_nothing_of_a_dead_deliverer_comes_behind_its_successor(
     first._connection.abort("killed")
     await asyncio.gather(publishing, return_exceptions=True)
     for _ in range(3):  # it has not even noticed
-        with pytest.raises(LockHeld):
+        with pytest.raises(DelivererLockHeld):
             await open_at(vhost)
     await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.4")
 
-    successor = Connection(lambda: open_at(vhost), Signal(), lambda: 0.0, SETTLE_S)
+    successor = DeliveryConnection(lambda: open_at(vhost), Signal(), lambda: 0.0, SETTLE_S)
     keeping = asyncio.create_task(successor.keep())
     async with asyncio.timeout(120):
         exchange = await successor.exchange()

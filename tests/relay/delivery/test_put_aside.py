@@ -7,10 +7,9 @@ import pytest
 from relay.batches.batch import EVERY_SITE, BatchName, Series
 from relay.batches.repaired import as_repaired, repaired_of
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
-from relay.delivery.dead_letter import dead_letter
 from relay.delivery.properties import text_field
 from relay.delivery.put_aside import put_aside
-from relay.delivery.quarantine import quarantined_bytes, quarantined_message
+from relay.delivery.undeliverable import dead_letter, quarantined_bytes, quarantined_message
 from tests.relay.deliverer_world import entry
 
 NAMES = [

@@ -119,9 +119,9 @@ async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their
     packer = await connect_egress(here, "lock", name="here", lease=ours)
     await packer.take_lock()
     other = await connect_egress(there, "lock", name="there", lease=theirs)
-    with pytest.raises(egress.LockHeld):
+    with pytest.raises(egress.PackerLockHeld):
         await other.take_lock()
-    with pytest.raises(local_exchange.LockHeld):
+    with pytest.raises(local_exchange.DelivererLockHeld):
         await open_exchange(there, lock="lock", name="there", lease=theirs)
     await other.close()
 

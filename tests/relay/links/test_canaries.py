@@ -7,7 +7,7 @@ import pytest
 from relay.batches.batch import EVERY_SITE, BatchName, Series
 from relay.links.canaries import QUIET_S, Canaries, LinkSeen
 from relay.links.link_state import STALLED_S
-from relay.packing.canary_parcel import CanaryParcel
+from relay.packing.requested_parcels import CanaryParcel
 
 NAME = BatchName(Series("paris", bytes(8), "", 1, EVERY_SITE), 0)
 

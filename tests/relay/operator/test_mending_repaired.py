@@ -7,7 +7,7 @@ from collections.abc import Collection
 from relay.batches.batch import BatchName, Series
 from relay.batches.repaired import as_repaired
 from relay.bulk_amqp import Connection
-from relay.delivery.put_aside import Origin, PutAside
+from relay.delivery.put_aside import AsideOrigin, PutAside
 from relay.ledger_files.proof import LedgerUnreadable, Sought
 from relay.operator.mending import Mended, Mending
 from tests.relay.deliverer_world import World, entry
@@ -32,7 +32,7 @@ async def unasked() -> Connection:
 def letter() -> PutAside:
     brought = as_repaired(entry(1), "paris")
     name = BatchName(Series("sydney", b"incarn_s", "orders", 0, ("tokyo",)), 0)
-    origin = Origin(name, 0, ("sydney", "tokyo"), brought.identity, brought.published_ms)
+    origin = AsideOrigin(name, 0, ("sydney", "tokyo"), brought.identity, brought.published_ms)
     return PutAside(
         1, "refused", 5, "orders", brought.routing_key, origin, brought.properties, brought.body
     )

@@ -13,12 +13,12 @@ from relay.batches.format import decode_entries
 from relay.batches.fragments import PIECE_BYTES
 from relay.log.run import Appended
 from relay.log.site_log import LogClosed
-from relay.packing.canary_parcel import CanaryParcel
-from relay.packing.egress_acks import Stretch
+from relay.packing.egress_acks import TagStretch
 from relay.packing.flow_packer import FlowPacker, Parcel
-from relay.packing.outbox import AskedFor, Confirmed, PackerOutbox
+from relay.packing.outbox import Confirmed, PackerOutbox
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackedExchange, PackerSettings
+from relay.packing.requested_parcels import CanaryParcel, RequestedParcel
 
 INCARNATION = b"incarna1"
 ORDERS = PackedExchange("orders", "egress.orders")
@@ -81,7 +81,7 @@ class Made:
             self.failed.append,
         )
 
-    def add(self, *parcels: Parcel | AskedFor) -> None:
+    def add(self, *parcels: Parcel | RequestedParcel) -> None:
         for one in parcels:
             self.outbox.add(one)
         self.outbox.pump()
@@ -101,7 +101,7 @@ def parcel(
 ) -> Parcel:
     entries = [Entry(b"i" * 16, b"key", b"\0\0", body, published_ms) for body in bodies]
     flow = cast(FlowPacker, SimpleNamespace(exchange=exchange))
-    return Parcel(flow, entries, sum(map(len, bodies)), to, Stretch(1), big)
+    return Parcel(flow, entries, sum(map(len, bodies)), to, TagStretch(1), big)
 
 
 def big_parcel(pieces: int, **more: int) -> Parcel:

@@ -6,8 +6,7 @@ import pytest
 
 from relay.batches.batch import BatchName
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.packing.egress_acks import HOLD_S, Stretch
-from relay.packing.remote_acks import WAITING, RemoteAcks
+from relay.packing.egress_acks import HOLD_S, WAITING, RemoteAcks, TagStretch
 from tests.log_batches import batch_name
 from tests.relay.link_logs import make_batch
 from tests.relay.link_world import LinkWorld
@@ -207,7 +206,7 @@ def test_a_stretch_is_confirmed_when_a_neighbour_has_its_batch_in_order() -> Non
     there: set[BatchName] = set()
     one, other = batch_name(0), batch_name(1)
     acks = RemoteAcks(there.__contains__, lambda count: (), patience_s=1.0)
-    stretches = [Stretch(1), Stretch(2), Stretch(3)]
+    stretches = [TagStretch(1), TagStretch(2), TagStretch(3)]
     acks.logged(stretches[0], one, 1.0)
     acks.logged(stretches[1], None, 1.0)
     acks.logged(stretches[2], other, 1.0)

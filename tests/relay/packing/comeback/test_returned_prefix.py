@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.bulk_amqp.field_table import entry, long_integer, long_string
-from relay.packing.returned_prefix import (
-    Returned,
+from relay.packing.comeback.returned_prefix import (
     ReturnedPrefix,
+    ReturnVerdict,
     TailEntry,
     digest_start,
     message_digest,
@@ -60,7 +60,7 @@ def test_what_comes_again_after_some_of_it_was_logged_twice_is_not_taken_for_new
     assert prefix.over
 
 
-def letters(verdicts: Sequence[Returned]) -> str:
+def letters(verdicts: Sequence[ReturnVerdict]) -> str:
     return "".join("NL?!"[verdict] for verdict in verdicts)
 
 
@@ -198,11 +198,11 @@ def crashes(draw: st.DrawFn, alphabet: str) -> Crash:
     )
 
 
-def verdicts_of(crash: Crash) -> list[tuple[Returned, bool]]:
+def verdicts_of(crash: Crash) -> list[tuple[ReturnVerdict, bool]]:
     """Each verdict beside the truth."""
     prefix = ReturnedPrefix(tail(crash.logged, crash.expiring), crash.surely)
     back = crash.comes_back
-    verdicts: list[Returned] = []
+    verdicts: list[ReturnVerdict] = []
     at = 0
     for read in crash.reads:
         verdicts += prefix.take([digest(letter) for letter, _ in back[at : at + read]])
@@ -218,9 +218,9 @@ def verdicts_of(crash: Crash) -> list[tuple[Returned, bool]]:
 @given(crashes("ab") | crashes("abc") | crashes("abcdefghijkl"))
 def test_nothing_is_lost_and_nothing_repeated_unflagged_whatever_repeats(crash: Crash) -> None:
     for verdict, logged in verdicts_of(crash):
-        if verdict is Returned.LOGGED:
+        if verdict is ReturnVerdict.LOGGED:
             assert logged, "acknowledged, and not in the log"
-        elif verdict is Returned.NEW:
+        elif verdict is ReturnVerdict.NEW:
             assert not logged, "packed twice, unflagged"
 
 
@@ -234,7 +234,7 @@ def test_messages_that_differ_are_never_in_doubt_when_one_was_surely_not_acknowl
     surely = data.draw(st.integers(1, unacknowledged))
     crash = Crash(logged, unacknowledged, surely, "xyz", "", frozenset(), [2] * 8, True)
     assert all(
-        verdict is (Returned.LOGGED if is_logged else Returned.NEW)
+        verdict is (ReturnVerdict.LOGGED if is_logged else ReturnVerdict.NEW)
         for verdict, is_logged in verdicts_of(crash)
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relay.packing.returned_apart import ReturnedApart
-from relay.packing.returned_prefix import Returned, TailEntry
+from relay.packing.comeback.returned_apart import ReturnedApart
+from relay.packing.comeback.returned_prefix import ReturnVerdict, TailEntry
 
-LOGGED, MAYBE, NEW = Returned.LOGGED, Returned.MAYBE_LOGGED, Returned.NEW
+LOGGED, MAYBE, NEW = ReturnVerdict.LOGGED, ReturnVerdict.MAYBE_LOGGED, ReturnVerdict.NEW
 
 
 def compared(
@@ -26,7 +26,7 @@ def compared(
     return ReturnedApart(tail, surely, bytes.isupper, log_lacks_some=lacks_some)
 
 
-def take(returned: ReturnedApart, came: str) -> list[Returned]:
+def take(returned: ReturnedApart, came: str) -> list[ReturnVerdict]:
     each = [one.encode() for one in came]
     return returned.take(each, each)
 
@@ -66,7 +66,7 @@ def test_verdicts_come_in_the_order_of_delivery() -> None:
 @pytest.mark.parametrize("came", ["A", "a"])
 def test_what_a_log_lacks_that_lost_some_may_have_been_lost(came: str) -> None:
     returned = compared("", lacks_some=True)
-    assert take(returned, came) + returned.fresh() == [Returned.MAYBE_LOST]
+    assert take(returned, came) + returned.fresh() == [ReturnVerdict.MAYBE_LOST]
 
 
 def test_of_no_tail_all_is_new_at_once() -> None:

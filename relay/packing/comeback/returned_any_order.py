@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from relay.packing.returned_apart import Named
-from relay.packing.returned_prefix import PREFETCH, Returned, TailEntry
+from relay.packing.comeback.returned_apart import Named
+from relay.packing.comeback.returned_prefix import PREFETCH, ReturnVerdict, TailEntry
 
 
 class ReturnedInAnyOrder:
@@ -47,7 +47,7 @@ class ReturnedInAnyOrder:
         self._perhaps.subtract(self._surely)
         self._is_named = named
         self._named_once = {entry.digest for entry in tail if entry.is_named}
-        self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
+        self._new = ReturnVerdict.MAYBE_LOST if log_lacks_some else ReturnVerdict.NEW
         self._over = not tail and not log_lacks_some
         self._had: deque[bytes] = deque(maxlen=PREFETCH)
 
@@ -62,34 +62,34 @@ class ReturnedInAnyOrder:
     def over(self) -> bool:
         return self._over
 
-    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
         return list(map(self.late, digests, properties))
 
-    def fresh(self) -> list[Returned]:
+    def fresh(self) -> list[ReturnVerdict]:
         self._over = True
         return []
 
-    def give_up_waiting(self) -> list[Returned]:
+    def give_up_waiting(self) -> list[ReturnVerdict]:
         return []
 
-    def late(self, digest: bytes, properties: bytes) -> Returned:
+    def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
         verdict = self._of_predecessors(digest, properties)
-        if verdict is Returned.NEW and digest in self._had:
-            verdict = Returned.MAYBE_LOGGED
+        if verdict is ReturnVerdict.NEW and digest in self._had:
+            verdict = ReturnVerdict.MAYBE_LOGGED
         self._had.append(digest)
         return verdict
 
-    def _of_predecessors(self, digest: bytes, properties: bytes) -> Returned:
+    def _of_predecessors(self, digest: bytes, properties: bytes) -> ReturnVerdict:
         if digest not in self._perhaps:
             return self._new
         if self._is_named(properties):
-            return Returned.LOGGED
+            return ReturnVerdict.LOGGED
         if digest in self._named_once:
             # By an earlier mesh file its like had an identity, by which it may have been dropped.
-            return Returned.MAYBE_LOGGED
+            return ReturnVerdict.MAYBE_LOGGED
         for left, verdict in (
-            (self._surely, Returned.LOGGED),
-            (self._perhaps, Returned.MAYBE_LOGGED),
+            (self._surely, ReturnVerdict.LOGGED),
+            (self._perhaps, ReturnVerdict.MAYBE_LOGGED),
         ):
             if left[digest] > 0:
                 left[digest] -= 1

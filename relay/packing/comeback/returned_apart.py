@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from relay.packing.returned_prefix import Returned, ReturnedPrefix, TailEntry
+from relay.packing.comeback.returned_prefix import ReturnedPrefix, ReturnVerdict, TailEntry
 
 Named = Callable[[bytes], bool]
 """(properties as they are logged) -> whether the message has an identity of its own, by the present
@@ -45,13 +45,13 @@ class ReturnedApart:
         self._others = {
             entry.digest for entry, is_one in zip(tail, in_order, strict=True) if not is_one
         }
-        self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
+        self._new = ReturnVerdict.MAYBE_LOST if log_lacks_some else ReturnVerdict.NEW
         self._is_named = named
         self._is_over = not tail and not log_lacks_some
-        self._came: deque[Returned | None] = deque()
+        self._came: deque[ReturnVerdict | None] = deque()
         """Of all that has come and was not told of: the verdict; None: of an unnamed one, which
         may have one in `_verdicts`."""
-        self._verdicts: deque[Returned] = deque()
+        self._verdicts: deque[ReturnVerdict] = deque()
 
     @property
     def notes_fresh(self) -> bool:
@@ -64,13 +64,13 @@ class ReturnedApart:
     def over(self) -> bool:
         return self._is_over and not self._came
 
-    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
         unnamed = []
         for digest, said in zip(digests, properties, strict=True):
             if self._is_named(said):
-                self._came.append(Returned.LOGGED if digest in self._others else self._new)
+                self._came.append(ReturnVerdict.LOGGED if digest in self._others else self._new)
             elif digest in self._others:
-                self._came.append(Returned.MAYBE_LOGGED)
+                self._came.append(ReturnVerdict.MAYBE_LOGGED)
             else:
                 self._came.append(None)
                 unnamed.append(digest)
@@ -78,21 +78,21 @@ class ReturnedApart:
             self._verdicts.extend(self._unnamed.take(unnamed))
         return self._told()
 
-    def fresh(self) -> list[Returned]:
+    def fresh(self) -> list[ReturnVerdict]:
         self._is_over = True
         self._verdicts.extend(self._unnamed.fresh())
         return self._told()
 
-    def give_up_waiting(self) -> list[Returned]:
+    def give_up_waiting(self) -> list[ReturnVerdict]:
         self._verdicts.extend(self._unnamed.give_up_waiting())
         return self._told()
 
-    def late(self, digest: bytes, properties: bytes) -> Returned:
+    def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
         if digest not in self._others:
             return self._unnamed.late(digest)
-        return Returned.LOGGED if self._is_named(properties) else Returned.MAYBE_LOGGED
+        return ReturnVerdict.LOGGED if self._is_named(properties) else ReturnVerdict.MAYBE_LOGGED
 
-    def _told(self) -> list[Returned]:
+    def _told(self) -> list[ReturnVerdict]:
         """Verdicts in the order of delivery, up to the first that is still out."""
         told = []
         while self._came:

@@ -6,11 +6,13 @@ were surely acknowledged.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from relay.batches.batch import (
     BatchHeader,
@@ -23,17 +25,72 @@ from relay.batches.batch import (
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
-from relay.packing.logged_tail import AckedUpTo, LoggedTail, TailSearch
+from relay.packing.comeback.logged_tail import AckedUpTo, LoggedTail, TailSearch
+from relay.packing.comeback.returned_any_order import ReturnedInAnyOrder
+from relay.packing.comeback.returned_apart import Named, ReturnedApart
+from relay.packing.comeback.returned_prefix import ReturnedMessages, ReturnedPrefix
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, PackerRecord
-from relay.packing.read_from import ReadFrom
-from relay.packing.returned_any_order import ReturnedInAnyOrder
-from relay.packing.returned_apart import Named, ReturnedApart
-from relay.packing.returned_prefix import ReturnedMessages, ReturnedPrefix
 
+SETTLED_S = 30.0
+"""What was acknowledged so long ago on a connection that lives will not come back."""
+LATE_S = 150.0
+"""Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node
+after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more unless the
+queue says otherwise (`consumer_disconnected_timeout`), as an egress made before the cluster."""
 _WORTH_SEEKING = 1_000
 """Records that cost more to read through than to begin reading anew behind them."""
 _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
+
+
+class ResumePoint(NamedTuple):
+    """Batches of the run up to `after` may stand before `offset`."""
+
+    offset: int = 0
+    after: int = -1
+
+
+@dataclass(slots=True)
+class _Note:
+    at: float
+    offset: int
+    appended: int
+
+
+class ResumePointSearch:
+    """One incarnation's. Times in seconds."""
+
+    def __init__(self) -> None:
+        self.place = ResumePoint()
+        self._hold_until = -math.inf
+        self._settled_s = SETTLED_S
+        self._notes: deque[_Note] = deque()
+
+    def begin(self, place: ResumePoint, late_until: float | None = None) -> None:
+        """Begin with the place from which on the messages of predecessors stand. At a cluster more
+        of these may come back until `late_until`: the place stays until acknowledgements of the
+        last are settled, and a lost node may have swallowed acknowledgements for as long.
+        """
+        self.place = place
+        if late_until is not None:
+            self._hold_until = late_until + LATE_S
+            self._settled_s = LATE_S
+
+    def note(self, now: float, offset: int, appended: int) -> None:
+        """The log has `offset`, and batches up to `appended` of this run were handed to it."""
+        self._notes.append(_Note(now, offset, appended))
+
+    def advance(self, now: float, first_unsettled: int) -> bool:
+        """Batches before `first_unsettled` are acknowledged; whether the place moved."""
+        before = self.place
+        if now < self._hold_until:
+            return False
+        while self._notes and self._notes[0].at <= now - self._settled_s:
+            if self._notes[0].appended >= first_unsettled:
+                break
+            note = self._notes.popleft()
+            self.place = ResumePoint(note.offset, note.appended)
+        return self.place != before
 
 
 @dataclass(slots=True)
@@ -60,7 +117,7 @@ class PackerPast:
     the machine went off under the last run."""
     in_doubt: frozenset[str] = frozenset()
     """Exchanges of which that was so for a former run, and it ended before all had come again."""
-    read_from: ReadFrom = field(default_factory=ReadFrom)
+    read_from: ResumePoint = field(default_factory=ResumePoint)
     """The first batch that was read; nothing of the new incarnation stands before that."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
     """What the log has and the record did not mention yet, so that the ledger does not know of it.
@@ -171,7 +228,7 @@ async def read_past(
         first_offset = last_offset
     # Where a record says to begin a batch stood once. 0: there was none yet that could tell.
     past.lost_head = read_from > 0 and first_offset != read_from
-    past.read_from = ReadFrom(first_offset)
+    past.read_from = ResumePoint(first_offset)
     same_machine = memory.same_process or (record is not None and record.boot == parts.boot)
     past.in_doubt = frozenset() if record is None else record.in_doubt
     past.lost_power = record is not None and not same_machine and not parts.was_clean

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
 from relay.batches.format import seal
 from relay.batches.fragments import split
-from relay.packing.logged_tail import LoggedTail, TailSearch
-from relay.packing.returned_prefix import PREFETCH, TailEntry, message_digest
+from relay.packing.comeback.logged_tail import LoggedTail, TailSearch
+from relay.packing.comeback.returned_prefix import PREFETCH, TailEntry, message_digest
 
 I1, I2 = b"incarna1", b"incarna2"
 ORDERS = "orders"

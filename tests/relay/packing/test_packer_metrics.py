@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.packing.stage_times import StageTimes
+from relay.packing.packer_metrics import StageTimes
 
 
 def test_each_stage_is_told_with_its_own_time_and_all_of_them_together() -> None:

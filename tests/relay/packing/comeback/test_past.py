@@ -22,12 +22,11 @@ from relay.batches.batch import (
 from relay.batches.format import seal
 from relay.batches.incarnation import VoidTable
 from relay.log.run import LogRun
-from relay.packing import past as packer_past
+from relay.packing.comeback import past as packer_past
+from relay.packing.comeback.past import PackerPast, ResumePoint, read_past
+from relay.packing.comeback.returned_prefix import PREFETCH, ReturnVerdict, message_digest
 from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory, PackerParts
 from relay.packing.packer_record import Acked, MemoryPackedLedger, PackerRecord
-from relay.packing.past import PackerPast, read_past
-from relay.packing.read_from import ReadFrom
-from relay.packing.returned_prefix import PREFETCH, Returned, message_digest
 
 I1, I2, NEW = b"incarna1", b"incarna2", b"incarnaN"
 ORDERS = "orders"
@@ -144,7 +143,7 @@ def record(incarnation: bytes, end: int, **acked: int) -> PackerRecord:
     )
 
 
-def verdicts(past: PackerPast, *bodies: bytes) -> list[Returned]:
+def verdicts(past: PackerPast, *bodies: bytes) -> list[ReturnVerdict]:
     """What is said of these at once when they come out of the egress of orders, flagged."""
     returned = past.returned(ORDERS, past.acked.get("orders"), lambda properties: False)
     return returned.take([message_digest(b"key", b"\0\0", body) for body in bodies])
@@ -217,7 +216,7 @@ async def test_it_reads_from_the_place_that_the_record_names() -> None:
     past = await past_of(log, replace(record(I1, 4), read_from=30, read_after=2))
     assert log.reads == [30, 30]
     assert len(past.tail.entries(ORDERS)) == 2
-    assert past.read_from == ReadFrom(30)
+    assert past.read_from == ResumePoint(30)
 
 
 async def test_between_the_tails_of_two_runs_the_log_is_not_read_a_second_time(
@@ -266,8 +265,10 @@ async def test_what_retention_took_may_be_what_comes_back() -> None:
     del log.batches[:3]
     past = await past_of(log, replace(record(I1, 3), read_from=10, read_after=0))
     assert (past.lost_head, past.trusted) == (True, False)
-    assert verdicts(past, b"eaten before egress heard that it is logged") == [Returned.MAYBE_LOST]
-    assert past.read_from == ReadFrom(30)  # whoever reads next misses nothing before that
+    assert verdicts(past, b"eaten before egress heard that it is logged") == [
+        ReturnVerdict.MAYBE_LOST
+    ]
+    assert past.read_from == ResumePoint(30)  # whoever reads next misses nothing before that
 
 
 async def test_a_log_that_was_eaten_before_there_was_a_record_is_no_doubt() -> None:
@@ -277,13 +278,13 @@ async def test_a_log_that_was_eaten_before_there_was_a_record_is_no_doubt() -> N
     del log.batches[:2]
     past = await past_of(log)
     assert not past.lost_head
-    assert past.read_from == ReadFrom(20)
+    assert past.read_from == ResumePoint(20)
 
 
 async def test_the_first_run_in_a_log_notes_where_its_mark_stands() -> None:
     log = Log()
     log.next_offset = 10  # as behind a stored mark of the deliverer
-    assert (await past_of(log)).read_from == ReadFrom(10)
+    assert (await past_of(log)).read_from == ResumePoint(10)
 
 
 class TestTrust:
@@ -302,14 +303,14 @@ class TestTrust:
         past = await past_of(log, record(I1, 4, orders=2))
         assert past.trusted
         assert past.acked == {"orders": Acked(I1, 2)}
-        assert verdicts(past, b"b", b"new") == [Returned.LOGGED, Returned.NEW]
+        assert verdicts(past, b"b", b"new") == [ReturnVerdict.LOGGED, ReturnVerdict.NEW]
 
     async def test_without_a_record_all_may_have_been_acknowledged(self, log: Log) -> None:
         past = await past_of(log)
         assert not past.trusted
         assert past.acked == {"orders": Acked(I1, 3), "prices": Acked(I1, 4)}
         # It may be another message of the same content: its like was perhaps acknowledged.
-        assert verdicts(past, b"b") == [Returned.MAYBE_LOGGED]
+        assert verdicts(past, b"b") == [ReturnVerdict.MAYBE_LOGGED]
 
     async def test_after_another_boot_writes_may_be_lost(self, log: Log) -> None:
         past = await past_of(log, replace(record(I1, 4, orders=2), boot="boot 0"))
@@ -320,7 +321,7 @@ class TestTrust:
         told = replace(record(I1, 4, orders=2), boot="boot 0")
         past = await past_of(log, told)
         assert past.lost_power
-        assert verdicts(past, b"logged once, perhaps") == [Returned.MAYBE_LOST]
+        assert verdicts(past, b"logged once, perhaps") == [ReturnVerdict.MAYBE_LOST]
         # Unless it had ended in order, when all that was in flight was done with.
         past = await past_of(log, told, was_clean=True)
         assert not past.lost_power
@@ -329,7 +330,7 @@ class TestTrust:
         told = replace(record(I1, 4, orders=2), in_doubt=frozenset({"orders"}))
         past = await past_of(log, told, same_process=True)
         assert not past.lacks_some
-        assert verdicts(past, b"never logged, for all we know") == [Returned.MAYBE_LOST]
+        assert verdicts(past, b"never logged, for all we know") == [ReturnVerdict.MAYBE_LOST]
 
     async def test_but_this_process_s_own_record_is_true(self, log: Log) -> None:
         told = replace(record(I1, 4, orders=2), boot="boot 0")

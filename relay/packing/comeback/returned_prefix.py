@@ -39,7 +39,7 @@ most that comes back, hence how many logged messages of a flow must be remembere
 _JOIN_UP_TO = 64 * 1024
 
 
-class Returned(IntEnum):
+class ReturnVerdict(IntEnum):
     """What is known of a message that egress hands out."""
 
     NEW = 0
@@ -119,24 +119,24 @@ class ReturnedMessages(Protocol):
         """True once all that comes is new, as long as nothing comes `late`."""
         ...
 
-    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[Returned]:
+    def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
         """The next messages, all flagged `redelivered`. Verdicts for the oldest undecided ones."""
         ...
 
-    def fresh(self) -> list[Returned]:
+    def fresh(self) -> list[ReturnVerdict]:
         """A message without the flag has come: all that is returned in order is here. Verdicts for
         the undecided ones; the fresh message itself is new, and so is all after it but for what
         comes `late`.
         """
         ...
 
-    def give_up_waiting(self) -> list[Returned]:
+    def give_up_waiting(self) -> list[ReturnVerdict]:
         """Nothing has come for a while, or no more can be held: verdicts for the undecided ones,
         and from now on at once.
         """
         ...
 
-    def late(self, digest: bytes, properties: bytes) -> Returned:
+    def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
         """Verdict of a message that is flagged, and came behind a fresh one: a cluster gave back
         late what a lost consumer had in hand, or somebody took the message from the queue and put
         it back.
@@ -162,7 +162,7 @@ class ReturnedPrefix:
             self._expiring |= may_expire << place
         self._alike: Collection[bytes] = self._places
         self._is_in_order = not any(entry.doubtful for entry in tail)
-        self._new = Returned.MAYBE_LOST if log_lacks_some else Returned.NEW
+        self._new = ReturnVerdict.MAYBE_LOST if log_lacks_some else ReturnVerdict.NEW
         least = 0 if log_lacks_some else min(surely_unacked, size)
         # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
         # in a number: two thousand alike would else be four million steps.
@@ -193,10 +193,12 @@ class ReturnedPrefix:
         """Messages that were taken and wait for their verdict."""
         return len(self._taken)
 
-    def take(self, digests: Sequence[bytes], properties: Sequence[bytes] = ()) -> list[Returned]:
+    def take(
+        self, digests: Sequence[bytes], properties: Sequence[bytes] = ()
+    ) -> list[ReturnVerdict]:
         """The properties say nothing here that the digests do not."""
         if self._over:
-            return [Returned.NEW] * len(digests)
+            return [ReturnVerdict.NEW] * len(digests)
         came = self._judged + len(self._taken)
         self._taken.extend(digests)
         for number, digest in enumerate(digests, came + 1):
@@ -205,7 +207,7 @@ class ReturnedPrefix:
             self._note_used_up(number)
         return self._judge()
 
-    def fresh(self) -> list[Returned]:
+    def fresh(self) -> list[ReturnVerdict]:
         self._may_be_next = 0  # refuted: more should have come back
         verdicts = self._judge()
         self._over = True
@@ -213,11 +215,11 @@ class ReturnedPrefix:
         self._alike, self._places = frozenset(self._places), {}
         return verdicts
 
-    def give_up_waiting(self) -> list[Returned]:
+    def give_up_waiting(self) -> list[ReturnVerdict]:
         self._patient = False
         return self._judge()
 
-    def late(self, digest: bytes, properties: bytes = b"") -> Returned:
+    def late(self, digest: bytes, properties: bytes = b"") -> ReturnVerdict:
         return self._alone(digest)
 
     def _past_expired(self, places: int) -> int:
@@ -238,7 +240,7 @@ class ReturnedPrefix:
                 self._fewest = came
             self._most = came
 
-    def _judge(self) -> list[Returned]:
+    def _judge(self) -> list[ReturnVerdict]:
         came = self._judged + len(self._taken)
         followed = self._may_be_next != 0
         if not followed and self._fewest is None:
@@ -251,9 +253,9 @@ class ReturnedPrefix:
             perhaps = came if followed else self._most
             certain = not followed or not self._patient
             verdicts = [
-                Returned.LOGGED
+                ReturnVerdict.LOGGED
                 if number < surely
-                else Returned.MAYBE_LOGGED
+                else ReturnVerdict.MAYBE_LOGGED
                 if number < perhaps
                 else self._behind(digest)
                 for number, digest in enumerate(
@@ -261,14 +263,14 @@ class ReturnedPrefix:
                     self._judged,
                 )
             ]
-            self._over = not followed and self._new is Returned.NEW and self._is_in_order
+            self._over = not followed and self._new is ReturnVerdict.NEW and self._is_in_order
         del self._taken[: len(verdicts)]
         self._judged += len(verdicts)
         return verdicts
 
-    def _behind(self, digest: bytes) -> Returned:
+    def _behind(self, digest: bytes) -> ReturnVerdict:
         """Of what comes behind the tail under every beginning that fits."""
         return self._new if self._is_in_order else self._alone(digest)
 
-    def _alone(self, digest: bytes) -> Returned:
-        return Returned.MAYBE_LOGGED if digest in self._alike else self._new
+    def _alone(self, digest: bytes) -> ReturnVerdict:
+        return ReturnVerdict.MAYBE_LOGGED if digest in self._alike else self._new

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.packing.returned_any_order import ReturnedInAnyOrder
-from relay.packing.returned_prefix import Returned, TailEntry
+from relay.packing.comeback.returned_any_order import ReturnedInAnyOrder
+from relay.packing.comeback.returned_prefix import ReturnVerdict, TailEntry
 
 
 def compared(
@@ -57,9 +57,9 @@ def test_messages_behind_a_fresh_one_are_told_in_the_same_way() -> None:
     assert not returned.over
     assert returned.fresh() == []
     assert returned.over
-    assert returned.late(b"b", b"b") is Returned.LOGGED
-    assert returned.late(b"a", b"a") is Returned.MAYBE_LOGGED
-    assert returned.late(b"c", b"c") is Returned.NEW
+    assert returned.late(b"b", b"b") is ReturnVerdict.LOGGED
+    assert returned.late(b"a", b"a") is ReturnVerdict.MAYBE_LOGGED
+    assert returned.late(b"c", b"c") is ReturnVerdict.NEW
 
 
 def test_a_named_message_is_told_by_its_like_however_often_it_comes() -> None:
@@ -93,7 +93,7 @@ def test_what_this_run_has_had_may_be_what_comes_again() -> None:
     returned = compared("a", surely=1)
     assert returned.notes_fresh
     returned.note(b"fresh")
-    assert returned.late(b"fresh", b"fresh") is Returned.MAYBE_LOGGED
+    assert returned.late(b"fresh", b"fresh") is ReturnVerdict.MAYBE_LOGGED
     assert verdicts(compared(""), "xxyx") == "N?N?"
     # Acknowledged as logged, and the acknowledgement was too late.
     assert verdicts(compared("a", surely=1), "aa") == "L?"

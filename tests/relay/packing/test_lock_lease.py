@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.packing.lease import Lease
+from relay.packing.lock_lease import Lease
 
 
 def test_it_holds_while_the_broker_is_heard() -> None:

@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeAlias
 from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import decode_entries
 from relay.batches.fragments import message_of
+from relay.packing.comeback.returned_prefix import PREFETCH, TailEntry, digest_start, message_digest
 from relay.packing.intake import is_named
 from relay.packing.packer_record import Acked
-from relay.packing.returned_prefix import PREFETCH, TailEntry, digest_start, message_digest
 
 VoidRule: TypeAlias = Callable[[bytes, int], bool]
 """(incarnation, whole-incarnation sequence) -> does that batch count?"""
