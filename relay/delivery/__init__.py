@@ -1,1 +1,1 @@
-"""From a site's log to its own broker: the deliverer, flow by flow, past the barrier."""
+"""Delivery from a site's log to the site's own broker, flow by flow, past the barrier."""

@@ -1,7 +1,8 @@
-"""A chunk: up to 256 messages that a flow has announced, and what has become of each. Pure.
+"""A chunk: up to 256 messages that a flow has announced, their outcomes, and the ledger rows of
+these. Pure.
 
 Columns, not objects: entries, barrier keys, content hashes and outcomes lie beside each other under
-the same number, since this runs for every message that a site gets.
+the same number, since every message that a site gets passes here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from relay.ledger.rows import (
 from relay.ledger_files.proof import Sought
 
 UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
-"""After these the same message, come by another way, would be delivered."""
+"""Outcomes after which the same message, arriving by another way, would be delivered."""
 
 _UNSENDABLE = "the broker does not take it: properties beyond a frame, or too large a body"
 _ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROUTED}
@@ -41,10 +42,10 @@ _ANSWERED = {Answer.CONFIRMED: Outcome.DELIVERED, Answer.UNROUTED: Outcome.UNROU
 
 @dataclass(slots=True)
 class Part:
-    """The messages of one batch in a chunk: its entries from `first` on, numbered from `start`.
+    """Messages of one batch in a chunk: the batch's entries from `first` on, numbered from `start`.
 
-    `names` are settled with its last message: one, or all the fragments of a message. `point` is
-    where the batch (or last fragment) stands. A void batch is a part without messages.
+    `names` are settled with the last message: one name, or all fragments of a big message. `point`
+    is where the batch (or last fragment) stands. A void batch is a part without messages.
     """
 
     header: BatchHeader
@@ -55,15 +56,16 @@ class Part:
     first: int
     count: int
     recorded: int = 0
-    """How many of its messages are settled and in the ledger: always its first ones."""
+    """Number of messages, counted from the first, that are settled and in the ledger."""
     void: bool = False
     behind_pieces: bool = False
-    """It stands behind a piece of a message that was not complete then: no position passes that."""
+    """True if a big message before the part was incomplete: the position must not pass its pieces.
+    """
     reason: str = ""
     repaired_of: str = ""
-    """The cluster ID of the messages' origin, where a repair brings them."""
+    """Cluster ID of the messages' origin, where a repair brings them."""
     done: bool = False
-    """Settled whole, and written down."""
+    """True once the whole part is settled and recorded."""
 
     @property
     def end(self) -> int:
@@ -78,7 +80,7 @@ class Part:
 
 @dataclass(slots=True)
 class DeliveryChunk:
-    """What one intent covers and one commit settles."""
+    """Messages that one intent covers and one commit settles."""
 
     parts: list[Part] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -88,29 +90,31 @@ class DeliveryChunk:
     outcomes: list[Outcome] = field(default_factory=list)
     conflicts: set[int] = field(default_factory=set)
     flagged: set[int] = field(default_factory=set)
-    """Numbers of those whose earlier publish may have succeeded."""
+    """Numbers of messages whose earlier publish may have succeeded."""
     attempts: dict[int, int] = field(default_factory=dict)
     refused_at: dict[int, float] = field(default_factory=dict)
-    """When the last of those failed, by the event loop's clock."""
+    """Time of each message's last failed attempt, by the event loop's clock."""
     reasons: dict[int, str] = field(default_factory=dict)
     raw: dict[int, bytes] = field(default_factory=dict)
     """Whole batches that cannot be opened, each in the place of one message."""
     sent: set[int] = field(default_factory=set)
-    """Numbers of those that were handed to the broker at least once."""
+    """Numbers of messages that were handed to the broker at least once."""
     is_repair: bool = False
-    """A repair brings these: judged by rules of their own, never together with others."""
+    """True if a repair brings these messages: judged by rules of their own, never together with
+    others."""
     proven: dict[bytes, bool] = field(default_factory=dict)
-    """Of a repair, by barrier key: whether the site's ledger has a delivery of it."""
+    """For repairs, by barrier key: True if the site's ledger has a delivery of the message."""
     forgotten: dict[bytes, bool] = field(default_factory=dict)
-    """The same, of what the barrier does not remember and may have forgotten."""
+    """The like of `proven`, for messages that the barrier does not remember and may have forgotten.
+    """
     not_proven: dict[int, str] = field(default_factory=dict)
-    """By number, why the ledger could not say it: these are not repeated."""
+    """Reason, by number, why the ledger could not answer: such messages are not repeated."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def part_of(self, number: int) -> Part:
-        """The part in which message `number` stands."""
+        """Return the part in which message `number` stands."""
         if len(self.parts) == 1:
             return self.parts[0]
         at = bisect_right(self.parts, number, key=lambda part: part.start)
@@ -119,7 +123,7 @@ class DeliveryChunk:
         return self.parts[at - 1]
 
     def sought(self, number: int, *, by_origin: bool) -> Sought:
-        """The message as the site's ledger would have it."""
+        """Describe the message as the site's ledger would record its delivery."""
         part = self.part_of(number)
         return Sought(
             part.header.name.series.exchange,
@@ -129,27 +133,27 @@ class DeliveryChunk:
         )
 
     def pending(self, begin: int = 0, end: int | None = None) -> list[int]:
-        """Numbers of those in the range that are still to be published, in order."""
+        """Numbers of the messages in the range that are still to be published, in order."""
         stop = len(self.outcomes) if end is None else end
         if self.outcomes.count(Outcome.PENDING) == len(self.outcomes):
             return list(range(begin, stop))
         return [i for i in range(begin, stop) if self.outcomes[i] is Outcome.PENDING]
 
     def first_pending(self, begin: int, end: int) -> int:
-        """Number of the first that is still to be published, `end` when there is none."""
+        """Number of the first message still to be published, `end` if there is none."""
         try:
             return self.outcomes.index(Outcome.PENDING, begin, end)
         except ValueError:
             return end
 
     def first_unsent(self, begin: int, end: int) -> int:
-        """From this number to `end` nothing was ever handed to the broker."""
+        """Lowest number from which on, up to `end`, no message was ever handed to the broker."""
         while end > begin and end - 1 not in self.sent:
             end -= 1
         return end
 
     def expire(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Those whose deadline has passed are done with."""
+        """Settle the messages whose deadline has passed."""
         for number in numbers:
             deadline = self.entries[number].deadline_ms
             if deadline and deadline <= now_ms:
@@ -158,8 +162,9 @@ class DeliveryChunk:
     def answered(
         self, numbers: Sequence[int], answers: Sequence[Answer], now: float, *, connected: bool
     ) -> None:
-        """What the broker said to these. Unless `connected`, what has no answer was refused by
-        nobody: it is sent again with the others. `now` is the event loop's time.
+        """Take in the broker's answers to these messages. Unless `connected`, a message without an
+        answer was refused by nobody: the next attempt sends it with the others. `now` is the event
+        loop's time.
         """
         for number, answer in zip(numbers, answers, strict=True):
             outcome = _ANSWERED.get(answer)
@@ -181,9 +186,11 @@ class DeliveryChunk:
             self.refused_at[number] = now
 
     def outgoing(self, numbers: Iterable[int], now_ms: int) -> tuple[list[int], list[Outgoing]]:
-        """These messages as they are to be published, and their numbers.
+        """Return the numbers of the messages to be published, and the messages in their published
+        form.
 
-        One whose properties cannot be read is left out and noted in `reasons`: it is quarantined.
+        A message with unreadable properties is left out and noted in `reasons`, and so is
+        quarantined.
         """
         sent: list[int] = []
         messages: list[Outgoing] = []
@@ -215,7 +222,7 @@ class DeliveryChunk:
 
 
 def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms: int) -> LedgerRow:
-    """One row for messages `begin` to `end` (half open) of the chunk, all of this part."""
+    """Build the ledger row of messages `begin` to `end` (half open), all in this part."""
     entries = chunk.entries[begin:end]
     outcomes = bytearray(chunk.outcomes[begin:end])
     if part.repaired_of:
@@ -243,7 +250,9 @@ def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms
 
 
 def void_row(part: Part, now_ms: int) -> LedgerRow:
-    """One row for a batch without a message for this site; `part.reason` says why."""
+    """Build the ledger row of a batch without a message for this site; `part.reason` gives the
+    cause.
+    """
     return batch_row(
         part.header,
         Stage.DELIVERED,
@@ -255,7 +264,7 @@ def void_row(part: Part, now_ms: int) -> LedgerRow:
 
 
 def count_outcomes(counters: DeliveryCounters, chunk: DeliveryChunk, begin: int, end: int) -> None:
-    """Add what has become of these messages."""
+    """Add the outcomes of these messages to the counters."""
     outcomes = chunk.outcomes[begin:end]
     delivered = outcomes.count(Outcome.DELIVERED)
     counters.delivered += delivered

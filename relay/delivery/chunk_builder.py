@@ -1,7 +1,7 @@
-"""Puts a flow's batches together into chunks: opens them, sorts out what is not to be published.
+"""Assembly of a flow's batches into chunks: opens batches and sorts out unpublishable messages.
 
-Void batches, batches that cannot be opened, messages that are older than the outage window and
-the site's own messages are told apart here, before anything is announced or claimed.
+Void batches, batches that cannot be opened, messages older than the outage window and the site's
+own messages are recognised here, before anything is announced or claimed.
 """
 
 from __future__ import annotations
@@ -35,37 +35,42 @@ _STAMPS_REMEMBERED = 64
 
 
 class ChunkBuilder:
-    """One flow's. `add` jobs, `take` the chunk when it is full or nothing more is at hand."""
+    """Builder of one flow's chunks: `add` jobs, `take` the chunk when full, or when nothing more is
+    at hand.
+    """
 
     def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
         self._flow = flow
         self._context = context
         self._own = flow.origin == context.settings.cluster_id
         self._begun = {state.next.name: state.entry} if state.next else {}
-        """Where to go on in a batch of which a former run settled the first messages."""
+        """First unsettled entry of a batch whose beginning an earlier process settled."""
         self._doubt = dict(in_doubt(state))
         self._assembly = FragmentAssembly()
         self._pieces: dict[BatchName, list[BatchName]] = {}
         self._bytes = 0
         self._chunk = DeliveryChunk()
         self._in_chunk: set[BatchName] = set()
-        """A reader that was sent back gives batches again before they are settled."""
+        """Names of the chunk's batches: a reader that was sent back repeats batches before they are
+        settled."""
         self._prefixes: dict[str | None, bytes] = {}
         self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
     @property
     def holds_fragments(self) -> bool:
-        """A message is not complete yet: the flow's position stays before its first piece."""
+        """True while a big message is incomplete: the flow's position stays before its
+        first piece.
+        """
         return self._assembly.begun
 
     @property
     def is_by_origin(self) -> bool:
-        """Whether identities of this exchange are an origin's, under the present mesh."""
+        """True if identities of this exchange belong to an origin, by the present mesh."""
         exchange = self._context.mesh.exchanges.get(self._flow.exchange)
         return exchange is not None and exchange.scope is IdentityScope.ORIGIN
 
     def is_full_for(self, batch: LoggedBatch) -> bool:
-        """Whether the chunk must be delivered before this batch can be added."""
+        """True if the chunk must be delivered before this batch can be added."""
         chunk = self._chunk
         if not chunk.parts:
             return False
@@ -76,13 +81,13 @@ class ChunkBuilder:
         )
 
     def take(self) -> DeliveryChunk:
-        """The chunk so far; the next one begins."""
+        """Return the chunk so far, and begin the next."""
         chunk, self._chunk, self._bytes = self._chunk, DeliveryChunk(), 0
         self._in_chunk.clear()
         return chunk
 
     def add(self, job: Job) -> None:
-        """Open the batch and append what it has for this site."""
+        """Open the batch and append its messages for this site."""
         header, name = job.batch.header, job.batch.header.name
         context = self._context
         if name in context.settled or name in self._in_chunk:
@@ -182,7 +187,7 @@ class ChunkBuilder:
         return part
 
     def _assemble(self, job: Job, entries: list[Entry]) -> Entry | None:
-        """The whole message once its last piece is here."""
+        """Return the whole message once the last piece is here."""
         header = job.batch.header
         if len(entries) != 1:
             raise FragmentMismatch(header.name, f"{len(entries)} entries in a fragment's batch")
@@ -203,7 +208,7 @@ class ChunkBuilder:
         )
 
     def _scope(self, origin: str) -> bytes:
-        """Within what identities are unique, under the present mesh."""
+        """Barrier-key prefix: where identities are unique, by the present mesh."""
         within = origin if self.is_by_origin else None
         if within not in self._prefixes:
             self._prefixes[within] = scope_prefix(self._flow.exchange, within)
@@ -211,17 +216,20 @@ class ChunkBuilder:
 
 
 def _unopened(batch: LoggedBatch) -> Entry:
-    """A batch that cannot be opened stands in its chunk as one message, for the quarantine."""
+    """Represent a batch that cannot be opened as one message, for the quarantine."""
     identity = blake2b(encode_name(batch.header.name), digest_size=16).digest()
     return Entry(identity, b"", NONE_PRESENT, b"", batch.header.first_published_ms)
 
 
 _EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
-"""The first byte of the flags is as much or more if, and only if, there is one of the two."""
+"""Content encoding's bit in the first flag byte: that byte is below if, and only if, the message
+has neither content type nor encoding."""
 
 
 def content_of(entry: Entry) -> bytes:
-    """Of key, body, content type and encoding. Properties that cannot be read have neither."""
+    """Hash of key, body, content type and encoding, the last two empty if the properties are
+    unreadable.
+    """
     content_type = content_encoding = None
     if entry.properties[:1] >= _EITHER:
         try:

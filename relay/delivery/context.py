@@ -1,4 +1,4 @@
-"""What the flows of one site's deliverer share. Wired by `deliverer`; no logic of its own."""
+"""State that the flows of one site's deliverer share."""
 
 from __future__ import annotations
 
@@ -32,34 +32,36 @@ _WITH_MESSAGES = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.RE
 
 
 async def _all(sought: Collection[Sought], since_ms: int) -> set[Sought]:
-    """Where there is no ledger to ask, nothing is delivered a second time."""
+    """Report all messages as delivered: without a ledger, nothing is delivered a second time."""
     return set(sought)
 
 
 @dataclass(slots=True)
 class DeliveryCounters:
-    """What has become of messages since the node started."""
+    """Outcomes of messages since the node started."""
 
     delivered: int = 0
     duplicates: int = 0
     identity_conflicts: int = 0
     redelivered: int = 0
     repaired: int = 0
-    """Of the delivered ones, those that a repair brought."""
+    """Delivered messages that a repair brought."""
     unrouted: int = 0
     expired: int = 0
     dead_lettered: int = 0
-    """Given up, whatever was done about them since; what waits is counted at the broker."""
+    """Messages given up, whatever an operator did since; the broker counts those still waiting."""
     quarantined: int = 0
     retried: int = 0
-    """Dead letters, and what was in quarantine, that an operator had sent again."""
+    """Dead letters and quarantined messages that an operator had sent again."""
     dropped: int = 0
-    """... that an operator gave up."""
+    """Dead letters and quarantined messages that an operator gave up."""
     own: int = 0
 
     @property
     def put_aside_or_mended(self) -> int:
-        """Grows with everything that this node does to the queues of what was put aside."""
+        """Number that grows with every change by this node to the queues of undelivered
+        messages.
+        """
         return self.dead_lettered + self.quarantined + self.retried + self.dropped
 
 
@@ -70,34 +72,36 @@ class DeliverySettings:
     site: str
     cluster_id: str
     user: str
-    """The user that it publishes as."""
+    """User as which the deliverer publishes."""
     dead_letter_queue: str
     quarantine_queue: str
     confirm_timeout_s: float = 30.0
-    """Without an answer for so long (a leaderless queue), a publish counts as unknown."""
+    """Time without an answer (a leaderless queue) after which a publish counts as unknown."""
     parked_poll_s: float = 2.0
-    """How often a flow looks whether its exchange is there now."""
+    """Interval at which a flow checks for its missing exchange."""
 
 
 class GapBook(Protocol):
-    """`relay.operator.gaps.SiteGaps` is it."""
+    """Register of gaps, implemented by `relay.operator.gaps.SiteGaps`."""
 
     def found(self, gap: OpenGap) -> None:
-        """A stage has stopped there."""
+        """Note that a stage has stopped at a gap."""
         ...
 
     def accepted(self, key: str) -> Accepted | None:
-        """What a person has said of the gap of this stage; None: nothing, or there is none."""
+        """Return a person's acceptance of the gap, or None if there is none."""
         ...
 
     def passed(self, accepted: Accepted) -> None:
-        """The stage's position is behind it, and the ledger has the row."""
+        """Note that the stage's position is behind the gap, and the ledger has the row."""
         ...
 
 
 @dataclass(slots=True)
 class DeliveryContext:
-    """Everything that a flow needs besides its own queue. `mesh` is replaced when it changes."""
+    """Everything that a flow needs besides its own queue. `mesh` is replaced when the
+    file changes.
+    """
 
     settings: DeliverySettings
     mesh: Mesh
@@ -112,31 +116,34 @@ class DeliveryContext:
     now_ms: Callable[[], int]
     random: Callable[[], float]
     exchange: Callable[[], Awaitable[LocalExchange | None]]
-    """The open connection to the site's broker; waits for one; None when stopping."""
+    """Return the open connection to the site's broker after waiting for one, or None when the node
+    stops."""
     window_ms: int
     position: Place | None = None
-    """What was stored last."""
+    """Position stored last."""
     held: str = ""
-    """Why nothing is delivered at present; empty while it is."""
+    """Reason why delivery is held, empty if not held."""
     released: Signal = field(default_factory=Signal)
-    """Set when `held` becomes empty."""
+    """Signal, set when `held` becomes empty."""
     delivered_before: Callable[[Collection[Sought], int], Awaitable[set[Sought]]] = _all
-    """Of these, what the site's ledger has a delivery of, at or after a time (ms). Raises
-    LedgerUnreadable."""
+    """Return the sought messages of which the site's ledger has a delivery at or after a time (ms).
+    Raises LedgerUnreadable."""
     flows: dict[Flow, FlowState] = field(default_factory=dict)
-    """State of each flow, as stored last; each flow's worker replaces its own."""
+    """Latest state of each flow; each flow's worker replaces its own."""
     absent: Absent = field(default_factory=dict)
-    """Revision -> sites that its batches for every site are not for: they joined later."""
+    """Revision -> sites that joined later, and so are no recipients of its batches for
+    every site."""
     gaps: GapBook | None = None
-    """Told of a flow that stands at a gap; None: nobody can accept it while the node runs."""
+    """Register for flows that stand at a gap, or None if nobody can accept gaps while the node
+    runs."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
-    """Origin's clock minus ours, by cluster ID, where links have measured it."""
+    """Origin's clock minus ours, by cluster ID, where links have measured the difference."""
 
     def wants(self, batch: LoggedBatch) -> bool:
-        """Whether this site has anything to do with the batch's messages.
+        """True if the batch has messages for this site.
 
-        Its origin said who is to get it, by the mesh file that it knew. Ours may be older or newer
-        by now; what exchange to deliver to is the flow's to find out.
+        The origin named the recipients, by the mesh file that it knew; ours may be older or newer
+        by now. The flow itself looks up the exchange for delivery.
         """
         header = batch.header
         if header.kind not in _WITH_MESSAGES:
@@ -155,18 +162,18 @@ class DeliveryContext:
         return own not in self.absent.get(header.revision, ())
 
     def announced(self) -> Iterator[Announced]:
-        """Yield what all flows have announced and not settled: messages whose ledger rows are
-        still to come.
+        """Yield what flows have announced and not settled: messages whose ledger rows are still to
+        come.
         """
         for state in self.flows.values():
             yield from state.intent
 
     def counted(self, header: BatchHeader) -> int:
-        """The batch's number over its whole incarnation; -1 for a void one."""
+        """The batch's number over its whole incarnation; -1 for a void batch."""
         return -1 if self.voids.is_void(header) else header.incarnation_sequence
 
     def hold(self, why: str) -> None:
-        """Deliver nothing from now on; with an empty reason, go on."""
+        """Hold delivery from now on; with an empty reason, release."""
         self.held = why
         if why:
             self.released.clear()
@@ -174,7 +181,7 @@ class DeliveryContext:
             self.released.set()
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
-        """What the reader has next; None when the node is stopping."""
+        """Return the reader's next batches, or None when the node stops."""
         try:
             while not (batches := reader.at_hand(most_bytes)):
                 news = reader.news()
@@ -193,7 +200,7 @@ class DeliveryContext:
             return []
 
     async def or_stop(self, step: Awaitable[T]) -> T | None:
-        """What the step gives; None when the node is stopping first, and the step is cancelled."""
+        """Return the step's result, or None if the node stops first; then the step is cancelled."""
         doing = asyncio.ensure_future(step)
         stopping = asyncio.ensure_future(self.stopping.wait())
         try:
@@ -204,17 +211,19 @@ class DeliveryContext:
             stopping.cancel()
 
     def save_position(self, commit: Commit) -> None:
-        """Add the deliverer's position in the log to a commit: it moves with what it rests on."""
+        """Add the deliverer's log position to a commit, which holds everything that the position
+        rests on.
+        """
         place = self.settlement.position(self.log.safe_position)
         if place is not None:
             self.position = place
             commit.position(POSITION, place)
 
     async def sleep(self, seconds: float) -> bool:
-        """Wait so long; False at once when the node is stopping."""
+        """Wait for so long; return False at once when the node stops."""
         return not await set_within(seconds, self.stopping)
 
     async def unless_stopping(self, signal: Signal) -> bool:
-        """Wait for the signal; False when the node is stopping first."""
+        """Wait for the signal; return False if the node stops first."""
         await first_of(signal, self.stopping)
         return not self.stopping.is_set()

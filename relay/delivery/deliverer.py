@@ -1,8 +1,8 @@
 """Own log -> barrier -> local exchange: reads the site's log and hands each flow its batches.
 
-One reader meets every batch once, in log order; flows deliver theirs beside each other. A flow
-that stands is passed by (see `flow_queue`). One connection to the site's broker, which holds the
-lock; when it goes, the flows wait for the next one.
+One reader meets every batch once, in log order; flows deliver theirs beside each other. The reader
+passes by a flow that stands (see `flow_queue`). One connection to the site's broker holds the lock;
+when the connection goes, the flows wait for the next.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
 ROOM_WAIT_S = 0.2
-"""How long the reader waits for a busy flow before it lets batches go by: reading the log twice
-costs more than a short wait, and a flow that stands must not hold others up for longer."""
+"""Time that the reader waits for a busy flow before the flow has to miss batches: reading the log
+twice costs more than a short wait, and a flow that stands must not hold up others for longer."""
 UNDECIDED_POLL_S = 0.02
 
 
 class DeliveryConnection:
-    """The deliverer's present connection to the site's broker, made again whenever it goes."""
+    """The deliverer's present connection to the site's broker, opened again whenever lost."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class DeliveryConnection:
         random: Callable[[], float],
         settle_s: float,
     ) -> None:
-        """`settle_s`: how long a new lock is held before anything is published: what the former
-        holder sent before it lost the lock is handled by then.
+        """Hold a new lock for `settle_s` before the first publish: by then the broker has handled
+        everything that the former holder sent.
         """
         self._open_exchange = open_exchange
         self._stopping = stopping
@@ -53,14 +53,14 @@ class DeliveryConnection:
         self._present: LocalExchange | None = None
         self._changed = Signal()
         self.reason = "connecting"
-        """Why there is no connection; empty while there is one."""
+        """Reason why there is no connection; empty while connected."""
 
     @property
     def blocked(self) -> bool:
         return self._present is not None and self._present.blocked
 
     async def exchange(self) -> LocalExchange | None:
-        """The open connection; waits for one; None when the node is stopping without one."""
+        """Return the open connection after waiting for one, or None when the node stops first."""
         while self._present is None or self._present.closed.done():
             if self._stopping.is_set():
                 return None
@@ -69,7 +69,7 @@ class DeliveryConnection:
         return self._present
 
     async def keep(self) -> None:
-        """Connect, and again whenever the connection goes. Cancelled at the end."""
+        """Connect, and again whenever the connection goes, until cancelled."""
         failures = 0
         while True:
             try:
@@ -100,7 +100,9 @@ class DeliveryConnection:
 
 
 class Deliverer:
-    """One site's. `run` until `context.stopping` is set; what is in flight is finished then."""
+    """One site's deliverer. `run` until `context.stopping` is set, then finish whatever is in
+    flight.
+    """
 
     def __init__(self, context: DeliveryContext, connection: DeliveryConnection) -> None:
         self._context = context
@@ -124,17 +126,17 @@ class Deliverer:
 
     @property
     def away(self) -> str:
-        """Why the site's broker cannot be published to; empty when it can."""
+        """Reason why the site's broker cannot be published to; empty if reachable."""
         return self._connection.reason
 
     def go_on(self, gap: str) -> None:
-        """A person has accepted this gap, by its key: the flow that stands at it goes on."""
+        """Resume the flow that stands at the gap of this key: a person has accepted the gap."""
         for delivery in self._flows.values():
             if delivery.gap == gap:
                 delivery.go_on()
 
     async def run(self) -> None:
-        """Read and deliver until the node stops. Raises what a flow or the log raises."""
+        """Read and deliver until the node stops. Raises the errors of flows and of the log."""
         keeping = asyncio.create_task(self._connection.keep(), name="deliverer: connection")
         reading = asyncio.create_task(self._read(), name="deliverer: reader")
         try:
@@ -175,8 +177,8 @@ class Deliverer:
             await reader.close()
 
     async def _begin(self) -> None:
-        """From now on all that the log has is this site's to deliver: what retention eats of it
-        before anything is settled is a gap as well.
+        """Store the log's beginning as first position: whatever retention eats before anything is
+        settled is a gap as well.
         """
         context, first = self._context, None
         while not context.log.ended:
@@ -191,7 +193,7 @@ class Deliverer:
             await context.state.write_synced(beginning)
 
     def _delivery_of(self, batch: LoggedBatch) -> FlowDelivery | None:
-        """The flow that has to deal with the batch, if this site has anything to do with it."""
+        """Return the flow to which the batch belongs, or None if this site has nothing to do."""
         context = self._context
         if not context.wants(batch) or batch.place.name in context.settled:
             return None
@@ -199,8 +201,8 @@ class Deliverer:
         return self._flows.get(flow) or self._start(flow)
 
     def _meet(self, batch: LoggedBatch, delivery: FlowDelivery | None) -> None:
-        """The next batch of the log: to its flow, if this site has anything to do with it. Without
-        an await, so that the reader is not sent back in between.
+        """Hand the log's next batch to its flow, if any. Without an await, so that the reader is
+        not sent back in between.
         """
         context = self._context
         if context.voids.learn(batch.header):

@@ -3,7 +3,7 @@
 For each chunk: *intent* (durable: "publishing these") -> claim -> publish -> confirms -> *commit*,
 which is one atomic write of identities, ledger rows, settled names and the flow's next place.
 
-How a chunk's messages get to the broker, and what comes of a refusal, is `flow_publisher`'s.
+`flow_publisher` hands a chunk's messages to the broker, and deals with refusals.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class FlowDelivery:
-    """One flow's worker: `run` delivers what its queue has, until the node stops."""
+    """One flow's worker: `run` delivers the queue's batches until the node stops."""
 
     def __init__(self, flow: Flow, context: DeliveryContext) -> None:
         self.flow = flow
         self.queue = FlowQueue(flow, context)
         self.waiting = ""
-        """Why the flow stands; empty while it does not."""
+        """Reason why the flow stands, or empty."""
         self.gap = ""
-        """Key of the gap at which it stands."""
+        """Key of the gap at which the flow stands."""
         self._gap_accepted = Signal()
         self._context = context
         self._state = context.flows.get(flow, FlowState())
@@ -55,10 +55,10 @@ class FlowDelivery:
         self._publisher = FlowPublisher(flow, context, self._stand, self._save)
         self._judgement: Judgement | None = None
         self._judged: dict[int, int] = {}
-        """Number in the chunk -> index in the judgement, of those whose claims are still open."""
+        """Number in the chunk -> index in the judgement, for messages with open claims."""
 
     async def run(self) -> None:
-        """Returns when the node stops, with everything settled so far committed."""
+        """Deliver until the node stops, and return with everything settled so far committed."""
         while True:
             try:
                 await self._run()
@@ -72,7 +72,9 @@ class FlowDelivery:
                 return
 
     async def _stop_at(self, gap: LogGap) -> bool:
-        """Until a person has accepted it, and then go on; False when the node stops first."""
+        """Stand at the gap until a person accepts, then resume; return False if the node stops
+        first.
+        """
         context = self._context
         gap = gap.since(context.settlement.point_of(self.flow).place or START)
         self._stand(gap_reason(gap))
@@ -99,11 +101,11 @@ class FlowDelivery:
         return True
 
     def go_on(self) -> None:
-        """A person has accepted the gap at which it stands."""
+        """Note that a person has accepted the gap at which the flow stands."""
         self._gap_accepted.set()
 
     def _pass_gap(self, gap: OpenGap) -> None:
-        """The flow goes on with what the log has, as after a start there."""
+        """Resume behind the gap with the log's remainder, as after a start there."""
         context = self._context
         accepted = None if context.gaps is None else context.gaps.accepted(gap.key)
         if context.gaps is None or accepted is None:
@@ -136,7 +138,7 @@ class FlowDelivery:
     # -- one chunk ---------------------------------------------------------------------------
 
     async def _deliver(self, chunk: DeliveryChunk) -> bool:
-        """Everything in the chunk to its end; False when the node stops before that."""
+        """Deliver the whole chunk; return False if the node stops before the end."""
         if self._own and not chunk.is_repair:
             self._enter(chunk)
             return True
@@ -178,7 +180,7 @@ class FlowDelivery:
         return False
 
     def _enter(self, chunk: DeliveryChunk) -> None:
-        """The site's own messages: its queues have them already, the barrier learns of them."""
+        """Enter the site's own messages into the barrier: the site's queues have them already."""
         barrier, begin = self._context.barrier, 0
         while begin < len(chunk):
             judgement = barrier.judge(
@@ -199,7 +201,9 @@ class FlowDelivery:
         self._save(chunk)
 
     async def _exchange(self, chunk: DeliveryChunk) -> str | None:
-        """The local exchange's name; waits for a mesh that knows it. None when the node stops."""
+        """Name of the local exchange, after waiting for a mesh that has one, or None when the node
+        stops.
+        """
         while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
             if not chunk.pending():
                 return ""
@@ -210,9 +214,10 @@ class FlowDelivery:
         return exchange.delivers_to
 
     def _judge(self, chunk: DeliveryChunk, pending: list[int]) -> list[int] | None:
-        """Those that may be published now, claimed; empty if another flow must be waited for.
+        """Claim the messages that may be published now, and return their numbers; none if another
+        flow must be waited for.
 
-        None when judging itself settled something: look again.
+        None when the judgement itself settled something: look again.
         """
         if not pending:
             return None
@@ -258,7 +263,7 @@ class FlowDelivery:
         return ready if ready or not settled else None
 
     async def _wait_for_claim(self, chunk: DeliveryChunk) -> bool:
-        """The first pending message is in another flow's hands: wait for what comes of it."""
+        """Wait for the outcome of the first pending message, which another flow has claimed."""
         ended = Signal()
         self._save(chunk)
         assert self._judgement is not None
@@ -270,7 +275,7 @@ class FlowDelivery:
             self._stand("")
 
     async def _announce(self, chunk: DeliveryChunk) -> None:
-        """Durably: these may be found published after a crash."""
+        """Store durably which messages a crash may leave published."""
         parts = [
             Announced(part.names[-1], part.first + first - part.start, part.first + part.count)
             for part in chunk.parts
@@ -283,9 +288,9 @@ class FlowDelivery:
     # -- writing down ------------------------------------------------------------------------
 
     def _save(self, chunk: DeliveryChunk) -> None:
-        """Commit what is settled: the first messages with their rows, others' identities early.
+        """Commit whatever is settled: the first messages with their rows, others' identities early.
 
-        Without an await, from the claims' end to the write: in between nobody knows them.
+        Without an await, from the claims' end to the write: in between nobody knows the messages.
         """
         context = self._context
         writing = Commit()
@@ -327,12 +332,12 @@ class FlowDelivery:
             context.state.write(writing)
 
     def _move(self, state: FlowState, writing: Commit) -> None:
-        """Replace the flow's state, and add the new one to a commit."""
+        """Replace the flow's state, and add the new state to a commit."""
         self._state = self._context.flows[self.flow] = state
         writing.flow(self.flow, state)
 
     def _end_claims(self, chunk: DeliveryChunk, changes: Changes) -> None:
-        """Of all judged messages that are settled by now."""
+        """End the claims of all judged messages that are settled by now."""
         judgement, judged = self._judgement, self._judged
         if judgement is None or not judged:
             return
@@ -353,7 +358,9 @@ class FlowDelivery:
             del judged[number]
 
     def _abandon(self, chunk: DeliveryChunk) -> None:
-        """The node stops: nothing stays claimed, and what was never sent is not in doubt."""
+        """Release all claims as the node stops, and withdraw the announcement of whatever was never
+        sent.
+        """
         self._save(chunk)
         if self._judgement is not None:
             self._context.barrier.release(self._judgement)

@@ -1,7 +1,7 @@
-"""Hands what one flow delivers over to the site's broker, until nothing of it is pending.
+"""Publishing of one flow's messages to the site's broker, until none is pending.
 
-What the broker refused is tried again alone, flagged, while this flow stands and others go on;
-after its last attempt it is a dead letter. What was sent and not heard of is sent again, flagged.
+A refused message is tried again alone, flagged, while the flow stands and others go on; after the
+last attempt the message is a dead letter. A message sent without an answer is sent again, flagged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from relay.retry import retry_delay_s
 
 
 class FlowPublisher:
-    """One flow's. `stand` is told why the flow stands, and nothing when it goes on; `save` commits
-    what is settled of a chunk, before a wait.
+    """One flow's publisher. `stand` receives the reason why the flow stands, empty once resumed;
+    `save` commits the settled messages of a chunk before a wait.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FlowPublisher:
         self._connection_lost = False
 
     async def publish(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
-        """Until none of these is pending; False when the node stops before that."""
+        """Publish until none of these is pending; return False if the node stops before."""
         outcomes, attempts = chunk.outcomes, chunk.attempts
         while todo := [n for n in numbers if outcomes[n] is Outcome.PENDING]:
             if attempts.get(todo[0]):
@@ -71,7 +71,9 @@ class FlowPublisher:
         return True
 
     async def released(self) -> bool:
-        """Wait while an operator holds the site; False when the node stops before that."""
+        """Wait while an operator holds the site; return False if the node stops before
+        the release.
+        """
         self._stand(self._context.held)
         try:
             return await self._context.unless_stopping(self._context.released)
@@ -79,7 +81,7 @@ class FlowPublisher:
             self._stand("")
 
     async def _attempt(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
-        """Publish these once and note what came of it; False when the node stops before that."""
+        """Publish these once and note the outcomes; return False if the node stops before."""
         now_ms = self._context.now_ms()
         chunk.expire(numbers, now_ms)
         numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
@@ -102,7 +104,7 @@ class FlowPublisher:
         return True
 
     async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
-        """Hand over to the site's broker, however long it is away; None when the node stops."""
+        """Hand over to the site's broker, however long away; return None when the node stops."""
         while True:
             local = await self._context.exchange()
             if local is None:
@@ -124,19 +126,21 @@ class FlowPublisher:
                 return answers
 
     async def _bury(self, chunk: DeliveryChunk, number: int) -> bool:
-        """It was refused too often: to the dead letters."""
+        """Send a message that was refused too often to the dead letters."""
         letter = dead_letter_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, letter, Outcome.DEAD)
 
     async def _quarantine(self, chunk: DeliveryChunk, number: int) -> bool:
-        """It may not be guessed about: to the quarantine."""
+        """Send a message to the quarantine."""
         kept = quarantined_of(chunk, number, self._context.settings)
         return await self._put_aside(chunk, number, kept, Outcome.QUARANTINED)
 
     async def _put_aside(
         self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
-        """Until the queue at the site has it; False when the node stops before that."""
+        """Publish until the queue at the site has the message; return False if the node stops
+        before.
+        """
         while True:
             queue = message.routing_key.decode()
             answers = await self._send(queue, [message])  # to the exchange of its name
@@ -160,5 +164,5 @@ class FlowPublisher:
 
 
 def _now() -> float:
-    """The clock that sleeps are measured by."""
+    """Time by the clock that measures sleeps."""
     return asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
-"""What a flow has to deliver: the batches that the site's reader hands it, in log order.
+"""Queue of a flow: the batches that the site's reader hands over, in log order.
 
-While the flow stands, the reader goes on without it and this lets batches go by (`behind`). Later
-it reads the log again with a cursor of its own, from the flow's last settled place up to where it
-lets the reader hand it batches again. So a flow that stands for a day holds no messages.
+While the flow stands, the reader continues and the queue misses batches (`behind`). Later the queue
+reads the log again with a cursor of its own, from the flow's last settled place until the reader
+may hand over batches again. So a flow that stands for a day holds no messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REREAD_BYTES = 256 * 1024
 
 
 class Job(NamedTuple):
-    """A batch for this flow, and the point where it stands."""
+    """Batch for a flow, and the point where the batch stands."""
 
     point: Point
     batch: LoggedBatch
@@ -34,7 +34,8 @@ class FlowQueue:
 
     def __init__(self, flow: Flow, context: DeliveryContext) -> None:
         self.standing = ""
-        """Why the worker stands, if it does: the reader does not wait for it then."""
+        """Reason why the worker stands, or empty; the reader does not wait for a worker that
+        stands."""
         self._flow = flow
         self._context = context
         self._jobs: deque[Job] = deque()
@@ -47,11 +48,11 @@ class FlowQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left of what the reader met for this flow."""
+        """True if nothing is left of the batches that the reader met for this flow."""
         return not (self._jobs or self._behind or self._rereading)
 
     def offer(self, job: Job) -> None:
-        """Take the next batch, or let it go by when there is no room for it."""
+        """Take the next batch, or miss the batch when there is no room."""
         if self._behind:
             return
         if self._room.is_set():
@@ -70,7 +71,7 @@ class FlowQueue:
         await set_within(timeout_s, self._room)  # else `offer` lets the batch go by
 
     async def jobs(self) -> AsyncIterator[list[Job]]:
-        """All that is at hand, each time; ends when the node stops."""
+        """Yield all batches at hand, each time, until the node stops."""
         while not self._context.stopping.is_set():
             if self._jobs:
                 yield self._take()
@@ -83,7 +84,7 @@ class FlowQueue:
                 await self._context.unless_stopping(self._changed)
 
     def begin_again(self) -> None:
-        """What the flow has not settled is read from the log anew."""
+        """Read whatever the flow has not settled from the log anew."""
         self._empty(behind=True)
 
     def _take(self) -> list[Job]:
@@ -94,9 +95,9 @@ class FlowQueue:
         return jobs
 
     async def _reread(self) -> AsyncIterator[list[Job]]:
-        """What went by, out of the log; ends at the batch from which on the queue has all.
+        """Yield the missed batches from the log, up to the batch from which on the queue has all.
 
-        It never comes past the site's reader: what that one has yet to meet, it offers.
+        The cursor never passes the site's reader, which will offer the batches behind its place.
         """
         context, settlement = self._context, self._context.settlement
         number, place, _ = settlement.point_of(self._flow)
@@ -140,8 +141,8 @@ class FlowQueue:
             await reader.close()
 
     def _empty(self, *, behind: bool) -> None:
-        """What it holds, the log gives again; what the site's reader offers from now on, it lets go
-        by or takes.
+        """Drop the queued batches, which the log still has; `behind` makes the queue miss offers
+        from now on.
         """
         self._jobs.clear()
         self._bytes = 0

@@ -1,7 +1,7 @@
-"""The seam to the site's own broker, as the deliverer needs it: publish, and hear what came of it.
+"""Seam between the deliverer and the site's own broker: publish, and learn the outcome.
 
-One object is one connection; once `closed`, for good. Twins: `rabbit_exchange.RabbitExchange` and
-`memory_exchange.MemoryExchange`; one contract suite runs over both.
+An object is one connection; once `closed`, for good. Twins: `rabbit_exchange.RabbitExchange` and
+`memory_exchange.MemoryExchange`; the same contract suite runs over both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class Outgoing(NamedTuple):
-    """A message on its way to the local broker. `properties` are raw content-header bytes."""
+    """Message on its way to the local broker. `properties` are raw content-header bytes."""
 
     routing_key: bytes
     properties: bytes
@@ -21,23 +21,23 @@ class Outgoing(NamedTuple):
 
 
 class Answer(IntEnum):
-    """What the broker said of one publish."""
+    """The broker's answer to one publish."""
 
     CONFIRMED = 0
-    """Every queue that it was routed to has it."""
+    """Every queue to which the message was routed has a copy."""
     UNROUTED = 1
-    """Confirmed, and returned: no queue wanted it."""
+    """Confirmed, and returned: no queue wanted the message."""
     REFUSED = 2
-    """Negatively acknowledged: some queue refused, others may have it."""
+    """Negatively acknowledged: some queue refused, others may have a copy."""
     UNKNOWN = 3
-    """Sent, and nothing was heard: time-out, or the connection went."""
+    """Sent, without an answer: time-out, or the connection went."""
     UNSENDABLE = 4
-    """Not taken, and never will be: its properties do not fit into a frame, or its body is larger
-    than the broker allows."""
+    """Not taken, now or ever: the properties do not fit into a frame, or the body is larger than
+    the broker allows."""
 
 
 class LocalExchangeError(Exception):
-    """Root of what a local exchange raises.
+    """Root of the errors that a local exchange raises.
 
     LocalExchangeError
     +- ExchangeMissing     the exchange is not declared; nothing of the call was published
@@ -56,8 +56,8 @@ class ExchangeMissing(LocalExchangeError):
 
 
 class ExchangeRefused(LocalExchangeError):
-    """The deliverer's user may not write to it: run `isthmus apply`, which gives it the right.
-    Nothing was published.
+    """The deliverer's user may not write to the exchange: run `isthmus apply`, which grants the
+    right. Nothing was published.
     """
 
     def __init__(self, exchange: str) -> None:
@@ -85,12 +85,12 @@ class LocalExchange(Protocol):
 
     @property
     def closed(self) -> asyncio.Future[str]:
-        """Done, with the reason, once the connection is gone."""
+        """Future with the reason, done once the connection is gone."""
         ...
 
     @property
     def blocked(self) -> bool:
-        """The broker takes no publishes at present (`connection.blocked`)."""
+        """True while the broker takes no publishes (`connection.blocked`)."""
         ...
 
     async def publish(
@@ -98,9 +98,9 @@ class LocalExchange(Protocol):
     ) -> list[Answer]:
         """Publish in this order, mandatory, and wait for every answer; an answer a message.
 
-        What is not answered within `timeout_s` (which does not run while blocked) or before the
-        connection goes is UNKNOWN. Raises ExchangeMissing, ExchangeRefused and LocalClosed when
-        nothing was published.
+        A message without an answer within `timeout_s` (which does not run while blocked), or before
+        the connection goes, is UNKNOWN. Raises ExchangeMissing, ExchangeRefused and LocalClosed
+        when nothing was published.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A site's broker in memory: for simulation and for the deliverer's tests. Same contract suite."""
+"""A site's broker in memory, for simulation and the deliverer's tests. Same contract suite."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from relay.delivery.local_exchange import (
 
 @dataclass(slots=True)
 class MemoryBroker:
-    """What outlives connections: exchanges with their queues, and what those hold.
+    """State that outlives connections: exchanges with their queues, and the messages of these.
 
     `exchanges` maps an exchange to the queues bound to it (all keys). `capacity` makes a queue
-    refuse (`reject-publish`) beyond that many. To `closed` exchanges the user may not write.
+    refuse (`reject-publish`) beyond that many messages. The user may not write to `closed`
+    exchanges.
     """
 
     exchanges: dict[str, list[str]] = field(default_factory=dict)
@@ -28,7 +29,7 @@ class MemoryBroker:
     capacity: dict[str, int] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     most_property_bytes: int = 131072 - 8 - 12
-    """What fits into one frame."""
+    """Size of properties that fits into one frame."""
     most_body_bytes: int = 128 * 2**20
 
     def declare(self, exchange: str, *queues: str) -> None:
@@ -54,10 +55,10 @@ class MemoryBroker:
 
 
 class MemoryExchange:
-    """One connection to a `MemoryBroker`.
+    """Connection to a `MemoryBroker`.
 
-    `before_answer` is awaited between the broker's taking a message for an exchange and the
-    answer's arrival; the default yields to the loop once, as a socket would.
+    `before_answer` is awaited between the moment when the broker takes a message for an exchange
+    and the answer's arrival; the default yields to the loop once, as a socket would.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class MemoryExchange:
         return answers
 
     def break_off(self, reason: str) -> None:
-        """The connection goes, with whatever it carried in doubt."""
+        """Lose the connection, and leave its messages in doubt."""
         if not self._closed.done():
             self._closed.set_result(reason)
 

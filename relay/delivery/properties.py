@@ -1,15 +1,17 @@
-"""The properties that a message is delivered with: as sent, byte for byte, and what we add.
+"""Properties of a delivered message: the sender's, byte for byte, with the mesh's additions.
 
-Added: header `x-mesh-exchange` (with `user_id`, how a packer knows its own site's deliveries
+Added: header `x-mesh-exchange` (with `user_id`, how a packer recognises its own site's deliveries
 when they come round), header `x-mesh-path` (cluster IDs with commas between), `user_id` (the
-relay's; the broker refuses forgeries), `cluster_id` (the origin), header `x-mesh-redelivered`
-where an earlier publish may have succeeded. `expiration` becomes what is left of it.
+relay's; the broker refuses forgeries), `cluster_id` (the origin), and header `x-mesh-redelivered`
+where an earlier publish may have succeeded. `expiration` becomes the time left.
 
-A message that was dead-lettered before it was published brings its `x-death` along. Then header
-`x-mesh-deaths` says which: so a packer tells that from a death at its own site, after delivery.
+A message that was dead-lettered before its publication brings its `x-death` along. Header
+`x-mesh-deaths` then holds a digest of `x-death`, by which a packer tells such a death from a later
+one, at its own site after delivery.
 
-The packer has taken the publisher's own `user_id`, `cluster_id` and `x-mesh-*` away. The common
-message is stamped by cutting its bytes once; only what has an app_id or an expiration is walked.
+The packer has taken away the publisher's own `user_id`, `cluster_id` and `x-mesh-*`. A common
+message is stamped by cutting its bytes once; only properties with an app_id or an expiration are
+walked.
 """
 
 from __future__ import annotations
@@ -37,50 +39,52 @@ from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.field_table import entry, long_string
 
 _WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
-"""What is at or near the end, where the common message takes our additions; the unused bits too."""
+"""Flags of properties at or near the end, where a common message takes the additions, and the
+unused bits."""
 
 DEATH_HEADER = b"x-death"
-"""The broker's own, of dead-lettered messages: each death changes it, by an entry or a count."""
+"""Header that the broker writes into dead-lettered messages; each death changes its value, by an
+entry or a count."""
 
 
 MAX_EXPIRATION_MS = (1 << 32) - 1
-"""RabbitMQ closes the channel on whoever publishes a longer one."""
+"""Longest expiration: RabbitMQ closes the channel of a publisher that exceeds the limit."""
 
 
 def remaining_ms(deadline_ms: int, now_ms: int) -> int | None:
-    """Milliseconds left, never more than a broker takes; 0 or less means expired; None when the
-    message had no expiration.
+    """Milliseconds left, never more than a broker takes; 0 or less means expired; None if the
+    message has no expiration.
     """
     return min(deadline_ms - now_ms, MAX_EXPIRATION_MS) if deadline_ms else None
 
 
 def text_field(name: bytes, value: bytes) -> bytes:
-    """One header-table entry with a long string."""
+    """Encode a header-table entry with a long string."""
     return bytes([len(name)]) + name + b"S" + len(value).to_bytes(4, "big") + value
 
 
 def true_field(name: bytes) -> bytes:
-    """One header-table entry that says true."""
+    """Encode a header-table entry with the value true."""
     return bytes([len(name)]) + name + b"t\x01"
 
 
 def deaths(properties: bytes) -> bytes | None:
-    """What `x-mesh-deaths` says of these properties: a digest of `x-death`, tagged, as a header's
-    value; None if there is none. Raises MalformedProperties.
+    """Value of `x-mesh-deaths` for these properties: a digest of `x-death`, tagged, or None if
+    there is no `x-death`. Raises MalformedProperties.
     """
     death = header(properties, DEATH_HEADER)
     return None if death is None else death_digest(death)
 
 
 def death_digest(death: bytes) -> bytes:
-    """What `x-mesh-deaths` says of an `x-death` of this (tagged) value."""
+    """Value of `x-mesh-deaths` for an `x-death` with this (tagged) value."""
     return long_string(blake2b(death, digest_size=8).hexdigest().encode())
 
 
 class DeliveryStamp:
-    """Stamps the messages that came one way: what it adds is encoded once.
+    """Stamp of all messages that came by one path; the additions are encoded once.
 
-    `user` is the user that the deliverer's connection has authenticated as.
+    `user` is the user as which the deliverer's connection has authenticated.
     """
 
     __slots__ = ("_added", "_cluster_id", "_flagged", "_heads", "_tail", "_user")
@@ -96,12 +100,13 @@ class DeliveryStamp:
             bytes([len(self._user)]) + self._user + bytes([len(self._cluster_id)])
         ) + self._cluster_id
         self._heads: dict[bytes, bytes] = {}
-        """Flags, of messages with nothing before or behind where we add, to flags and headers."""
+        """Flags -> flags and headers, for messages that have no properties before or behind the
+        additions."""
 
     def apply(self, properties: bytes, *, flagged: bool, left_ms: int | None = None) -> bytes:
-        """The delivered message's raw properties.
+        """Return the delivered message's raw properties.
 
-        `left_ms`: what is left of an expiration, None when the message has none. Raises
+        `left_ms`: remainder of an expiration, None if the message has none. Raises
         MalformedProperties for bytes that are no properties.
         """
         if not flagged and left_ms is None:

@@ -1,7 +1,8 @@
-"""What was put aside at a site, read back: dead letters and quarantine, as operators see them.
+"""Dead letters and quarantined messages, read back from their queues for operators.
 
-Whoever puts a message aside adds headers that say why, which way it came, and where it stands: so
-it can be sent again as what it was, past the same barrier. Pure; `mending` does the work.
+A message that is put aside carries headers with the reason, the path and its place in the mesh, so
+that an operator can send the message again, past the same barrier. Pure; `relay.operator.mending`
+does the work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from relay.delivery.properties import text_field
 
 
 class Aside(StrEnum):
-    """The two queues of a site that hold what was not delivered; the words of the commands."""
+    """Queues of a site that hold undelivered messages; the values are words of the commands."""
 
     DEAD_LETTERS = "dead-letters"
     QUARANTINE = "quarantine"
@@ -40,11 +41,11 @@ class Aside(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AsideOrigin:
-    """Where a message stands in the mesh: what the barrier and the ledger know it by."""
+    """Place of a message in the mesh, by which the barrier and the ledger know the message."""
 
     name: BatchName
     number: int
-    """Among the entries of the batch."""
+    """Number among the entries of the batch."""
     path: tuple[str, ...]
     identity: bytes
     published_ms: int
@@ -52,24 +53,24 @@ class AsideOrigin:
 
 @dataclass(frozen=True, slots=True)
 class PutAside:
-    """One message of such a queue. `origin` is None for what is no message of the mesh, or none
-    that could be read: that can be looked at, exported and dropped, not sent again.
+    """Message in such a queue. `origin` is None for messages that the mesh did not put there or
+    cannot read: an operator can view, export and drop these, not send them again.
     """
 
     tag: int
-    """Of this delivery to whoever looks."""
+    """Delivery tag, for whoever consumes the queue."""
     reason: str
     attempts: int
     exchange: str
     routing_key: bytes
     origin: AsideOrigin | None
     properties: bytes
-    """As sent: without what was added when it was put aside."""
+    """Properties as sent, without the headers added when the message was put aside."""
     body: bytes
 
     @property
     def id(self) -> str:
-        """The same whenever one looks; for a person to name it by."""
+        """Identifier by which a person names the message; always the same."""
         if self.origin is not None:
             told = f"{self.origin.name} {self.origin.number}".encode()
         else:
@@ -78,7 +79,7 @@ class PutAside:
 
 
 def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, ...]) -> bytes:
-    """Headers that say what the message was: encoded entries of a header table."""
+    """Encode the headers that identify the message, as entries of a header table."""
     return (
         text_field(EXCHANGE_HEADER, name.series.exchange.encode())
         + text_field(KEY_HEADER, entry.routing_key)
@@ -91,7 +92,9 @@ def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, .
 
 
 def put_aside(delivery: Delivery) -> PutAside:
-    """What the queue has handed out. Takes anything: somebody else may have put it there."""
+    """Read a message that the queue has handed out. Takes anything, since others may publish there
+    too.
+    """
     tag, _, _, _, properties, body = delivery
     try:
         reason = _text(properties, DEAD_REASON_HEADER) or _text(
@@ -113,7 +116,7 @@ def put_aside(delivery: Delivery) -> PutAside:
 
 
 def _as_sent(properties: bytes) -> bytes:
-    """Without what was added; that a repair brought it was not."""
+    """Properties without the added headers, except the mark of a repair, which was there before."""
     sent = without_headers(properties, (FORGEABLE_PREFIX,), QUORUM_QUEUE_HEADERS)
     whose = repaired_of(properties)
     return with_repaired(sent, whose) if whose else sent
@@ -138,6 +141,6 @@ def _text(properties: bytes, name: bytes) -> str:
 
 
 def _bytes(properties: bytes, name: bytes) -> bytes:
-    """A text header's value; empty if there is none, or it is no text."""
+    """Value of a text header; empty if there is none, or the header holds no text."""
     value = header(properties, name)
     return value[5:] if value is not None and value[:1] == b"S" else b""

@@ -1,8 +1,8 @@
 """The site's own broker as the deliverer's local exchange: one connection, a channel an exchange.
 
-A channel each, because publishing to an exchange that is gone closes the channel and puts what
-else is in flight on it in doubt. The lock is an exclusive queue on this very connection, or on a
-cluster a lease: whoever holds it is the one whose publishes the broker takes.
+Each exchange has its own channel, because a publish to a missing exchange closes the channel and
+puts in doubt everything else in flight there. The lock is an exclusive queue on this very
+connection, or on a cluster a lease: the broker takes publishes from its holder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BLOCKED_POLL_S = 0.25
 
 @dataclass(slots=True)
 class _Opened:
-    """One exchange's channel."""
+    """Channel of one exchange."""
 
     channel: Channel
     publisher: Publisher
@@ -58,7 +58,7 @@ class _Opened:
 
 
 class RabbitExchange:
-    """See `local_exchange.LocalExchange`. Made by `open_exchange`."""
+    """LocalExchange over RabbitMQ, made by `open_exchange`."""
 
     def __init__(self, connection: Connection, lease: ClusterLease | None = None) -> None:
         self._connection = connection
@@ -137,14 +137,13 @@ class RabbitExchange:
         return answers
 
     async def close(self) -> None:
-        """Close; idempotent."""
         if self._lease is not None:
             await self._lease.release()
         await self._connection.close()
         await self._watch
 
     async def _open(self, exchange: str) -> _Opened:
-        """The exchange's channel; the first one sees first that the exchange is there."""
+        """Return the exchange's channel; a new channel first checks that the exchange is there."""
         async with self._opening.setdefault(exchange, asyncio.Lock()):
             known = self._opened.get(exchange)
             if known is not None and known.channel.close_reason is None:
@@ -160,7 +159,9 @@ class RabbitExchange:
         self._opened.pop(exchange, None)
 
     async def _wait(self, waiting: asyncio.Future[Outcome], timeout_s: float) -> bool:
-        """Whether time ran out; it stands still while the broker blocks us."""
+        """Wait for the outcome and return True if time ran out; the time stands still while the
+        broker blocks the connection.
+        """
         left = timeout_s
         while left > 0:
             step = _BLOCKED_POLL_S if self.blocked else left
@@ -178,10 +179,11 @@ class RabbitExchange:
 
 
 def _no_right(opened: _Opened, nothing_answered: bool) -> bool:
-    """Whether the broker took nothing of this publication, since the user may not write there.
+    """True if the broker took nothing of this publication because the user may not write there.
 
-    Only of the first on its channel, while it is the only one: a later one may have been taken
-    before the right was withdrawn. That one is in doubt, and its repetition is the next's first.
+    Decided only for the first publication on its channel, while alone there: a later publication
+    may have been taken before the right was withdrawn. Such a later publication is in doubt, and
+    its repetition is the first on the next channel.
     """
     reason = opened.channel.close_reason
     return (
@@ -193,7 +195,7 @@ def _no_right(opened: _Opened, nothing_answered: bool) -> bool:
 
 
 def most_body_bytes(reason: Exception | None) -> int | None:
-    """The broker's limit, if a channel was closed for a message that was beyond it."""
+    """The broker's size limit, if a larger message made the broker close the channel, else None."""
     if not isinstance(reason, ChannelClosed) or reason.code != _PRECONDITION_FAILED:
         return None
     said = _TOO_LARGE.search(reason.text)
@@ -210,7 +212,8 @@ async def open_exchange(
 ) -> RabbitExchange:
     """Connect and take the site's lock (an exclusive queue called `lock`), or the lease.
 
-    Raises DelivererLockHeld, and LocalClosed when the broker cannot be reached.
+    Raises DelivererLockHeld when another node has the lock, LocalClosed when the broker is
+    unreachable.
     """
     try:
         connection = await connect(uri, name=name, ssl_context=ssl_context)

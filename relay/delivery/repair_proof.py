@@ -1,5 +1,5 @@
-"""What a repair brings and the barrier remembers, or may have forgotten: was it really delivered
-here? The ledger says.
+"""Proof by the ledger for repairs: was a message really delivered here that the barrier remembers,
+or may have forgotten?
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DAY_MS = 86_400_000
 
 
 def delivered_early(keys: Collection[bytes], context: DeliveryContext) -> set[bytes]:
-    """Those that were delivered behind a message which is not settled yet: the ledger has their
-    rows only once that one is, which may take as long as its queue is full.
+    """Keys of messages that were delivered behind an unsettled message: the ledger gets their rows
+    only once that message is settled, which may take as long as its queue is full.
     """
     if not keys:
         return set()
@@ -32,9 +32,9 @@ def delivered_early(keys: Collection[bytes], context: DeliveryContext) -> set[by
 
 
 async def prove(chunk: DeliveryChunk, context: DeliveryContext, *, by_origin: bool) -> None:
-    """Fill `chunk.proven` for all that the barrier remembers, `chunk.forgotten` for what it may
-    have forgotten. Without an await after the last look at the barrier: the judgement follows at
-    once. `by_origin`: the exchange's scope.
+    """Fill `chunk.proven` for all messages that the barrier remembers, `chunk.forgotten` for those
+    that the barrier may have forgotten. Without an await after the last look at the barrier: the
+    judgement follows at once. `by_origin`: the exchange's scope.
     """
     while True:
         pending = chunk.pending()
@@ -66,9 +66,9 @@ async def prove(chunk: DeliveryChunk, context: DeliveryContext, *, by_origin: bo
 async def _look_up(
     chunk: DeliveryChunk, sought: Mapping[int, Sought], context: DeliveryContext
 ) -> tuple[set[Sought], dict[int, str]]:
-    """Those that were delivered, and by number why the ledger cannot say it. All are asked about at
-    once, from the oldest one's day on; if rows since then are missing, each day's by themselves, so
-    that an old message does not hold back those whose days are complete.
+    """Return the delivered messages, and by number why the ledger could not answer. One question
+    covers all, from the oldest message's day on; if rows since then are missing, each day is asked
+    separately, so that an old message does not hold back messages of complete days.
     """
     try:
         return set(await _delivered(chunk, sought, context)), {}
@@ -106,8 +106,8 @@ def _is_old(chunk: DeliveryChunk, number: int, context: DeliveryContext) -> bool
 
 
 def is_forgotten_by_now(published_ms: int, origin: str, context: DeliveryContext) -> bool:
-    """Whether a message may have been delivered so long ago that the barrier does not remember it.
-    Where its origin's clock is behind, it is no younger for that.
+    """True if a message may have been delivered so long ago that the barrier has forgotten. A slow
+    clock at the origin makes the message no younger.
     """
     ahead_ms = max(0, context.clock_differences_ms.get(origin, 0))
     return is_beyond_window(published_ms, context.now_ms(), context.window_ms, ahead_ms)
@@ -116,8 +116,8 @@ def is_forgotten_by_now(published_ms: int, origin: str, context: DeliveryContext
 async def proof_of(
     sought: Sought, key: bytes, origin: str, published_ms: int, context: DeliveryContext
 ) -> tuple[set[bytes], set[bytes]]:
-    """Of one message with this barrier key: the key under which it is remembered without a
-    delivery, and the one under which it is not although the ledger has one. Judge at once. Raises
+    """Return, for one message with this barrier key, the keys remembered without a delivery, and
+    the keys not remembered although the ledger has a delivery. Judge at once. Raises
     LedgerUnreadable.
     """
     proven: dict[bytes, bool] = {}

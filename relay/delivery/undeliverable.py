@@ -1,4 +1,13 @@
-"""Undeliverable messages, in the forms in which dead letters and quarantine take them. Pure."""
+"""Undeliverable messages, in the forms in which dead letters and quarantine take them. Pure.
+
+Dead letters were refused too often by the site's broker. Quarantine takes whatever leaves room for
+guesses: bytes that are no batch, batches with unreadable entries, messages older than the outage
+window (the barrier may have forgotten them), and messages that the site's broker cannot take. A
+quarantined message does not count as seen: the same message may still arrive by another way.
+
+Both go to durable queues at the site, each through the exchange of its name, confirmed as any
+delivery; the flow goes on only once the queue has the message.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +34,7 @@ _EMPTY_PROPERTIES = b"\x10\x00\x02"
 
 
 def dead_letter_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings) -> Outgoing:
-    """It was refused too often."""
+    """Form the dead letter of a message that was refused too often."""
     part = chunk.part_of(number)
     return dead_letter(
         chunk.entries[number],
@@ -39,7 +48,7 @@ def dead_letter_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings
 
 
 def quarantined_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings) -> Outgoing:
-    """It may not be guessed about."""
+    """Form what the quarantine takes of this message."""
     part = chunk.part_of(number)
     queue, reason = settings.quarantine_queue, chunk.reasons[number]
     if number in chunk.raw:
@@ -62,7 +71,7 @@ def quarantined_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings
 def smaller_form(
     chunk: DeliveryChunk, number: int, message: Outgoing, settings: DeliverySettings
 ) -> Outgoing:
-    """What is put aside instead of a message that the broker does not take in this form."""
+    """Form the substitute for a message that the broker does not take in its present form."""
     entry, header = chunk.entries[number], chunk.part_of(number).header
     form = quarantined_record if message.body is entry.body else quarantined_note
     return form(entry, header, queue=settings.quarantine_queue, reason=chunk.reasons[number])
@@ -78,8 +87,8 @@ def dead_letter(
     reason: str,
     attempts: int,
 ) -> Outgoing:
-    """The message as sent, with why, how often, where to and which way it came. `number` is its
-    own among the entries of batch `name`.
+    """Form a message as sent, with the reason, the number of attempts, its address and its path.
+    `number` is the entry's place in batch `name`.
     """
     fields = (
         text_field(DEAD_REASON_HEADER, reason.encode()[:1024])
@@ -91,7 +100,7 @@ def dead_letter(
 
 
 def quarantined_bytes(data: bytes, *, queue: str, reason: str, offset: int | None) -> Outgoing:
-    """A whole record of the log that cannot be read, with its offset there."""
+    """Form a whole unreadable record of the log, with its offset there."""
     fields = text_field(QUARANTINE_REASON_HEADER, reason.encode()[:1024])
     if offset is not None:
         fields += text_field(OFFSET_HEADER, str(offset).encode())
@@ -101,8 +110,8 @@ def quarantined_bytes(data: bytes, *, queue: str, reason: str, offset: int | Non
 def quarantined_message(
     entry: Entry, name: BatchName, number: int, path: tuple[str, ...], *, queue: str, reason: str
 ) -> Outgoing:
-    """One message as sent, with why it is here and where it came from. `number` is its own among
-    the entries of batch `name`.
+    """Form a message as sent, with the reason and its origin. `number` is the entry's place in
+    batch `name`.
     """
     fields = text_field(QUARANTINE_REASON_HEADER, reason.encode()[:1024]) + origin_fields(
         entry, name, number, path
@@ -112,12 +121,14 @@ def quarantined_message(
 
 
 def quarantined_record(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
-    """One message whose properties leave no room for ours: as the body, a batch of it alone."""
+    """Form a message whose properties leave no room for more headers: the body is a batch of this
+    message alone.
+    """
     _, data = seal(replace(header, kind=BatchKind.MESSAGES, fragment=None), [entry])
     return quarantined_bytes(data, queue=queue, reason=reason, offset=None)
 
 
 def quarantined_note(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
-    """Of one message that this broker takes in no form: where it stands in the log."""
+    """Form a note of where a message stands in the log that this broker takes in no form."""
     said = f"{reason}; {len(entry.body)} bytes, only in the log: {header.name}"
     return quarantined_bytes(b"", queue=queue, reason=said, offset=None)
