@@ -1,1 +1,1 @@
-"""From a site's egress queues into its log: the packer, and what its successor must know."""
+"""Packing from a site's egress queues into its log, and the knowledge left for the next packer."""

@@ -1,13 +1,13 @@
-"""The last messages of each exchange that the own log has: what egress may hand out again.
+"""The last messages of each exchange in the own log: candidates for what egress hands out again.
 
-Whatever lanes they went in: an exchange has one egress queue, and the log has its messages in that
-order also where the mesh file has put it into another lane meanwhile, which is another flow.
+Lanes do not matter: an exchange has one egress queue, and the log has its messages in the queue's
+order even where the mesh file has moved the exchange into another lane, which is another flow.
 
-As many an exchange as a consumer may hold unacknowledged, as digests; where what several consumers
-had in hand may come back together (a cluster keeps those of a lost node for a while), as many of
-each run. Made when an incarnation begins, by reading the log twice: first the headers alone, since
-what makes a batch void may stand behind it and void messages must not take the places of others;
-then the batches that are needed.
+A tail has as many messages as a consumer may hold unacknowledged, as digests; where messages of
+several consumers may come back together (a cluster keeps those of a lost node for a while), each
+incarnation has such a tail. Made when an incarnation begins, by reading the log twice: first the
+headers alone, since the end that makes a batch void may stand behind the batch, and void messages
+must not take the places of others; then the needed batches.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from relay.packing.intake import is_named
 from relay.packing.packer_record import Acked
 
 VoidRule: TypeAlias = Callable[[bytes, int], bool]
-"""(incarnation, whole-incarnation sequence) -> does that batch count?"""
+"""(incarnation, whole-incarnation sequence) -> True if the batch counts."""
 AckedUpTo: TypeAlias = Callable[[bytes, int], bool]
-"""(incarnation, whole-incarnation sequence) -> may messages of that batch have been acknowledged
-on egress?"""
+"""(incarnation, whole-incarnation sequence) -> True if egress may have heard acknowledgements of
+the batch's messages."""
 
 
 class _Seen(NamedTuple):
@@ -41,17 +41,17 @@ class _Seen(NamedTuple):
 
 
 class TailSearch:
-    """The first reading: finds which batches make up the tails. `of_each_run`: of each incarnation
-    as many as of all together else.
+    """First reading: search for the batches that make up the tails. `of_each_run`: collect a whole
+    tail for each incarnation instead of for all together.
     """
 
     def __init__(self, *, of_each_run: bool = False) -> None:
         self._of_each_run = of_each_run
         self._seen: dict[str, list[_Seen]] = {}
-        """By exchange."""
+        """Batches by exchange."""
 
     def take(self, offset: int, header: BatchHeader) -> None:
-        """The next own batch of the log, void or not."""
+        """Take in the next own batch of the log, void or not."""
         if header.kind is BatchKind.MESSAGES:
             count = header.entry_count
         elif header.kind in (BatchKind.FRAGMENT, BatchKind.REPAIR):
@@ -64,7 +64,7 @@ class TailSearch:
         )
 
     def needed(self, counts: VoidRule) -> dict[str, set[int]]:
-        """By exchange, the offsets of the batches in which its last messages stand."""
+        """Offsets of the batches with the last messages, by exchange."""
         needed: dict[str, set[int]] = {}
         for exchange, seen in self._seen.items():
             found: dict[bytes, int] = {}
@@ -82,7 +82,7 @@ class TailSearch:
 
 @dataclass(slots=True)
 class _Logged:
-    """One batch's messages, or the last piece of a message in pieces."""
+    """Messages of one batch, or a big message under its last piece."""
 
     name: BatchName
     whole_sequence: int
@@ -95,7 +95,7 @@ class _Logged:
 
 @dataclass(slots=True)
 class _Pieces:
-    """A message in pieces, as far as the log shows it."""
+    """Big message, as far as the log shows its pieces."""
 
     first: BatchName
     next_piece: int
@@ -104,22 +104,22 @@ class _Pieces:
 
 
 class LoggedTail:
-    """The tails of all exchanges of one origin. Only batches that came off egress are kept.
-    `of_each_run`: see TailSearch.
+    """Tails of all exchanges of one origin. Holds only batches that came off egress. `of_each_run`:
+    see TailSearch.
     """
 
     def __init__(self, *, of_each_run: bool = False) -> None:
         self._of_each_run = of_each_run
         self._tails: dict[str, dict[bytes, deque[_Logged]]] = {}
-        """Batches by exchange, and by incarnation where each run has a tail of its own; else all
-        under one key."""
+        """Batches by exchange and by incarnation where each has a tail of its own; else all under
+        one key."""
         self._counts: dict[tuple[str, bytes], int] = {}
         self._pieces: dict[str, _Pieces] = {}
 
     def add(self, header: BatchHeader, data: bytes) -> None:
-        """The next own batch in log order, not a void one.
+        """Add the next own batch in log order, never a void batch.
 
-        Raises BadBatch for bytes that cannot be opened, FragmentMismatch.
+        Raises FragmentMismatch, and BadBatch for bytes that cannot be opened.
         """
         if header.kind is BatchKind.MESSAGES:
             entries = tuple(
@@ -138,20 +138,20 @@ class LoggedTail:
 
     @property
     def exchanges(self) -> list[str]:
-        """Those that have messages here."""
+        """Exchanges that have messages in the tail."""
         return list(self._tails)
 
     def last(self, exchange: str) -> Acked | None:
-        """The exchange's last batch; None if the tail has none."""
+        """Last batch of the exchange, or None if the tail has none."""
         last = next(self._backwards(exchange), None)
         return None if last is None else Acked(last.incarnation, last.whole_sequence)
 
     def entries(self, exchange: str) -> list[TailEntry]:
-        """The exchange's last messages, oldest first."""
+        """Last messages of the exchange, oldest first."""
         return [entry for logged in self._of(exchange) for entry in logged.entries]
 
     def after(self, exchange: str, acknowledged: AckedUpTo) -> int:
-        """How many of the last messages stand in batches of which none was acknowledged."""
+        """Number of last messages in batches of which none was acknowledged."""
         count = 0
         for logged in self._backwards(exchange):
             if acknowledged(logged.incarnation, logged.whole_sequence):
@@ -160,14 +160,14 @@ class LoggedTail:
         return count
 
     def is_spread(self, exchange: str) -> bool:
-        """Whether its messages are for more than one destination set: then the log need not have
+        """True if the messages are for more than one destination set: then the log need not have
         them in egress's order.
         """
         sets = {logged.name.series.destinations for logged in self._of(exchange)}
         return len(sets) > 1
 
     def batches_not(self, exchange: str, acknowledged: AckedUpTo) -> list[BatchName]:
-        """The batches of which no message was acknowledged, oldest first."""
+        """Batches of which no message was acknowledged, oldest first."""
         return [
             logged.name
             for logged in self._of(exchange)
@@ -175,8 +175,8 @@ class LoggedTail:
         ]
 
     def batches_of_last(self, exchange: str, count: int) -> list[BatchName]:
-        """The batches in which the exchange's last `count` messages stand, oldest first; of a
-        message in pieces the last.
+        """Batches with the exchange's last `count` messages, oldest first; for a big message the
+        last piece.
         """
         names: list[BatchName] = []
         for logged in self._backwards(exchange):

@@ -1,7 +1,13 @@
-"""What the log and the record tell a packer of those before it: read once, when it begins.
+"""The past of a packer's incarnation, read once from log and record when the incarnation begins.
 
-Where the last ones ended, which of their messages egress may hand out again, and how far these
-were surely acknowledged.
+Where earlier incarnations ended, which of their messages egress may hand out again, and how far
+these were surely acknowledged.
+
+Also the *resume point*, from which a successor has to read the log: as late as possible, with
+everything behind that egress may still hand out. Every half second the packer notes the log's place
+and the last batch handed to the log by then: each later batch stands behind that place. A note
+becomes the resume point once all those batches have been settled for a while, since an
+acknowledgement may be lost with its connection.
 """
 
 from __future__ import annotations
@@ -33,18 +39,21 @@ from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory
 from relay.packing.packer_record import Acked, PackerRecord
 
 SETTLED_S = 30.0
-"""What was acknowledged so long ago on a connection that lives will not come back."""
+"""Age at which an acknowledgement on a living connection is certain: the messages will not come
+back."""
 LATE_S = 150.0
-"""Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node
-after 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more unless the
-queue says otherwise (`consumer_disconnected_timeout`), as an egress made before the cluster."""
+"""Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node after
+60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more unless the queue's
+`consumer_disconnected_timeout` differs, as for an egress made before the cluster."""
 _WORTH_SEEKING = 1_000
-"""Records that cost more to read through than to begin reading anew behind them."""
+"""Number of records that cost more to read through than a new reader behind them."""
 _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
 
 class ResumePoint(NamedTuple):
-    """Batches of the run up to `after` may stand before `offset`."""
+    """Log offset at which a successor begins to read; batches of the incarnation up to `after` may
+    stand before.
+    """
 
     offset: int = 0
     after: int = -1
@@ -58,7 +67,7 @@ class _Note:
 
 
 class ResumePointSearch:
-    """One incarnation's. Times in seconds."""
+    """Search for the resume point, over one incarnation. Times in seconds."""
 
     def __init__(self) -> None:
         self.place = ResumePoint()
@@ -67,9 +76,9 @@ class ResumePointSearch:
         self._notes: deque[_Note] = deque()
 
     def begin(self, place: ResumePoint, late_until: float | None = None) -> None:
-        """Begin with the place from which on the messages of predecessors stand. At a cluster more
-        of these may come back until `late_until`: the place stays until acknowledgements of the
-        last are settled, and a lost node may have swallowed acknowledgements for as long.
+        """Begin at the place behind which all messages of predecessors stand. At a cluster more of
+        these may come back until `late_until`: the point stays until acknowledgements of the last
+        are settled, and a lost node may have swallowed acknowledgements for as long.
         """
         self.place = place
         if late_until is not None:
@@ -77,11 +86,15 @@ class ResumePointSearch:
             self._settled_s = LATE_S
 
     def note(self, now: float, offset: int, appended: int) -> None:
-        """The log has `offset`, and batches up to `appended` of this run were handed to it."""
+        """Note that the log has `offset`, and was handed this incarnation's batches up to
+        `appended`.
+        """
         self._notes.append(_Note(now, offset, appended))
 
     def advance(self, now: float, first_unsettled: int) -> bool:
-        """Batches before `first_unsettled` are acknowledged; whether the place moved."""
+        """Advance while all batches before `first_unsettled` are acknowledged; return True if the
+        point moved.
+        """
         before = self.place
         if now < self._hold_until:
             return False
@@ -95,38 +108,37 @@ class ResumePointSearch:
 
 @dataclass(slots=True)
 class PackerPast:
-    """As it was when the incarnation began."""
+    """The past as of the incarnation's beginning."""
 
     predecessors: tuple[Predecessor, ...] = ()
     tail: LoggedTail = field(default_factory=LoggedTail)
-    """The last messages that the log has, by exchange."""
+    """Last messages in the log, by exchange."""
     order: dict[bytes, int] = field(default_factory=dict)
-    """Incarnations in the order in which the log has them."""
+    """Incarnations in the order of the log."""
     in_order: bool = True
-    """Egress hands out again in order: see `Egress.returns_in_order`."""
+    """True if egress hands out again in order: see `Egress.returns_in_order`."""
     acked: dict[str, Acked] = field(default_factory=dict)
-    """By exchange, up to which batch messages may have been acknowledged."""
+    """Batch up to which messages may have been acknowledged, by exchange."""
     trusted: bool = False
-    """What `acked` does not mention was certainly never acknowledged."""
+    """True if messages that `acked` does not cover were certainly never acknowledged."""
     lost_tail: bool = False
-    """The log does not have all that it once confirmed."""
+    """True if the log lacks batches that it once confirmed."""
     lost_head: bool = False
-    """Retention has taken what egress may hand out again."""
+    """True if retention has taken batches whose messages egress may hand out again."""
     lost_power: bool = False
-    """Nobody can say what the log had confirmed: neither it nor the record is synced at once, and
-    the machine went off under the last run."""
+    """True if confirmed batches may be lost unnoticed: neither log nor record is synced at once,
+    and the machine went off under the last incarnation."""
     in_doubt: frozenset[str] = frozenset()
-    """Exchanges of which that was so for a former run, and it ended before all had come again."""
+    """Exchanges for which an earlier incarnation noted such a loss, and ended before all messages
+    had come again."""
     read_from: ResumePoint = field(default_factory=ResumePoint)
-    """The first batch that was read; nothing of the new incarnation stands before that."""
+    """First batch that was read; nothing of the new incarnation stands before."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
-    """What the log has and the record did not mention yet, so that the ledger does not know of it.
-    Without bodies. After a power cut more than the tails: all since the last sync.
-    """
+    """Batches in the log that the record did not cover yet, so that the ledger lacks their rows.
+    Without bodies. After a power cut these go beyond the tails: everything since the last sync."""
     unreadable: dict[str, str] = field(default_factory=dict)
-    """By exchange, a batch that could not be read. Its messages, should they come back, are taken
-    for new; whoever delivers it quarantines it.
-    """
+    """Batch that could not be read, by exchange. Its messages, should they come back, count as new;
+    the deliverers quarantine the batch."""
 
     def returned(
         self,
@@ -136,9 +148,9 @@ class PackerPast:
         *,
         is_addressed: bool = False,
     ) -> ReturnedMessages:
-        """Compare messages that egress hands out again of an exchange, acknowledged up to `acked`.
-        `named` says what has an identity of its own; `is_addressed`: destinations follow from the
-        key.
+        """Build the comparison for messages of an exchange, acknowledged up to `acked`, that egress
+        hands out again. `named` is true for properties that carry an identity; `is_addressed`:
+        destinations follow from the key.
         """
         lacks_some = self.lacks_some or exchange in self.in_doubt
         surely = self.tail.after(exchange, self._acked_up_to(acked)) if self.trusted else 0
@@ -151,7 +163,9 @@ class PackerPast:
 
     @property
     def lacks_some(self) -> bool:
-        """What egress hands out again may have been in the log, though it is not now."""
+        """True if messages that egress hands out again may have been in the log, and are there no
+        more.
+        """
         return self.lost_tail or self.lost_head or self.lost_power
 
     def _acked_up_to(self, acked: Acked | None) -> AckedUpTo:
@@ -166,7 +180,7 @@ class PackerPast:
         return may_be_acked
 
     def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
-        """The batches of the exchange's last messages that other sites should have."""
+        """Names of the batches with the exchange's last messages that other sites should have."""
         if count and (not self.in_order or self.tail.is_spread(exchange)):
             # What came back is anywhere in the tail; but a neighbour had what was acknowledged,
             # which tells nothing of what an earlier run had in hand where that comes late.
@@ -187,11 +201,10 @@ async def read_past(
     *,
     in_order: bool,
 ) -> PackerPast:
-    """Read the log from where anything may still be unacknowledged up to our mark.
+    """Read the log up to our mark, from where anything may still be unacknowledged.
 
-    `last` is what was known to be confirmed before that; `in_order`: egress hands out again in
-    order. Read twice, see `logged_tail`. Raises
-    IncarnationEnded where the mark is not there.
+    `last` is the last confirmed batch known before; `in_order`: egress hands out again in order.
+    Reads twice, see `logged_tail`. Raises IncarnationEnded where the mark is missing.
     """
     record = memory.record
     read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
@@ -240,7 +253,7 @@ async def read_past(
 async def _until_mark(
     log: PackerLog, incarnation: bytes, from_offset: int
 ) -> AsyncGenerator[LoggedBatch, None]:
-    """What stands before our mark, whoever's it is."""
+    """Yield all batches before our mark, of any origin."""
     async for batches in log.read_to_end(from_offset):
         for batch in batches:
             if is_mark(batch.header, incarnation):
@@ -252,8 +265,8 @@ async def _until_mark(
 async def _standing_at(
     log: PackerLog, incarnation: bytes, offsets: Collection[int]
 ) -> AsyncIterator[LoggedBatch]:
-    """The batches at these offsets, in their order. The tails of several runs lie far apart, with
-    minutes of the log between them that are not read.
+    """Yield the batches at these offsets, in order. The tails of several incarnations lie far
+    apart, with minutes of the log between that are skipped.
     """
     left = deque(sorted(offsets))
     while left:
@@ -274,10 +287,10 @@ async def _standing_at(
 
 
 def _is_recorded(record: PackerRecord | None, header: BatchHeader) -> bool:
-    """Whether the write that told of this batch was done: it had the batch's row for the ledger.
+    """True if the write with the batch's ledger row, which also advanced the record, was done.
 
-    Each run has a record on the disk before it packs anything. A run that did not write this one
-    wrote another, into another state folder, and rows of its own.
+    Each incarnation has a record on the disk before its first batch. An incarnation that did not
+    write this record wrote another, into another state folder, with rows of its own.
     """
     if header.kind not in _WITH_ROWS:
         return True
@@ -298,8 +311,8 @@ def _remember(past: PackerPast, batch: LoggedBatch, *, in_tail: bool, is_recorde
 
 
 def _is_the_last(record: PackerRecord | None, history: OwnHistory) -> bool:
-    """Whether no run packed after the record. One that did without writing here means that the
-    record was put back.
+    """True if no incarnation packed after the record. A later incarnation without a record here
+    means that an old state folder was put back.
     """
     if record is None:
         return False

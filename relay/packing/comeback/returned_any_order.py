@@ -1,21 +1,21 @@
 """Messages that a cluster's egress hands out again, in any order, compared with the log. Pure.
 
-The queue keeps what a consumer at a lost broker node had in hand until that node counts as gone,
-and meanwhile serves the packer's next connection: so older messages may come behind newer ones, in
-pieces, with new messages between them. Places tell nothing then; content and count do. Messages
-alike are interchangeable, so that of n alike in the log, of which m were certainly not
-acknowledged, the first m that come again are in the log, the next n - m may be, and any more are
-new, as long as this run has had none alike::
+The queue keeps the messages in hand of a consumer at a lost broker node until that node counts as
+gone, and meanwhile serves the packer's next connection: so older messages may come behind newer
+ones, in pieces, with new messages between. Places decide nothing then; content and count do. Like
+messages are interchangeable: of n alike in the log, of which m were certainly not acknowledged, the
+first m that come again are in the log, the next n - m may be, and any more are new, unless this
+incarnation has had one alike::
 
     logged        a b b c        (certainly not acknowledged: the last b, and c)
     comes back    c b x b b a
     verdicts      L L N ? ? ?    (logged, new, maybe logged: the third b is like the second)
 
-A cluster that misses a node for a moment gives back to the very consumer that has the messages in
-hand, so that what this run has had lately, packed or not, may be what comes.
+A cluster that misses a node for a moment gives messages back to the very consumer that has them in
+hand, so the messages of this incarnation, packed or not, may come too.
 
-A message that names itself is recognised by its digest alone: the logged one has its identity too,
-and dropping the message does what the barriers would do.
+A named message is recognised by its digest alone: the logged message has the same identity, and
+dropping the returned message does what the barriers would do.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from relay.packing.comeback.returned_prefix import PREFETCH, ReturnVerdict, Tail
 
 
 class ReturnedInAnyOrder:
-    """`tail`: the flow's last logged messages; of the last `surely_unacked` of these no ack was
-    ever sent. See ReturnedMessages; every verdict comes at once.
+    """Comparison with `tail`, the flow's last logged messages; the last `surely_unacked` of these
+    were certainly never acknowledged. See ReturnedMessages; every verdict comes at once.
     """
 
     def __init__(

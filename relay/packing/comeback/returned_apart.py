@@ -1,14 +1,16 @@
-"""What egress hands out again of a flow whose log is not in egress's order throughout. Pure.
+"""Messages handed out again of a flow whose log is not in egress's order throughout. Pure.
 
-Where messages for different sites wait in batches of their own, the log has them batch after batch.
-But what is open for other sites is sealed before a message without an identity is taken. So the log
-has each of those behind all that came before it and before all that came later, and what the log
-lacks of what was taken came behind all of them that it has: they are compared among themselves, in
-their order (`returned_prefix`). One that names itself is told by its digest alone: its like in the
-log has its identity too, and dropping it does what the barriers would do.
+Where messages for different sites wait in batches of their own, the log has the messages batch
+after batch. But open batches for other sites are sealed before a message without an identity is
+taken. So the log has each unnamed message behind all that came before and ahead of all that came
+later, and any message that the log lacks came behind all of these: unnamed messages are compared
+among themselves, in order (`returned_prefix`). A named message is recognised by its digest alone:
+the like message in the log has the same identity, and dropping the returned message does what the
+barriers would do.
 
-Named ones say nothing of the others. One that the log has may be a copy that its publisher sent
-later, and one that the log lacks may be such a copy too, which an earlier run has dropped.
+Named messages prove nothing about unnamed ones. A named message that the log has may be a copy that
+its publisher sent later; a named message that the log lacks may be such a copy too, dropped by an
+earlier incarnation.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from collections.abc import Callable, Sequence
 from relay.packing.comeback.returned_prefix import ReturnedPrefix, ReturnVerdict, TailEntry
 
 Named = Callable[[bytes], bool]
-"""(properties as they are logged) -> whether the message has an identity of its own, by the present
-mesh file."""
+"""(properties as logged) -> True if the message has an identity of its own, by the present mesh
+file."""
 
 
 class ReturnedApart:
-    """`tail`: the flow's last logged messages; `surely_unacked`: of so many of the last of them no
-    ack was ever sent. See ReturnedMessages.
+    """Comparison with `tail`, the flow's last logged messages; the last `surely_unacked` of these
+    were certainly never acknowledged. See ReturnedMessages.
     """
 
     def __init__(
@@ -49,8 +51,8 @@ class ReturnedApart:
         self._is_named = named
         self._is_over = not tail and not log_lacks_some
         self._came: deque[ReturnVerdict | None] = deque()
-        """Of all that has come and was not told of: the verdict; None: of an unnamed one, which
-        may have one in `_verdicts`."""
+        """Verdicts of all messages without an answer so far; None for an unnamed message, which may
+        have a verdict in `_verdicts`."""
         self._verdicts: deque[ReturnVerdict] = deque()
 
     @property
@@ -58,7 +60,7 @@ class ReturnedApart:
         return False
 
     def note(self, digest: bytes) -> None:
-        """A broker of one node gives nothing back to a consumer that lives."""
+        """Ignore the message: a broker of one node gives nothing back to a living consumer."""
 
     @property
     def over(self) -> bool:
@@ -93,7 +95,7 @@ class ReturnedApart:
         return ReturnVerdict.LOGGED if self._is_named(properties) else ReturnVerdict.MAYBE_LOGGED
 
     def _told(self) -> list[ReturnVerdict]:
-        """Verdicts in the order of delivery, up to the first that is still out."""
+        """Verdicts in the order of delivery, up to the first undecided message."""
         told = []
         while self._came:
             verdict = self._came[0]

@@ -1,24 +1,24 @@
-"""What egress hands out again after a packer's end: which of it stands in the log already? Pure.
+"""Messages that egress hands out again after a packer's end: which are in the log already? Pure.
 
 The broker returns everything unacknowledged to the front of the queue, in order and flagged
-`redelivered`, packed or not. So what comes back begins somewhere in the flow's logged messages and
-goes on to their end, and only behind that is anything that was never logged::
+`redelivered`, packed or not. So the returned messages begin somewhere in the flow's logged messages
+and continue to the end of these; only behind are messages that were never logged::
 
     logged        a b c d e f g          (the flow's last messages in the own log, oldest first)
-    acknowledged  a b c                  (as far as the broker heard of it: not known exactly)
-    comes back          d e f g h i      h, i: consumed, never logged
+    acknowledged  a b c                  (as far as the broker heard: not known exactly)
+    comes back          d e f g h i      (h, i: consumed, never logged)
 
-Where it begins is found by digest. Messages without an identity may repeat, so several beginnings
-may fit; one that is ruled out here would lose a message, one that is guessed would repeat one.
-Hence three verdicts: what stands in the log under every beginning that fits; what does under none;
-and what is truly in doubt. `surely_unacked` (no ack was ever sent for the last so many) rules most
-of them out: a packer holds back the last batch's ack for that reason.
+Digests find the beginning. Messages without an identity may repeat, so several beginnings may fit;
+ruling out the right one would lose a message, guessing would repeat one. Hence three verdicts:
+logged under every beginning that fits, logged under none, and truly in doubt. `surely_unacked`
+(number of last messages for which no acknowledgement was ever sent) rules most beginnings out: a
+packer holds back the last batch's acknowledgement for that reason.
 
-What was logged once more stands there without those between that name themselves, which were not:
-the tail is not in egress's order any more, and no beginning need fit. Then nothing whose like is in
-it is new for certain.
+Messages that were logged once more stand in the log without the named messages between, which were
+dropped: the tail is then not in egress's order, and no beginning need fit. Then no message with its
+like in the tail is certainly new.
 
-A message with an expiration may be missing from what comes back: the broker let it expire.
+A message with an expiration may be missing among the returned messages: the broker let it expire.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from relay.bulk_amqp.errors import MalformedProperties
 
 DIGEST_BYTES = 16
 PREFETCH = 2000
-"""The most that a consumer of a quorum queue may hold unacknowledged in RabbitMQ 3.10, hence the
-most that comes back, hence how many logged messages of a flow must be remembered."""
+"""Most messages that a consumer of a quorum queue may hold unacknowledged in RabbitMQ 3.10, hence
+the most that come back, and the number of a flow's logged messages to remember."""
 
 _JOIN_UP_TO = 64 * 1024
 
 
 class ReturnVerdict(IntEnum):
-    """What is known of a message that egress hands out."""
+    """Knowledge about a message that egress hands out."""
 
     NEW = 0
-    """Not in the log: pack it."""
+    """Not in the log: pack the message."""
     LOGGED = 1
-    """In the log: acknowledge it, pack it no more."""
+    """In the log: acknowledge the message, do not pack again."""
     MAYBE_LOGGED = 2
-    """Its like is in the log, and whether it is that one cannot be told."""
+    """A like message is in the log, perhaps this very message."""
     MAYBE_LOST = 3
-    """The log lacks what it had: it may have been there, and neighbours may have it."""
+    """The log lost messages: this message may have been there, and neighbours may have a copy."""
 
 
 class TailEntry(NamedTuple):
-    """A logged message. `may_expire`: it had an expiration, so it need not come back. `doubtful`:
-    it had come back and was logged once more. `is_named`: its identity was its own. `properties`:
-    as they are logged.
+    """Logged message. `may_expire`: had an expiration, so need not come back. `doubtful`: had come
+    back and was logged once more. `is_named`: carried an identity of its own. `properties`: as
+    logged.
     """
 
     digest: bytes
@@ -66,9 +66,9 @@ class TailEntry(NamedTuple):
 
 
 def message_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
-    """16 bytes over a message as it is logged (properties already cleaned), without identity.
+    """Digest (16 bytes) of a message as logged, with cleaned properties and without the identity.
 
-    The order of its headers is not in it: a quorum queue sorts them when it hands out again.
+    The order of headers does not matter: a quorum queue sorts them when handing out again.
     """
     properties = _comparable(properties)
     head = b"%d %d " % (len(routing_key), len(properties))
@@ -82,7 +82,7 @@ def message_digest(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
 
 
 def digest_start(routing_key: bytes, properties: bytes) -> blake2b:
-    """The same digest for a body that comes in pieces: update with each, in order."""
+    """Begin the same digest for a body that comes in pieces: update with each, in order."""
     properties = _comparable(properties)
     head = b"%d %d " % (len(routing_key), len(properties))
     return blake2b(b"".join((head, routing_key, properties)), digest_size=DIGEST_BYTES)
@@ -96,17 +96,17 @@ def _comparable(properties: bytes) -> bytes:
 
 
 class ReturnedMessages(Protocol):
-    """Compares what one flow's egress hands out with the end of what the log has of that flow.
+    """Comparison of a flow's messages from egress with the end of the flow in the log.
 
     `take` in the order of delivery until a message comes that is not flagged `redelivered`, then
-    `fresh`, and `late` for flagged messages behind that one. Verdicts of `take` come out in the
-    order of delivery, held back where later messages may still tell.
+    `fresh`, and `late` for flagged messages behind. Verdicts of `take` come out in the order of
+    delivery, held back while later messages may still decide.
     """
 
     @property
     def notes_fresh(self) -> bool:
-        """True if every fresh message is to be shown to `note`, since egress may give a message
-        back to the very consumer that has the message in hand.
+        """True if `note` needs every fresh message, since egress may give a message back to the
+        very consumer that has the message in hand.
         """
         ...
 
@@ -116,38 +116,40 @@ class ReturnedMessages(Protocol):
 
     @property
     def over(self) -> bool:
-        """True once all that comes is new, as long as nothing comes `late`."""
+        """True once all further messages are new, but for any that come `late`."""
         ...
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
-        """The next messages, all flagged `redelivered`. Verdicts for the oldest undecided ones."""
+        """Take in the next messages, all flagged `redelivered`; return verdicts for the oldest
+        undecided ones.
+        """
         ...
 
     def fresh(self) -> list[ReturnVerdict]:
-        """A message without the flag has come: all that is returned in order is here. Verdicts for
-        the undecided ones; the fresh message itself is new, and so is all after it but for what
-        comes `late`.
+        """Note a message without the flag: everything that returns in order is here. Return
+        verdicts for the undecided messages; the fresh message itself is new, and so are all behind
+        but any `late` ones.
         """
         ...
 
     def give_up_waiting(self) -> list[ReturnVerdict]:
-        """Nothing has come for a while, or no more can be held: verdicts for the undecided ones,
-        and from now on at once.
+        """Return verdicts for the undecided messages, and from now on at once, as nothing has come
+        for a while, or no more can be held.
         """
         ...
 
     def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
-        """Verdict of a message that is flagged, and came behind a fresh one: a cluster gave back
-        late what a lost consumer had in hand, or somebody took the message from the queue and put
-        it back.
+        """Return the verdict for a flagged message behind a fresh one: a cluster gave back late
+        what a lost consumer had in hand, or somebody took the message from the queue and put it
+        back.
         """
         ...
 
 
 class ReturnedPrefix:
-    """Of a flow that the log has in egress's order; see ReturnedMessages.
+    """Comparison for a flow that the log has in egress's order; see ReturnedMessages.
 
-    Without `surely_unacked` the whole overlap stays in doubt until it has passed.
+    Without `surely_unacked` the whole overlap stays in doubt until passed.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class ReturnedPrefix:
         self._taken: list[bytes] = []  # digests of what has come and has no verdict yet
         self._judged = 0
         self._fewest: int | None = None
-        """The least number of what came that used up the tail under some beginning."""
+        """Least number of returned messages that used up the tail under some beginning."""
         self._most = 0
         self._patient = True
         self._over = False
@@ -182,7 +184,7 @@ class ReturnedPrefix:
         return False
 
     def note(self, digest: bytes) -> None:
-        """A broker of one node gives nothing back to a consumer that lives."""
+        """Ignore the message: a broker of one node gives nothing back to a living consumer."""
 
     @property
     def over(self) -> bool:
@@ -190,13 +192,13 @@ class ReturnedPrefix:
 
     @property
     def undecided(self) -> int:
-        """Messages that were taken and wait for their verdict."""
+        """Number of messages that wait for their verdict."""
         return len(self._taken)
 
     def take(
         self, digests: Sequence[bytes], properties: Sequence[bytes] = ()
     ) -> list[ReturnVerdict]:
-        """The properties say nothing here that the digests do not."""
+        """Compare by digests alone, which cover the properties."""
         if self._over:
             return [ReturnVerdict.NEW] * len(digests)
         came = self._judged + len(self._taken)
@@ -223,16 +225,16 @@ class ReturnedPrefix:
         return self._alone(digest)
 
     def _past_expired(self, places: int) -> int:
-        """These places, and those that come next if messages there have expired.
+        """Return these places, and the next places of messages that may have expired.
 
-        Adding a place to the run of ones that it lies in carries to the run's end.
+        Adding a place to the run of ones around the place carries to the run's end.
         """
         expiring = self._expiring
         return places | ((expiring + (places & expiring)) ^ expiring)
 
     def _note_used_up(self, came: int) -> None:
-        """Under some beginning the tail is used up by the first `came` messages: they are in the
-        log, what follows is not.
+        """Note that under some beginning the first `came` messages use up the tail: these are in
+        the log, later ones are not.
         """
         if self._may_be_next >> self._size & 1:
             self._may_be_next &= ~(1 << self._size)
@@ -269,7 +271,7 @@ class ReturnedPrefix:
         return verdicts
 
     def _behind(self, digest: bytes) -> ReturnVerdict:
-        """Of what comes behind the tail under every beginning that fits."""
+        """Verdict of a message behind the tail under every beginning that fits."""
         return self._new if self._is_in_order else self._alone(digest)
 
     def _alone(self, digest: bytes) -> ReturnVerdict:
