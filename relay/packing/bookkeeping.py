@@ -1,7 +1,8 @@
-"""What one incarnation of a packer writes down: rows of what the log confirmed, and the record.
+"""Books of one packer's incarnation, and the acknowledgements that wait for them.
 
-The record says up to where messages may have been acknowledged, and from where a successor reads
-the log. Both are one write, done before anything that it tells of is acknowledged.
+Written down: ledger rows of confirmed batches, and the record, from which a successor learns how
+far messages may have been acknowledged and where to begin reading the log. Both are one write, done
+before anything covered is acknowledged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from relay.packing.packer_record import Acked, PackerRecord
 
 
 class Bookkeeping:
-    """One incarnation's. `memory` learns at once what is certain."""
+    """Rows and record of one incarnation. `memory` learns at once whatever is certain."""
 
     def __init__(self, incarnation: bytes, parts: PackerParts, memory: PackerMemory) -> None:
         self.read_from = ResumePointSearch()
@@ -39,7 +40,9 @@ class Bookkeeping:
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Of what is confirmed and has no row yet; None: there is nothing."""
+        """Earliest publish time (ms) among confirmed batches without a row, or None if there are
+        none.
+        """
         return min(
             (
                 header.first_published_ms
@@ -50,7 +53,7 @@ class Bookkeeping:
         )
 
     def begin(self, past: PackerPast, exchanges: Iterable[str], now: float) -> None:
-        """Go on from what those before left, in all these exchanges."""
+        """Continue from the past of earlier incarnations, in all these exchanges."""
         self._past = past
         self._in_doubt = set(past.in_doubt)
         if past.lacks_some:
@@ -63,25 +66,27 @@ class Bookkeeping:
         self._acked = dict(past.acked)
 
     def confirmed(self, whole_sequence: int) -> None:
-        """The log has this batch, and all before it."""
+        """Note that the log has this batch, and all before."""
         self._confirmed_whole = whole_sequence
         self._memory.confirmed = Predecessor(self._incarnation, whole_sequence)
 
     def packed(self, batch: PackedBatch) -> None:
-        """To be written down with the next record."""
+        """Keep the batch for the next record."""
         self._packed.append(batch)
 
     def take_packed(self) -> list[PackedBatch]:
-        """What is to be written down; it is not kept here any more."""
+        """Return the batches that the next record has to cover, and forget them."""
         packed, self._packed = self._packed, []
         return packed
 
     def acked(self, exchange: str) -> Acked | None:
-        """Up to where the exchange's messages may have been acknowledged."""
+        """Batch up to which the exchange's messages may have been acknowledged, or None if there is
+        none.
+        """
         return self._acked.get(exchange)
 
     def note_acked(self, flow: FlowPacker, sequence: int) -> bool:
-        """Whether the record has to say more than it did."""
+        """Note what is about to be acknowledged; return True if the record has to change."""
         name = flow.exchange.name
         acked = before = self._acked.get(name)
         if sequence >= 0:
@@ -99,7 +104,9 @@ class Bookkeeping:
     def write(
         self, packed: Sequence[PackedBatch], run: LogRun, flows: Iterable[FlowPacker], now: float
     ) -> None:
-        """The rows of these, and the record as it is now. `flows` are all that run."""
+        """Write the rows of these batches and the present record. `flows` are all of the
+        incarnation.
+        """
         if self._in_doubt and now >= self._late_until:
             self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
         record = PackerRecord(
@@ -117,8 +124,9 @@ class Bookkeeping:
 
 
 class Acknowledging:
-    """One incarnation's acknowledgements. `flows`, `queues` and `remote` are the packer's own maps
-    by exchange, read at each call; `now` is the event loop's time in seconds.
+    """Acknowledgements of one incarnation, each recorded first. `flows`, `queues` and `remote` are
+    the packer's own maps by exchange, read at each call; `now` returns the event loop's time in
+    seconds.
     """
 
     def __init__(
@@ -138,11 +146,11 @@ class Acknowledging:
         self._now = now
 
     def acknowledge(self, run: LogRun, *, release: bool) -> float | None:
-        """Record what is confirmed and what is about to be acknowledged, then acknowledge.
+        """Record the confirmed batches and the acknowledgements due, then acknowledge.
 
-        `release`: also the last stretch of each flow, which is held back otherwise. Returns the
-        time at which something that is held back is due, None if nothing is. Raises EgressClosed,
-        and what the ledger raises: then nothing was acknowledged.
+        `release`: also the last stretch of each flow, otherwise held back. Returns the time at
+        which something held back is due, None if nothing is. Raises EgressClosed, and the ledger's
+        errors: then nothing was acknowledged.
         """
         now = self._now()
         due: list[tuple[str, int]] = []
@@ -178,8 +186,8 @@ class Acknowledging:
         self._books.write(packed, run, self._flows.values(), self._now())
 
     def _advance_read_from(self) -> bool:
-        """Move the place from which a successor reads the log, if all before it is settled.
-        Whether it moved.
+        """Move the place from which a successor reads the log, if everything before is settled;
+        return True if the place moved.
         """
         if any(flow.undecided for flow in self._flows.values()):
             return False

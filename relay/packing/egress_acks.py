@@ -1,16 +1,21 @@
-"""Which messages of one egress queue may be acknowledged, and up to where. Pure.
+"""Acknowledgements of one egress queue: which messages are due, and up to where. Pure.
 
 Tags are acknowledged cumulatively, so in order: a message that is dropped or was logged earlier
-waits for those before it. Stretches of tags that went into one batch, or into several that were
-closed together, become due when the log has confirmed them::
+waits for those before. Stretches of tags that went into one batch, or into several closed together,
+become due when the log has confirmed them::
 
     tags   1 2 3 4 5 | 6 7 8 9 | 10 11 12
            batch A     batch B   open
-           confirmed   (7 was ours coming round: it belongs to B's stretch)
+           confirmed   (7 was ours coming round: part of B's stretch)
 
-The last confirmed stretch is *held*: acknowledged once a later one is confirmed, or after a while
-(`HOLD_S`). A packer that is killed under load then leaves something logged that it has certainly
-not acknowledged; it comes back, and tells its successor exactly where the log and the queue meet.
+The last confirmed stretch is *held*: acknowledged once a later stretch is confirmed, or after a
+while (`HOLD_S`). A packer killed under load then leaves something logged and certainly not
+acknowledged; that comes back, and shows its successor exactly where the log and the queue meet.
+
+With `acks: remote` (`RemoteAcks`) a stretch counts as confirmed when a neighbour's log has its
+batch. Messages that egress hands out again after a restart, and that the own log has already
+(`returned_prefix`), are not packed again and wait in the same way, for the batches in which they
+stand.
 """
 
 from __future__ import annotations
@@ -23,9 +28,9 @@ from typing import NamedTuple
 from relay.batches.batch import BatchName
 
 HOLD_S = 1.0
-"""Seconds an idle queue's last batch stays unacknowledged: longer than an acknowledgement that was
-sent can be on its way to a broker that lives, and than a busy disk takes to sync it (a broker that
-is killed forgets those that it has not)."""
+"""Seconds for which an idle queue's last batch stays unacknowledged: longer than a sent
+acknowledgement can be on its way to a living broker, and than a busy disk takes to sync the
+acknowledgement (a killed broker forgets those not synced)."""
 HOLD_TAGS = 500
 """Most tags kept waiting by a held stretch: a quarter of the prefetch."""
 
@@ -35,36 +40,37 @@ WAITING = "waiting for a neighbour's log"
 
 @dataclass(slots=True)
 class TagStretch:
-    """Consecutive tags, up to `last_tag`, and the batches that their messages are in: one, or one
-    for each destination set.
+    """Consecutive tags, up to `last_tag`, and the batches of their messages: one, or one for each
+    destination set.
 
-    The packer fills in the rest: when it appends those batches, and when the log confirms them.
+    The packer fills in the rest: when those batches are appended, and when the log confirms them.
     """
 
     last_tag: int
     open_batches: int = 1
-    """Of its batches, those that are not confirmed."""
+    """Number of batches that are not confirmed."""
     first_sequence: int = -1
-    """Of its first batch in the incarnation; -1: none of the messages is in one of this run."""
+    """Number of the first batch in the incarnation; -1 if the messages are in no batch of this
+    incarnation."""
     whole_sequence: int = -1
-    """Of its last batch; -1 as above."""
+    """Number of the last batch, or -1 as above."""
     confirmed_at: float | None = None
 
     def appended(self, whole_sequence: int) -> None:
-        """The next of its batches is on its way to the log."""
+        """Note that the next batch is on its way to the log."""
         if self.first_sequence < 0:
             self.first_sequence = whole_sequence
         self.whole_sequence = whole_sequence
 
     def confirm(self, now: float) -> None:
-        """One of its batches, in any order, is confirmed."""
+        """Note that a batch, in any order, is confirmed."""
         self.open_batches -= 1
         if not self.open_batches:
             self.confirmed_at = now
 
 
 class EgressAcks:
-    """One consumption of one queue: tags begin at 1."""
+    """Acknowledgements of one consumption of one queue: tags begin at 1."""
 
     def __init__(self) -> None:
         self._stretches: deque[TagStretch] = deque()
@@ -74,15 +80,15 @@ class EgressAcks:
 
     @property
     def outstanding(self) -> int:
-        """Messages handed out and not acknowledged."""
+        """Number of messages handed out and not acknowledged."""
         return self._seen - self._acked
 
     def packed(self, tag: int) -> None:
-        """The message went into an open batch."""
+        """Note that the message went into an open batch."""
         self._seen = self._open_tag = tag
 
     def passed(self, tag: int) -> None:
-        """The messages up to here need no batch: they may go as soon as those before them."""
+        """Note that the messages up to this tag need no batch: they are due with those before."""
         self._seen = tag
         if self._open_tag:
             self._open_tag = tag
@@ -92,16 +98,16 @@ class EgressAcks:
             self._stretches.append(TagStretch(tag, 0, confirmed_at=float("-inf")))
 
     def sealed(self, batches: int = 1) -> TagStretch:
-        """The open batches are complete: their stretch."""
+        """Close the open batches and return their stretch."""
         stretch = TagStretch(self._open_tag, batches)
         self._open_tag = 0
         self._stretches.append(stretch)
         return stretch
 
     def due(self, now: float, *, release: bool = False) -> TagStretch | None:
-        """Up to where to acknowledge now; None when nothing is due. `release`: hold nothing.
+        """Return the last stretch due now, or None if nothing is. `release`: hold nothing back.
 
-        What is returned counts as acknowledged.
+        The returned stretch counts as acknowledged.
         """
         stretches = self._stretches
         due: TagStretch | None = None
@@ -128,7 +134,9 @@ class EgressAcks:
 
     @property
     def oldest_whole_sequence(self) -> int | None:
-        """Of the oldest appended batch with an unacknowledged message; None without one."""
+        """Number of the oldest appended batch with an unacknowledged message, or None if there is
+        none.
+        """
         for stretch in self._stretches:
             if stretch.first_sequence >= 0:
                 return stretch.first_sequence
@@ -136,11 +144,11 @@ class EgressAcks:
 
     @property
     def _nothing_follows(self) -> bool:
-        """No batch is under way whose confirmation would release what is held."""
+        """True if no batch is under way whose confirmation would release the held stretch."""
         return len(self._stretches) == 1 and not self._open_tag
 
     def next_release(self) -> float | None:
-        """When what is held becomes due by itself; None when nothing is held."""
+        """Time at which the held stretch becomes due by itself, or None if nothing is held."""
         first = self._stretches[0] if self._stretches else None
         if first is None or first.confirmed_at is None:
             return None
@@ -154,7 +162,7 @@ class _Waiting(NamedTuple):
 
 
 class RemoteAcks:
-    """One flow's, in one incarnation.
+    """Waits of one flow for neighbours' logs, in one incarnation.
 
     `has` asks the neighbours for a batch. `batches_of_last(n)` names the batches of the flow's last
     n messages that the own log had when the incarnation began.
@@ -176,31 +184,33 @@ class RemoteAcks:
 
     @property
     def holds_past(self) -> bool:
-        """Whether messages that an earlier incarnation logged may not be acknowledged yet."""
+        """True if messages that an earlier incarnation logged may not be acknowledged yet."""
         return self._past is None or bool(self._past)
 
     @property
     def look_again_at(self) -> float | None:
-        """When `look` is due although no neighbour has said anything; None: it is not."""
+        """Time at which `look` is due without news from neighbours, or None if not due."""
         return self._recognised_at + self._patience_s if self._past is None else None
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when the oldest waits; None when nothing does."""
+        """Time since which the oldest stretch waits, or None if nothing waits."""
         if self.holds_past:
             return self._recognised_at
         return self._waiting[0].since if self._waiting else None
 
     def logged(self, stretch: TagStretch, name: BatchName | None, now: float) -> None:
-        """The own log has confirmed a batch of the stretch; None: no neighbour is to have it."""
+        """Note that the own log has confirmed a batch of the stretch; name None: the batch is for
+        no neighbour.
+        """
         self._waiting.append(_Waiting(stretch, name, now))
 
     def look(self, now: float, recognised: int, *, compared: bool) -> bool:
-        """Confirm the stretches of all that neighbours have by now; whether any may be
-        acknowledged at all.
+        """Confirm the stretches that neighbours have by now; return True if the flow may
+        acknowledge at all.
 
-        `recognised` messages came back that the own log has; `compared`: no more will. Which ones
-        they are is only known then, or once no more have come for a while: the log's last.
+        `recognised` messages came back that the own log has; `compared`: no more will. Only then,
+        or once no more have come for a while, is known which: the log's last.
         """
         if recognised != self._recognised:
             self._recognised, self._recognised_at = recognised, now

@@ -1,18 +1,18 @@
-"""Groups one exchange's egress messages into parcels for the log. No I/O: told what came, it tells
-what is to be appended and what may be acknowledged.
+"""Grouping of one exchange's egress messages into parcels for the log. No I/O: takes messages, and
+hands over parcels to append and stretches to acknowledge.
 
-After a packer's start the first messages are compared with what the log has of the flow
-(`returned_prefix`, `returned_apart`, `returned_any_order`); from the first fresh one on they are
-simply packed, but for any that egress has handed out before all the same.
+After a packer's start the first messages are compared with the flow's end in the log (`comeback`);
+from the first fresh message on they are simply packed, but for any that egress has handed out
+before all the same.
 
-Where sites narrow the exchange, each message has a destination set of its own, and there is an open
-batch for each set; else a row of messages for ever other sites would be a row of batches of one.
-They are sealed together, as soon as one of them is full or has lingered. No site is in two of them:
-a message for sites of which some, not all, are in an open batch has all of those sealed first. So
-each site gets the flow's messages in the order in which egress had them, though the log, over all
-sites, need not have them so. Among those without an identity of their own it has: what is open for
-other sites is sealed before one of them. The comparison rests on their order, since it has nothing
-else by which to tell one from its like.
+Where sites narrow the exchange, each message has its own destination set, and each set an open
+batch; otherwise messages for alternating sites would fill batches of a single message. All open
+batches are sealed together, as soon as one is full or has lingered. No site is in two of them: a
+message for some, not all, sites of an open batch has all of those sealed first. So each site gets
+the flow's messages in egress's order, though the log, over all sites, need not have them so.
+Messages without an identity of their own do keep their order in the log: open batches for other
+sites are sealed first. The comparison needs their order, having nothing else by which to tell like
+messages apart.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from relay.packing.packer_metrics import PackerMetrics
 from relay.packing.packer_settings import PackedExchange, PackerSettings
 
 _ENTRY_BYTES = 41
-"""What an entry takes in a batch beside its key, properties and body."""
+"""Size of an entry in a batch beside its key, properties and body."""
 
 
 @dataclass(slots=True)
 class Parcel:
-    """What goes into the log together: the entries of one batch, or one big message."""
+    """Unit for the log: the entries of one batch, or one big message."""
 
     flow: FlowPacker
     entries: list[Entry]
@@ -58,7 +58,7 @@ class Parcel:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message whose verdict is out; `cleaned` None: ours coming round, to be passed over."""
+    """Message without a verdict; `cleaned` None: ours coming round, to be passed over."""
 
     tag: int
     routing_key: bytes
@@ -67,7 +67,7 @@ class _Waiting:
 
 
 class _OpenBatch:
-    """For one destination set."""
+    """Open batch for one destination set."""
 
     __slots__ = ("destinations", "entries", "size")
 
@@ -78,9 +78,9 @@ class _OpenBatch:
 
 
 class FlowPacker:
-    """One consumption of one egress queue by one incarnation.
+    """Packer of one consumption of one egress queue by one incarnation.
 
-    `sealed` is called with every parcel, in order. `now_ms` is the time in ms since 1970.
+    `sealed` is called with every parcel, in order. `now_ms` returns the time in ms since 1970.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class FlowPacker:
         self.exchange = exchange
         self.acks = EgressAcks()
         self.recognised = 0
-        """Messages that came back, and that the log has, or had perhaps."""
+        """Number of messages that came back and that the log has, or may have."""
         self.in_hand_bytes = 0
-        """Taken off egress, not yet confirmed by the log."""
+        """Bytes taken off egress and not yet confirmed by the log."""
         self.in_flight = 0
-        """Parcels that were sealed and that the log has not confirmed."""
+        """Number of sealed parcels that the log has not confirmed."""
         self.is_due = False
-        """What is open has lingered, and goes when those in flight are confirmed."""
+        """True if the open batches have lingered, and go when those in flight are confirmed."""
         self._taken_at = -math.inf
         self._intake = intake
         self._returned = returned
@@ -110,11 +110,11 @@ class FlowPacker:
         self._waiting: deque[_Waiting] = deque()
         self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
         self._open: dict[tuple[str, ...], _OpenBatch] = {}
-        """By destination set, in the order of their first messages."""
+        """Open batches by destination set, in the order of their first messages."""
         self._latest = _OpenBatch(exchange.destinations)
-        """That of the last message: nearly always that of the next one."""
+        """Batch of the last message: nearly always that of the next message too."""
         self._sites: set[str] = set()
-        """All that are in a set of those."""
+        """All sites in the destination sets of open batches."""
         self._most_entries = settings.batch_entries
         self._most_bytes = settings.batch_bytes
         self._sealed = sealed
@@ -127,27 +127,29 @@ class FlowPacker:
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Of what is open; None: nothing is. What is undecided has no time yet."""
+        """Publish time (ms) of the oldest message in the open batches, or None if there is none. A
+        message whose return is not yet judged does not count.
+        """
         for batch in self._open.values():
             return batch.entries[0].published_ms
         return None
 
     @property
     def undecided(self) -> int:
-        """Messages that wait until it is known whether the log has them."""
+        """Number of messages that wait for the verdict on their return."""
         return len(self._waiting)
 
     @property
     def compared(self) -> bool:
-        """True once all that comes back in order has come."""
+        """True once all messages that return in order have come."""
         return self._fresh_came or self._returned.over
 
     def is_unwanted(self, parcel: Parcel) -> bool:
-        """Whether no other site takes what is in there."""
+        """True if no other site takes the parcel's messages."""
         return self._index is not None and parcel.destinations == self._index.nobody
 
     def take(self, messages: Sequence[EgressMessage]) -> None:
-        """The next messages, in the order of their tags."""
+        """Take the next messages, in the order of their tags."""
         if not self._fresh_came:
             messages = self._compare(messages)
         now = self._now_ms()
@@ -185,31 +187,33 @@ class FlowPacker:
             self._intake.malformed = 0
 
     def seal_after_pause(self, now: float, pause_s: float) -> None:
-        """What was taken now goes at once if nothing came for so long, and nothing is in flight: at
-        this pace nothing would join it.
+        """Seal the messages just taken if nothing came for so long before, and nothing is in
+        flight: at this pace nothing would join them.
         """
         before, self._taken_at = self._taken_at, now
         if now - before > pause_s and not self.in_flight:
             self.seal()
 
     def seal_lingered(self) -> None:
-        """What is open has waited long enough; it goes now, or right behind those in flight.
+        """Seal the open batches, which have waited long enough, now or right behind those in
+        flight.
 
-        Under load the log's own pace gathers it: a stream confirms in order, so it would hardly be
-        there earlier, and a batch costs every stage of the mesh the same whatever it holds.
+        Under load the log's own pace gathers messages: a stream confirms in order, so an earlier
+        append would hardly be there earlier, and a batch costs every stage of the mesh the same
+        whatever its size.
         """
         self.is_due = bool(self._open and self.in_flight)
         if not self.is_due:
             self.seal()
 
     def confirmed(self) -> None:
-        """The log has confirmed a parcel of those in flight."""
+        """Note that the log has confirmed a parcel in flight."""
         self.in_flight -= 1
         if self.is_due and not self.in_flight:
             self.seal()
 
     def seal(self) -> None:
-        """Close all open batches, if there are any."""
+        """Close all open batches, if any."""
         self.is_due = False
         if not self._open:
             return
@@ -221,12 +225,12 @@ class FlowPacker:
             self._hand_over(batch.entries, batch.size, batch.destinations, stretch)
 
     def give_up_waiting(self) -> None:
-        """Decide about what waits, with what is known now."""
+        """Decide about the waiting messages with the present knowledge."""
         if not self._fresh_came:
             self._apply(self._returned.give_up_waiting())
 
     def _pack_addressed(self, tag: int, entry: Entry, own: bool) -> None:
-        """As `_pack`, where the destinations follow from the key."""
+        """Pack as `_pack` does, where the destinations follow from the key."""
         assert self._index is not None
         destinations = self._index.of(entry.routing_key)
         if destinations is not self._latest.destinations:
@@ -241,7 +245,7 @@ class FlowPacker:
         self._pack(tag, entry, own)
 
     def _shares_a_site(self, destinations: tuple[str, ...]) -> bool:
-        """Whether a site is in that set and in one of an open batch, which is another set."""
+        """True if a site is in this set and in the different set of an open batch."""
         if not self._open:
             return False
         if destinations == EVERY_SITE or EVERY_SITE in self._open:
@@ -249,7 +253,7 @@ class FlowPacker:
         return not self._sites.isdisjoint(destinations)
 
     def _pack(self, tag: int, entry: Entry, own: bool) -> None:
-        """`own`: it has an identity of its own."""
+        """Add the entry to its open batch. `own`: the entry has an identity of its own."""
         size = _ENTRY_BYTES + len(entry.routing_key) + len(entry.properties) + len(entry.body)
         if self._latest.size + size > self._most_bytes or (size > FRAGMENT_ABOVE and self._open):
             self.seal()
@@ -282,7 +286,7 @@ class FlowPacker:
     # What came before may come again
 
     def _compare(self, messages: Sequence[EgressMessage]) -> Sequence[EgressMessage]:
-        """Take what was handed out before, up to the first fresh message; the rest is returned."""
+        """Take messages handed out before, up to the first fresh message, and return the rest."""
         returned = self._returned
         digests, said = [], []
         fresh: Sequence[EgressMessage] = ()
@@ -325,7 +329,9 @@ class FlowPacker:
             pack(one.tag, kept, own)
 
     def _kept(self, verdict: ReturnVerdict, entry: Entry, own: bool) -> Entry | None:
-        """The entry to be packed for a message that came again; None: the log has the message."""
+        """Return the entry to be packed for a message that came again, or None if the log has the
+        message.
+        """
         self.recognised += verdict in (ReturnVerdict.LOGGED, ReturnVerdict.MAYBE_LOGGED)
         # A message that names itself may be dropped whenever its like is in the log: the barriers
         # would do just that with it.

@@ -1,14 +1,15 @@
-"""What becomes of what egress hands out: ours coming round, or an entry for the log. Pure.
+"""Intake of egress messages: ours coming round, or an entry for the log. Pure.
 
 In transparent mode the deliverer's messages come round through the site's own egress. They are
-told by `user_id` (the relay's; the broker refuses forgeries) *and* `x-mesh-exchange` (this
-exchange: bindings may lead from one to another) *and* no `x-death` but one that it was delivered
-with (dead-lettered here, on purpose, into a mesh exchange: somebody wants it elsewhere; one that
-died before it was published is ours all the same, or it would go round for ever).
+recognised by `user_id` (the relay's; the broker refuses forgeries) *and* `x-mesh-exchange` (this
+exchange: bindings may lead from one to another) *and* the lack of any `x-death` but the one with
+which they were delivered. A message dead-lettered here, on purpose, into a mesh exchange is wanted
+elsewhere; a message that died before its publication is ours all the same, or would go round for
+ever.
 
-All else is cleaned: `x-mesh-*` that a publisher set are taken away (a forged path must not
-suppress delivery), and so are the counts that the queue adds; `user_id` and `cluster_id` move
-to headers, since the deliverer needs both; every other byte stays.
+All others are cleaned: `x-mesh-*` from a publisher go away (a forged path must not suppress
+delivery), and so do the counts that the queue adds; `user_id` and `cluster_id` move to headers,
+since the deliverer needs both; every other byte stays.
 """
 
 from __future__ import annotations
@@ -52,28 +53,29 @@ from relay.delivery.properties import DEATH_HEADER, MAX_EXPIRATION_MS, death_dig
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"
-"""A whole header table, up to its number: what a quorum queue of RabbitMQ 3.10 makes for every
-message that had no headers."""
+"""Whole header table, up to its number, that a quorum queue of RabbitMQ 3.10 makes for every
+message without headers."""
 _LONE_BYTES = 4 + 26
 _RANDOM_BYTES = 10
 _RANDOM_MESSAGES = 256
 _TABLES_REMEMBERED = 256
 _TABLE_BYTES = 1024
-"""The largest that are: longer ones are seldom alike."""
+"""Largest table that is remembered: longer ones are seldom alike."""
 
 
 class Cleaned(NamedTuple):
-    """A message's properties as they are logged. `ttl_ms` is None without an expiration."""
+    """Properties of a message as logged. `ttl_ms` is None without an expiration."""
 
     properties: bytes
     ttl_ms: int | None
 
 
 class Intake:
-    """The intake of one exchange. `relay_users` are whom the site's deliverer logs in as, or did.
+    """Intake of one exchange. `relay_users` are the present and former users of the site's
+    deliverer.
 
-    `random_bytes(n)` gives n random bytes. `comes_round` False (split mode): nothing does, so that
-    whoever may pass for the relay (a user with the tag `impersonator`, a shovel) is believed.
+    `random_bytes(n)` returns n random bytes. `comes_round` False (split mode): nothing does, and
+    anybody who may pass for the relay (a user with the tag `impersonator`, a shovel) is believed.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Intake:
         self.exchange = exchange
         self._comes_round = comes_round
         self.malformed = 0
-        """Messages whose properties could not be read; they are logged as they came, and the
+        """Number of messages with unreadable properties; they are logged as they came, and the
         deliverers quarantine them with a reason."""
         self._relay_users = frozenset(user.encode() for user in relay_users)
         self._own_mark = field_table.long_string(exchange.encode())
@@ -100,10 +102,10 @@ class Intake:
         self._random = b""
         self._random_at = 0
         self._tables_seen: dict[bytes, bool] = {}
-        """Header tables of the relay's user: whether they are of what came from here."""
+        """Header table of a relay user's message -> True if the message came from this site."""
 
     def is_own_coming_round(self, properties: bytes) -> bool:
-        """Whether this site's deliverer published it. Raises MalformedProperties."""
+        """True if this site's deliverer published the message. Raises MalformedProperties."""
         if not self._comes_round:
             return False
         table, user = headers_and_user(properties)
@@ -128,7 +130,7 @@ class Intake:
         return death is None or death_digest(death) == told
 
     def clean(self, properties: bytes) -> Cleaned | None:
-        """The properties as they are logged; None for our own message coming round."""
+        """Return the properties as logged, or None for our own message coming round."""
         flags = properties[0] << 8 | properties[1] if len(properties) >= 2 else 0
         if not flags & _TO_CLEAN:
             return Cleaned(properties, None)
@@ -152,7 +154,7 @@ class Intake:
         body: bytes,
         now_ms: int,
     ) -> tuple[Entry, bool]:
-        """The message as it is logged, and whether its identity is its own (not made here)."""
+        """Return the message as logged, and True if its identity is its own (not made here)."""
         properties, ttl = cleaned
         identity = self._own_identity(routing_key, properties, body)
         own = identity is not None
@@ -172,7 +174,7 @@ class Intake:
         )
 
     def names_itself(self, properties: bytes) -> bool:
-        """Whether a message with these properties has an identity of its own."""
+        """True if a message with these properties has an identity of its own."""
         return self._own_identity(b"", properties, b"") is not None
 
     def _own_identity(self, routing_key: bytes, properties: bytes, body: bytes) -> bytes | None:
@@ -225,17 +227,17 @@ class Intake:
 
 
 def is_named(entry: Entry) -> bool:
-    """Whether a logged message had an identity of its own when it was packed: one that was made
-    here begins with the time at which the message was taken.
+    """True if a logged message had an identity of its own when packed: an identity made here begins
+    with the time at which the message was taken.
     """
     made_at = int.from_bytes(entry.identity[:6])
     return made_at != entry.published_ms or entry.identity[6] >> 4 != 7
 
 
 def message_id_of(properties: bytes) -> bytes | None:
-    """The message ID; None if there is none. Raises MalformedProperties.
+    """Return the message ID, or None if there is none. Raises MalformedProperties.
 
-    Walks by hand what `content_header.text` walks by table: this runs for every message.
+    Walks by hand what `content_header.text` walks by table: called for every message.
     """
     flags = properties[0] << 8 | properties[1] if len(properties) >= 2 else 0
     if not flags & MESSAGE_ID:
@@ -267,9 +269,9 @@ def message_id_of(properties: bytes) -> bytes | None:
 
 
 def headers_and_user(properties: bytes) -> tuple[bytes, bytes]:
-    """Header table and user ID, empty where there is none. Raises MalformedProperties.
+    """Return header table and user ID, empty where there is none. Raises MalformedProperties.
 
-    By hand as `message_id_of`: it runs for every message that comes round.
+    Walks by hand as `message_id_of`: called for every message that comes round.
     """
     flags = properties[0] << 8 | properties[1] if len(properties) >= 2 else 0
     at = 2
@@ -311,8 +313,8 @@ def headers_and_user(properties: bytes) -> tuple[bytes, bytes]:
 
 
 def _without_lone_delivery_count(properties: bytes, flags: int) -> bytes | None:
-    """The properties without a header table that holds nothing but the queue's count; None if
-    the table is another one.
+    """Properties without a header table that holds nothing but the queue's count, or None if the
+    table is another.
     """
     at = 2
     if flags & CONTENT_TYPE:
@@ -326,7 +328,7 @@ def _without_lone_delivery_count(properties: bytes, flags: int) -> bytes | None:
 
 
 def _text_of(value: bytes | None) -> bytes | None:
-    """A header's string without its tag and length; other types with their tag, whole."""
+    """Return a header's string without tag and length; other types whole, with their tag."""
     if value is None:
         return None
     return value[5:] if value[:1] in (b"S", b"x") else value

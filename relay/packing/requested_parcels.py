@@ -11,35 +11,37 @@ from relay.batches.format import total_bytes
 from relay.batches.fragments import FRAGMENT_ABOVE
 
 CANARY_LANE = 1
-"""Of no exchange, as marks are; but these number themselves otherwise."""
+"""Lane of canaries, which like marks belong to no exchange; the lane keeps their
+numbering apart."""
 
 
 class NotPacking(Exception):
-    """The packer takes nothing at present, or ended before the log had it: ask again."""
+    """The packer takes nothing at present, or ended before the log had the parcel: ask again."""
 
 
 @dataclass(slots=True, eq=False)
 class RepairParcel:
-    """The entries of one repair batch, or one big message. Made inside the event loop."""
+    """Entries of one repair batch, or one big message. Made inside the event loop."""
 
     exchange: str
     lane: int
     destinations: tuple[str, ...]
     """Cluster IDs, sorted: the sites that lack these messages."""
     entries: list[Entry]
-    """As `batches.repaired` makes them."""
+    """Entries as `batches.repaired` makes them."""
     logged: asyncio.Future[BatchName] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """The batch that the log has confirmed, the last piece of a big message; NotPacking."""
+    """Future with the name of the confirmed batch (the last piece of a big message), or
+    NotPacking."""
 
     def is_logged(self, name: BatchName) -> None:
-        """The log has it whole; `name` is its last batch."""
+        """Note that the log has the whole parcel; `name` is the last batch."""
         if not self.logged.done():
             self.logged.set_result(name)
 
     def give_up(self) -> None:
-        """The incarnation ends: the log may have it, or not."""
+        """Fail, as the incarnation ends: the log may have the parcel, or not."""
         if not self.logged.done():
             self.logged.set_exception(NotPacking("the packer began anew: ask again"))
 
@@ -50,17 +52,20 @@ class RepairParcel:
 
 @dataclass(slots=True, eq=False)
 class CanaryParcel:
-    """Goes to the neighbours' logs and no further."""
+    """Batch without messages that a site puts into its log to prove that its links carry. Goes to
+    the neighbours' logs and no further.
+    """
 
     made_ms: int
     name: BatchName | None = None
-    """Once the log has it."""
+    """Name, once the log has the canary."""
     given_up: bool = False
-    """Whether the packer ended before the log had it."""
+    """True if the packer ended before the log had the canary."""
     exchange: ClassVar[str] = ""
     lane: ClassVar[int] = CANARY_LANE
     destinations: ClassVar[tuple[str, ...]] = EVERY_SITE
-    """The kind says that it stops at neighbours: to name hundreds would make it long."""
+    """Every site, although the kind stops at neighbours: naming hundreds would make the
+    batch long."""
     big: ClassVar[bool] = False
 
     @property
