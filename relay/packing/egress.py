@@ -1,7 +1,8 @@
-"""The seam to a site's egress queues: take messages off them, acknowledge them in order.
+"""Seam to a site's egress queues: take messages, acknowledge them in order.
 
-One object is one connection, which holds the packer's lock; once `closed`, for good. Twins:
-`rabbit_egress.RabbitEgress` and `memory_egress.MemoryEgress`; one contract suite runs over both.
+An object is one connection, which holds the packer's lock; once `closed`, for good. Twins:
+`rabbit_egress.RabbitEgress` and `memory_egress.MemoryEgress`; the same contract suite runs over
+both.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Protocol, TypeAlias
 EgressMessage: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
 """(tag, redelivered, exchange published to, routing key, raw properties, body).
 
-Tags grow by one from 1 in each consumption. The exchange published to is not always the one that
-the egress queue is bound to; nothing follows from it. `properties` are the content header's bytes
-from the property flags on. A plain tuple, as the bulk channel makes one for every message.
-"""
+Tags grow by one from 1 in each consumption. The exchange published to may differ from the exchange
+to which the egress queue is bound; nothing follows from the difference. `properties` are the
+content header's bytes from the property flags on. A plain tuple, as the bulk channel makes one for
+every message."""
 
 
 class EgressError(Exception):
-    """Root of what egress raises.
+    """Root of the errors that egress raises.
 
     EgressError
-    +- EgressClosed     the connection is gone: all that was not acknowledged comes back
+    +- EgressClosed     the connection is gone: everything unacknowledged comes back
     +- PackerLockHeld   another node packs at this site
     +- QueueMissing     no such egress queue: `isthmus apply` declares it
     +- EgressRefused    the broker refused: rights, arguments, credentials
@@ -31,11 +32,13 @@ class EgressError(Exception):
 
 
 class EgressClosed(EgressError):
-    """The connection is gone or could not be made; what was not acknowledged comes back."""
+    """The connection is gone or could not be made; everything unacknowledged comes back."""
 
 
 class PackerLockHeld(EgressError):
-    """Another node holds the packer's lock. One node a site: stop it, or wait for its end."""
+    """Another node holds the packer's lock. One node a site: stop the other, or wait
+    for its end.
+    """
 
     def __init__(self, lock: str) -> None:
         super().__init__(f"another node of this site holds {lock!r}: stop it, or wait for its end")
@@ -58,11 +61,11 @@ class QueueMissing(EgressError):
 
 
 class EgressRefused(EgressError):
-    """The broker refused what was asked: the reason says what to mend."""
+    """The broker refused the request: the reason shows what to mend."""
 
 
 class EgressQueue(Protocol):
-    """One queue being consumed."""
+    """Queue being consumed."""
 
     def ack(self, tag: int) -> None:
         """Acknowledge every message up to and with `tag`; tags only grow. Raises EgressClosed."""
@@ -70,23 +73,23 @@ class EgressQueue(Protocol):
 
 
 class Egress(Protocol):
-    """One connection to a site's egress queues."""
+    """Connection to a site's egress queues."""
 
     @property
     def closed(self) -> asyncio.Future[str]:
-        """Done, with the reason, once the connection is gone."""
+        """Future with the reason, done once the connection is gone."""
         ...
 
     @property
     def blocked(self) -> bool:
-        """The broker has said that it takes no publishes (an alarm): what egress holds waits."""
+        """True while the broker takes no publishes (an alarm): egress's messages wait."""
         ...
 
     @property
     def returns_in_order(self) -> bool:
         """True if messages that a connection left unacknowledged come again before all others and
-        in their former order, as at a broker of a single node. In a cluster a queue may keep what a
-        consumer at a lost node had in hand, and serve the next consumer meanwhile.
+        in their former order, as at a broker of a single node. In a cluster a queue may keep the
+        messages in hand of a consumer at a lost node, and serve the next consumer meanwhile.
         """
         ...
 
@@ -111,11 +114,11 @@ class Egress(Protocol):
     ) -> EgressQueue:
         """Hand out the queue's messages in order, at most 2000 unacknowledged.
 
-        `on_messages` is called with all that one read brought, also before this returns;
-        `on_ended` once, with the reason, when the broker ended it (queue deleted, leader moved,
-        connection gone). What is handed out again after a connection's end is flagged
-        `redelivered`, and comes as `returns_in_order` says. Raises QueueMissing, EgressClosed,
-        EgressRefused.
+        `on_messages` is called with all messages of one read, also before this returns; `on_ended`
+        once, with the reason, when the broker ended the consumption (queue deleted, leader moved,
+        connection gone). Messages handed out again after a connection's end are flagged
+        `redelivered`, in the order that `returns_in_order` promises. Raises QueueMissing,
+        EgressClosed, EgressRefused.
         """
         ...
 
@@ -124,9 +127,9 @@ class Egress(Protocol):
         ...
 
     def resume(self) -> None:
-        """Go on."""
+        """Take messages again."""
         ...
 
     async def close(self) -> None:
-        """Close in order: acknowledgements sent before it count. Idempotent."""
+        """Close in order: acknowledgements sent before count. Idempotent."""
         ...

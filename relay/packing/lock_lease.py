@@ -1,15 +1,15 @@
-"""May this process still believe that it holds its lock? Pure; times in seconds, monotonic.
+"""Belief of this process that it still holds its lock. Pure; times in seconds, monotonic.
 
-A process that was stopped, or whose broker has gone silent, may have lost its lock without having
-been told yet: what it then still appends and hands on would come beside its successor's. So before
-it does, it asks. What it appended just before is void by number; this keeps it from going further.
+A process that was stopped, or whose broker has gone silent, may have lost its lock unknowingly:
+later appends would come beside its successor's. So the packer asks here before each. Appends just
+before the loss are void by number; this check keeps the packer from continuing.
 """
 
 from __future__ import annotations
 
 
 class Lease:
-    """Fed by a timer with what has been heard; `lapsed` says why not, or nothing."""
+    """Lease on the lock, fed by a timer with the bytes heard from the broker."""
 
     def __init__(self, now: float, silence_s: float, stall_s: float) -> None:
         self._silence_s = silence_s
@@ -19,7 +19,9 @@ class Lease:
         self._ticked_at = now
 
     def tick(self, now: float, bytes_heard: int, *, listening: bool = True) -> None:
-        """Call several times a second. `listening`: False while we ourselves do not read."""
+        """Note the bytes heard; call several times a second. `listening`: False while the packer
+        itself does not read.
+        """
         if bytes_heard != self._heard or not listening:
             # Heard at some time since the last tick: at the worst, just after it.
             self._heard_at = self._ticked_at
@@ -27,7 +29,7 @@ class Lease:
         self._ticked_at = now
 
     def lapsed(self, now: float) -> str:
-        """Why the lock may be another's by now; empty while it certainly is not."""
+        """Reason why the lock may be another's by now; empty while certainly ours."""
         if now - self._ticked_at > self._stall_s:
             return f"this process stood still for {now - self._ticked_at:.1f} s"
         if now - self._heard_at > self._silence_s:

@@ -1,17 +1,17 @@
 """A site's egress queues in memory, for simulation and fast tests: same contract, faults on demand.
 
-A `MemoryEgressBroker` holds the queues and outlives the connections to it. It behaves as quorum
-queues do: what a connection leaves unacknowledged is flagged `redelivered` from then on, whatever
-its consumer had done with it, and goes back to the front: at once and in order, as at a broker of
-one node, or in pieces, shuffled and late, which is worse than any cluster does (`Returns`).
+A `MemoryEgressBroker` holds the queues and outlives the connections to it. Queues behave as quorum
+queues do: whatever a connection leaves unacknowledged is flagged `redelivered` from then on,
+however far its consumer got, and returns to the front: at once and in order, as at a broker of one
+node, or in pieces, shuffled and late, which is worse than any cluster does (`Returns`).
 
 =====================  ==========================================================================
 `break_connections()`  every connection ends; acknowledgements not handled yet are lost with it
 `ack_s`                how long an acknowledgement takes to be handled, in the loop's time
 `delete(queue)`        consumers are cancelled
 `reachable = False`    no new connection
-`flap()`               a cluster takes the consumers' node for lost and finds it again: what they
-                       have in hand is handed out once more, to the same consumers
+`flap()`               a cluster takes the consumers' node for lost and finds it again: messages
+                       in hand are handed out once more, to the same consumers
 =====================  ==========================================================================
 """
 
@@ -57,12 +57,12 @@ class _Held:
 class _Queue:
     ready: deque[_Held] = field(default_factory=deque)
     late: int = 0
-    """Messages that were returned, and are kept for a while before they are handed out again."""
+    """Number of returned messages that are kept for a while before they are handed out again."""
     consumers: list[MemoryEgressQueue] = field(default_factory=list)
 
 
 class MemoryEgressBroker:
-    """What outlives connections: queues, and who holds which lock."""
+    """State that outlives connections: queues, and the holders of locks."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class MemoryEgressBroker:
         self.returns = returns
         self._chance = chance or random.Random(0)
         self._context = copy_context()
-        """The broker's own: whoever leaves it messages may be frozen."""
+        """The broker's own context: the publisher's may be frozen."""
         self.reachable = True
         self._queues: dict[str, _Queue] = {}
         self._locks: dict[str, MemoryEgress] = {}
         self._connections: list[MemoryEgress] = []
 
     async def connect(self, lock: str) -> MemoryEgress:
-        """A new connection. Raises EgressClosed when unreachable."""
+        """Open a connection. Raises EgressClosed when unreachable."""
         await asyncio.sleep(0)
         if not self.reachable:
             raise EgressClosed("no connection: unreachable")
@@ -109,7 +109,7 @@ class MemoryEgressBroker:
         self._wake(queue)
 
     def depth(self, queue: str) -> int:
-        """Messages in the queue, handed out ones included."""
+        """Number of messages in the queue, with those handed out."""
         made = self._queues[queue]
         return (
             len(made.ready)
@@ -118,15 +118,15 @@ class MemoryEgressBroker:
         )
 
     def bodies(self, queue: str) -> list[bytes]:
-        """Of all that is not handed out, in order."""
+        """Bodies of all messages that are not handed out, in order."""
         return [held.body for held in self._queues[queue].ready]
 
     def purge(self, queue: str) -> None:
-        """Drop what is not handed out."""
+        """Drop all messages that are not handed out."""
         self._queues[queue].ready.clear()
 
     def delete(self, queue: str) -> None:
-        """Delete the queue and all in it; its consumers are cancelled."""
+        """Delete the queue and its messages; its consumers are cancelled."""
         for consumer in self._queues.pop(queue).consumers:
             consumer.end("the queue was deleted")
 
@@ -136,7 +136,9 @@ class MemoryEgressBroker:
             self.drop(connection, reason)
 
     def flap(self) -> None:
-        """Hand out once more, flagged, what consumers have in hand; their connections stay."""
+        """Hand out once more, flagged, all messages that consumers have in hand; their connections
+        stay.
+        """
         for name, queue in self._queues.items():
             for consumer in queue.consumers:
                 messages = consumer.take_back()
@@ -186,7 +188,7 @@ class MemoryEgressBroker:
             delay_s = self._chance.choice((0.0, self._chance.uniform(0.0, _LATE_S)))
 
     def _pieces(self, messages: list[_Held]) -> list[list[_Held]]:
-        """The messages in pieces and in any order; a piece may be in its old order."""
+        """Split the messages into pieces, in any order; a piece may be in its old order."""
         chance = self._chance
         if chance.random() < 0.5:
             chance.shuffle(messages)
@@ -237,7 +239,7 @@ class MemoryEgressQueue:
         self._over = False
         self._loop = asyncio.get_running_loop()
         self._process = copy_context()
-        """The consumer's, whoever it is that publishes or breaks the connection."""
+        """Context of the consumer, whoever publishes or breaks the connection."""
 
     @property
     def unacknowledged(self) -> int:
@@ -258,19 +260,19 @@ class MemoryEgressQueue:
             self._loop.call_soon(self._deliver, context=self._process)
 
     def end(self, reason: str) -> None:
-        """Over, by the broker's doing."""
+        """End the consumption, by the broker's doing."""
         told = self._over
         self._over = True
         if not told:
             self._process.copy().run(self._on_ended, reason)
 
     def give_back(self) -> None:
-        """The connection is gone: what is unacknowledged goes back."""
+        """Return the unacknowledged messages, as the connection is gone."""
         self._broker.put_back(self._queue, [held for _, held in self._out], self)
         self._out.clear()
 
     def take_back(self) -> list[_Held]:
-        """Messages handed out and not acknowledged; acknowledgements of them come too late."""
+        """Return messages handed out and not acknowledged; later acknowledgements come too late."""
         messages = [held for _, held in self._out]
         self._out.clear()
         return messages

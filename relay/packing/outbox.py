@@ -1,7 +1,7 @@
 """Sealed parcels on their way into the log: numbered, headed, appended in order.
 
-The log may have so much unconfirmed; the rest waits here. A big message leaves in pieces, between
-which others' batches do not come, since one outbox appends in one order.
+The log may have a limited amount unconfirmed; the rest waits here. A big message leaves in pieces,
+without others' batches between, since one outbox appends in one order.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from relay.packing.requested_parcels import CanaryParcel, RepairParcel, Requeste
 
 
 class Confirmed(NamedTuple):
-    """A batch that stands in the log."""
+    """Batch that stands in the log."""
 
     header: BatchHeader
     entries: list[Entry]
     size: int
     """Bytes as appended."""
     parcel: Parcel | RequestedParcel | None
-    """Which parcel is logged whole with it; None for a piece that others follow."""
+    """Parcel that is now logged whole, or None for a piece with more to follow."""
 
 
 class PackerOutbox:
-    """One incarnation's. Nothing is appended while `may_not_append()`.
+    """Outbox of one incarnation. Appends nothing while `may_not_append()`.
 
-    `on_failed` is told why an append is in doubt: the incarnation must end then.
+    `on_failed` receives the reason why an append is in doubt: the incarnation must end then.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class PackerOutbox:
         on_failed: Callable[[str], None],
     ) -> None:
         self.predecessors: tuple[Predecessor, ...] = ()
-        """Told in every header from when they are known."""
+        """Predecessors, announced in every header once known."""
         self.next_whole = 0
         """Number of the next batch over the whole incarnation."""
         self.revision = settings.revision
-        """Of the mesh; told in every header."""
+        """Revision of the mesh, announced in every header."""
         self._settings = settings
         self._incarnation = incarnation
         self._log = log
@@ -72,25 +72,28 @@ class PackerOutbox:
         self._total_bytes = 0
         self._unconfirmed_bytes = 0
         self._next: dict[Series, int] = {}
-        """Number of the next batch inside its series, which is what makes up a destination set."""
+        """Number of the next batch in each series: a series has one destination set."""
         self._parcels: deque[Parcel | RequestedParcel] = deque()
         self._requested: set[RequestedParcel] = set()
-        """Of all that was added, those that the log has not confirmed."""
+        """Requested parcels that the log has not confirmed."""
         self._pieces: Iterator[tuple[Fragment, Entry]] | None = None
         self._next_piece: tuple[Fragment, Entry] | None = None
         self._pieces_revision = ""
-        """Of the message in pieces: who is to have one of them is to have them all."""
+        """Revision for all pieces of the big message: their recipients must be the same."""
         self._in_flight: dict[int, int | None] = {}
-        """Number over the whole incarnation -> first publish time, ms; None: asked for."""
+        """Number over the whole incarnation -> first publish time (ms), None for a requested
+        parcel."""
 
     @property
     def is_empty(self) -> bool:
-        """Everything that was added is confirmed."""
+        """True if every parcel is confirmed."""
         return not self._in_flight and not self._parcels
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Of all that was added and is not confirmed; None: there is nothing."""
+        """Earliest publish time (ms) among messages that are not confirmed, or None if there are
+        none.
+        """
         waiting = [
             parcel.entries[0].published_ms for parcel in self._parcels if isinstance(parcel, Parcel)
         ]
@@ -98,19 +101,21 @@ class PackerOutbox:
         return min([*waiting, *in_flight], default=None)
 
     def add(self, parcel: Parcel | RequestedParcel) -> None:
-        """To be appended by a `pump` to come."""
+        """Add a parcel for the next `pump`."""
         self._parcels.append(parcel)
         if not isinstance(parcel, Parcel):
             self._requested.add(parcel)
 
     def give_up(self) -> None:
-        """The incarnation ends: what others had it append may be in the log, or not."""
+        """Fail all requested parcels, as the incarnation ends: the log may have them, or not."""
         for parcel in self._requested:
             parcel.give_up()
         self._requested.clear()
 
     async def append_mark(self, now_ms: int) -> int:
-        """Append a batch without entries, with the present predecessors; its number, confirmed."""
+        """Append a batch without entries, with the present predecessors; return its number once
+        confirmed.
+        """
         settings = self._settings
         series = Series(settings.cluster_id, self._incarnation, "", 0, settings.mark_destinations)
         name = BatchName(series, self.next_whole)
@@ -121,7 +126,7 @@ class PackerOutbox:
         return header.incarnation_sequence
 
     def pump(self) -> None:
-        """Append what is sealed, as far as the log may have unconfirmed."""
+        """Append sealed parcels, as far as the log may have unconfirmed."""
         while self._parcels and self._unconfirmed_bytes < self._settings.unconfirmed_bytes:
             if self._may_not_append():
                 return
@@ -220,7 +225,7 @@ class PackerOutbox:
         fragment: Fragment | None = None,
         total_messages: int = 0,
     ) -> BatchHeader:
-        """A header whose counts are still to be added by `seal`."""
+        """Build a header; `seal` adds the counts."""
         settings = self._settings
         return BatchHeader(
             kind,

@@ -1,15 +1,15 @@
 """One incarnation of a site's packer: egress -> batches -> the site's log -> acknowledgements.
 
 In order: take the lock and let a former holder's last bytes arrive; append the mark; read the log
-up to it, for what was logged and where earlier incarnations ended; append the statement that says
-so; write the record, synced; only then ask for messages. An incarnation ends with its egress
-connection, its connection to the log, or a stop; `packer_loop` makes the next.
+up to the mark, for batches already logged and the ends of earlier incarnations; append the
+statement of those ends; write the record, synced; only then ask for messages. An incarnation ends
+with its egress connection, its connection to the log, or a stop; `packer_loop` makes the next.
 
-Messages are acknowledged when the log has confirmed their batch and the record says so.
+Messages are acknowledged when the log has confirmed their batch and the record covers them.
 
-What it reads back is `past.py`'s, what it appends `outbox.py`'s, what it writes down
-`bookkeeping.py`'s. The rest is one piece, long as it is: every step and timer asks before it acts
-whether the incarnation has ended or the lock may be another's.
+`comeback.past` reads back, `outbox` appends, `bookkeeping` writes down and acknowledges. The rest
+is one piece, long as it is: every step and timer checks before acting that the incarnation has not
+ended and the lock is still ours.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 ACK_S = 0.01
-"""What the log has confirmed is recorded and acknowledged after so long: a write and an
-acknowledgement a batch would cost this node, and the broker, as much as the small batches
-themselves."""
+"""Delay after which confirmed batches are recorded and acknowledged: a write and an acknowledgement
+for each batch would cost this node, and the broker, as much as the small batches themselves."""
 PASSED_S = 0.02
 PASSED_TAGS = 250
-"""What only comes round is acknowledged after so long, or so many: an acknowledgement costs an
-egress queue as much as a message, and the prefetch leaves room for many more."""
+"""Number of messages, or `PASSED_S` the delay, after which messages that only come round are
+acknowledged: an acknowledgement costs an egress queue as much as a message, and the prefetch leaves
+room for many more."""
 WAITS_S = 2.0
-"""What has waited for a neighbour's log for so long is told of: most lines are faster."""
+"""Wait for a neighbour's log from which on the status mentions the exchange: most links
+are faster."""
 
 
 class Packer:
-    """One incarnation. `run` returns when `stop` was called; else it raises IncarnationEnded.
+    """One incarnation. `run` returns after `stop`; otherwise raises IncarnationEnded.
 
-    `on_decided` is called once its statement stands in the log.
+    `on_decided` is called once the incarnation's statement stands in the log.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Packer:
         self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
         self._drained = asyncio.Event()
         self._finished = False
-        """All that was taken is in the log and recorded."""
+        """True once everything taken is in the log and recorded."""
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -146,13 +147,13 @@ class Packer:
                 await self._egress.close()
 
     def stop(self) -> None:
-        """Take no more, append and acknowledge what is in hand, and return from `run`."""
+        """Take no more, append and acknowledge everything in hand, and return from `run`."""
         self._stopping.set()
 
     @property
     def recorded_before_ms(self) -> int:
-        """Whatever was published before then has its row; -1: nobody can say. A message counts as
-        published when it is taken off egress.
+        """Time (ms) such that every message published before has its row; -1 if unknown. A message
+        counts as published when taken off egress.
         """
         record = self._memory.record
         if record is None or record.incarnation != self.incarnation:
@@ -167,11 +168,11 @@ class Packer:
         return min([self._parts.now_ms(), *(ms for ms in oldest if ms is not None)])
 
     def at_revision(self, revision: str) -> None:
-        """The mesh has a new revision, in which nothing is packed otherwise than before."""
+        """Adopt a new revision of the mesh that changes nothing in what is packed."""
         self._outbox.revision = revision
 
     def put(self, parcel: RequestedParcel) -> None:
-        """Put this into the log behind what is sealed; it is told. Raises NotPacking."""
+        """Put the parcel into the log behind whatever is sealed. Raises NotPacking."""
         if self._status.state is not PackerState.RUNNING or self._ended.done():
             raise NotPacking(self._status.reason or "the packer is starting")
         if self._settings.paused:
@@ -180,7 +181,7 @@ class Packer:
         self._outbox.pump()
 
     def superseded(self, by: str) -> None:
-        """The log shows another packer of this site: end."""
+        """End: the log shows another packer of this site."""
         self._end(f"another packer writes this site's log: {by}")
 
     def _end(self, reason: str) -> None:
@@ -278,7 +279,7 @@ class Packer:
         times.end("statement")
 
     async def _append_mark(self) -> None:
-        """The mark, and after it the statement: the same, with what is known by then."""
+        """Append the mark, or later the statement: a mark with the ends known by then."""
         if self._may_not_append():
             raise IncarnationEnded(self._ended.result())
         mark = self._outbox.append_mark(self._parts.now_ms())
@@ -295,7 +296,7 @@ class Packer:
     # --- taking -------------------------------------------------------------------------------
 
     async def _consume(self, exchange: PackedExchange) -> None:
-        """Consume one queue; look again for one that is missing. Ends the incarnation else."""
+        """Consume one queue, retrying while missing; any other error ends the incarnation."""
         assert self._egress is not None
         try:
             while True:
@@ -409,7 +410,7 @@ class Packer:
         )
 
     def _watch_memory(self) -> None:
-        """Stop reading when too much is in hand, and go on at half of it."""
+        """Stop reading when too much is in hand, and resume at half of the limit."""
         in_hand = sum(flow.in_hand_bytes for flow in self._flows.values())
         egress = self._egress
         assert egress is not None
@@ -477,7 +478,9 @@ class Packer:
         self._settle_soon(ACK_S)
 
     def _move_on(self) -> None:
-        """Once for all confirmations of one turn of the loop: what waited for them goes out."""
+        """Append whatever waited for confirmations, once for all of them in one turn of
+        the loop.
+        """
         self._moving_on = False
         if not self._ended.done():
             self._outbox.pump()
@@ -486,7 +489,7 @@ class Packer:
     # --- acknowledging ------------------------------------------------------------------------
 
     def _settle_soon(self, within_s: float = 0.0) -> None:
-        """Once for all that comes meanwhile; at once when stopping."""
+        """Settle within this time, once for everything meanwhile; at once when stopping."""
         if self._stopping.is_set():
             within_s = 0.0
         due = self._loop.time() + within_s
@@ -560,11 +563,11 @@ class Packer:
     # --- the end ------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """What is in hand goes into the log and is acknowledged, within the time for it.
+        """Append and acknowledge everything in hand, within the time for a stop.
 
-        What still comes is left unacknowledged, and the consumers are not cancelled: of a cancelled
-        one, a quorum queue takes back at once what was on its way to it, and only later, with the
-        channel, what had come before. Their order would be lost.
+        Messages still coming are left unacknowledged, and the consumers are not cancelled: a quorum
+        queue at once takes back the messages on their way to a cancelled consumer, and only later,
+        with the channel, those that came before. Their order would be lost.
         """
         self._status.state, self._status.reason = PackerState.STOPPED, "stopping"
         try:

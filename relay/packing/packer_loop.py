@@ -1,8 +1,8 @@
-"""Keeps a packer going: one incarnation after another, in the same process.
+"""Loop that keeps a packer going: incarnation after incarnation, in the same process.
 
 Each loss of the egress connection or of the log's ends an incarnation; the next begins after a
-jittered wait that grows to 30 s while none gets far. A changed mesh ends one too, in order, if it
-changes what is packed; then the next begins at once.
+jittered wait that grows to 30 s while none gets far. A changed mesh ends an incarnation in order,
+if the packing changes; then the next begins at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from relay.waiters import set_within
 logger = logging.getLogger(__name__)
 
 WELL_AFTER_S = 10.0
-"""An incarnation that ran for so long ended by something new: the wait begins anew."""
+"""Life of an incarnation from which on its end counts as a new failure, and the wait
+starts small."""
 
 
 class PackerLoop:
-    """A site's packer. `run` returns after `stop`; the record is read when it begins."""
+    """Packer of a site. `run` returns after `stop`; the record is read when `run` begins."""
 
     def __init__(self, settings: PackerSettings, parts: PackerParts, chance: random.Random) -> None:
         self.metrics = PackerMetrics()
@@ -44,13 +45,13 @@ class PackerLoop:
         self._memory = PackerMemory(None)
 
     async def decided(self) -> None:
-        """Wait until an incarnation's statement stands in the log: before that, the readers of
-        this node's log cannot tell what of it is void, and must not begin.
+        """Wait until an incarnation's statement stands in the log: before, the readers of this
+        node's log cannot recognise void batches, and must not begin.
         """
         await self._decided.wait()
 
     async def run(self) -> None:
-        """Pack until `stop`. Raises BadPackerRecord for a record that cannot be read."""
+        """Pack until `stop`. Raises BadPackerRecord for an unreadable record."""
         written = self._parts.ledger.load()
         memory = PackerMemory(None if written is None else PackerRecord.decode(written))
         self._memory = memory
@@ -73,14 +74,16 @@ class PackerLoop:
         self.status.state = PackerState.STOPPED
 
     def through(self) -> PackedThrough | None:
-        """Up to where all that was packed has its rows; None before anything was ever written."""
+        """Batch up to which everything packed has its rows, or None before the first record."""
         record, packer = self._memory.record, self._packer
         if record is None or packer is None:
             return None
         return PackedThrough(record.incarnation, record.end, packer.recorded_before_ms)
 
     def change(self, settings: PackerSettings) -> None:
-        """Pack by these settings from now on. What is in hand goes out by the former ones."""
+        """Pack by these settings from now on. Everything in hand goes out by the former
+        settings.
+        """
         former, self._settings = self._settings, settings
         if self._packer is None:
             return
@@ -91,17 +94,19 @@ class PackerLoop:
 
     @property
     def batch_format(self) -> int:
-        """In which it writes batches."""
+        """Format of the batches written."""
         return self._settings.batch_format
 
     def repair(self, parcel: RepairParcel) -> None:
-        """Put this into the log; its `logged` tells when, or NotPacking. Raises NotPacking."""
+        """Put the repair into the log; `logged` gets the outcome. Raises NotPacking."""
         if self._packer is None or self._stopping.is_set():
             raise NotPacking("the packer does not run")
         self._packer.put(parcel)
 
     def canary(self) -> CanaryParcel | None:
-        """Put one into the log; None if the packer takes nothing now."""
+        """Put a canary into the log and return the parcel, or None if the packer takes
+        nothing now.
+        """
         parcel = CanaryParcel(self._parts.now_ms())
         if self._packer is None or self._stopping.is_set():
             return None
@@ -112,13 +117,15 @@ class PackerLoop:
         return parcel
 
     def stop(self) -> None:
-        """Finish what is in hand and return from `run`."""
+        """Finish everything in hand and return from `run`."""
         self._stopping.set()
         if self._packer is not None:
             self._packer.stop()
 
     def superseded(self, by: str) -> None:
-        """The log shows another packer of this site (`LogWriter.on_superseded`)."""
+        """End the incarnation: the log shows another packer of this site
+        (`LogWriter.on_superseded`).
+        """
         if self._packer is not None:
             self._packer.superseded(by)
 

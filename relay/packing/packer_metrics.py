@@ -1,4 +1,4 @@
-"""What a packer counts and says of itself."""
+"""Counts and status of a packer, and the times of its beginning for the log line."""
 
 from __future__ import annotations
 
@@ -20,41 +20,42 @@ class PackerMetrics:
     """Counts since the process began."""
 
     messages: int = 0
-    """Packed and confirmed by the log; a message in pieces counts once."""
+    """Messages packed and confirmed by the log; a message in pieces counts once."""
     bytes: int = 0
-    """Of their entries, before compression."""
+    """Bytes of their entries, before compression."""
     batches: int = 0
     batch_bytes: int = 0
-    """As appended: compressed, with headers."""
+    """Bytes as appended: compressed, with headers."""
     own: int = 0
-    """Our deliverer's messages that came round, dropped."""
+    """Messages of our deliverer that came round and were dropped."""
     returned: int = 0
-    """Handed out again although logged: acknowledged, not packed again."""
+    """Messages handed out again although logged: acknowledged, not packed again."""
     doubtful: int = 0
-    """Packed although they may have been packed before; flagged where they are delivered."""
+    """Messages packed although perhaps packed before; delivered with a flag."""
     malformed: int = 0
-    """Logged although their properties cannot be read; deliverers quarantine them."""
+    """Messages logged although their properties are unreadable; deliverers quarantine them."""
     unwanted: int = 0
-    """Packed and for no other site: no site's `wants` match their keys. They stay in this log."""
+    """Messages packed for no other site: no site's `wants` match their keys. They stay
+    in this log."""
     incarnations: int = 0
     in_hand_messages: int = 0
-    """Handed out by egress and not acknowledged."""
+    """Messages handed out by egress and not acknowledged."""
     in_hand_bytes: int = 0
 
 
 @dataclass(slots=True)
 class PackerStatus:
-    """What `status` shows of a packer."""
+    """Status of a packer, shown by `isthmus status`."""
 
     state: PackerState = PackerState.STARTING
     reason: str = ""
-    """Why it is not running; empty while it is."""
+    """Reason why the packer is not running; empty while running."""
     exchanges: dict[str, str] = field(default_factory=dict)
-    """By exchange: why its messages wait. Empty when all are well."""
+    """Reason why messages wait, by exchange. Empty when all are well."""
 
 
 class StageTimes:
-    """Stages in order, each from the end of the one before. `clock` gives seconds."""
+    """Durations of stages, each from the end of the stage before. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,7 +63,7 @@ class StageTimes:
         self._stages: list[str] = []
 
     def end(self, stage: str) -> None:
-        """Note that this stage ended now."""
+        """Note the end of this stage."""
         now = self._clock()
         self._stages.append(f"{stage} {now - self._last:.1f} s")
         self._last = now

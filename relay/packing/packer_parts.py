@@ -1,4 +1,4 @@
-"""What a packer works with, and what a process carries from one incarnation to the next."""
+"""Collaborators of a packer, and the state that a process carries between incarnations."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from relay.packing.packer_record import PackedLedger, PackerRecord
 
 
 class PackerLog(Protocol):
-    """Part of a site's log that a packer needs; `writer.LogWriter` has it."""
+    """Part of a site's log that a packer needs; `relay.log.writer.LogWriter` implements it."""
 
     @property
     def run(self) -> LogRun | None:
-        """The present connection, checked; after another one, what was in flight is in doubt."""
+        """Present connection, checked; a different connection leaves everything in
+        flight in doubt.
+        """
         ...
 
     @property
     def checked(self) -> Place | None:
-        """A place that stands in the log: what is appended from now on comes later."""
+        """Place that stands in the log: appends from now on come later."""
         ...
 
     async def running(self) -> LogRun:
@@ -33,7 +35,7 @@ class PackerLog(Protocol):
         ...
 
     async def check_now(self) -> None:
-        """Read back what was appended until now: readers go back if there is anything else."""
+        """Read back everything appended until now: readers go back if the log has anything else."""
         ...
 
     def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
@@ -41,33 +43,33 @@ class PackerLog(Protocol):
         ...
 
     def give_up(self, reason: str) -> None:
-        """End the present connection: what it was given will not be confirmed."""
+        """End the present connection, which will confirm nothing more."""
         ...
 
     def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
-        """What stands from that offset on up to what is the end when reading begins."""
+        """Yield the batches from this offset up to the log's end as of the beginning."""
         ...
 
 
 class IncarnationEnded(Exception):
-    """This incarnation can go no further, for this reason; the next one can."""
+    """Reason why this incarnation cannot continue; the next can."""
 
 
 @dataclass(slots=True)
 class PackerMemory:
-    """What a process carries from one incarnation to the next; at its start, from the record."""
+    """State that a process carries between incarnations; at its start, from the record."""
 
     record: PackerRecord | None = None
     same_process: bool = False
-    """Whether `record` is this process's own: then all of it is true."""
+    """True if `record` is this process's own: then all of its content holds."""
     confirmed: Predecessor | None = None
-    """The last batch that the log confirmed to this process; the record may be behind."""
+    """Last batch that the log confirmed to this process; the record may be behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackerParts:
-    """What a packer works with. `former_gone`: does the broker list no channel of an earlier
-    holder of the lock any more? Time and chance are handed in.
+    """Collaborators of a packer. `former_gone` returns True once the broker lists no channel of an
+    earlier holder of the lock. Time and chance are handed in.
     """
 
     connect: Callable[[], Awaitable[Egress]]
@@ -80,4 +82,4 @@ class PackerParts:
     boot: str
     neighbours: NeighbourLogs = field(default_factory=NeighbourLogs)
     was_clean: bool = False
-    """The process before ended in order."""
+    """True if the process before ended in order."""

@@ -1,8 +1,9 @@
-"""What a packer leaves behind for its successor, and the seam to where it is kept.
+"""Record that a packer leaves to its successor, and the seam to its store.
 
-The record is written *before* the acknowledgements that it speaks of are sent, so what it does not
-mention was certainly not acknowledged. That holds while writes survive: not after a crash of the
-machine (`boot` tells), nor if a later run packed without writing here (a state folder put back).
+The record is written *before* the acknowledgements that it covers are sent, so messages not covered
+were certainly not acknowledged. The guarantee holds while writes survive: not after a crash of the
+machine (a changed `boot` shows), nor if a later incarnation packed without writing here (a state
+folder put back).
 """
 
 from __future__ import annotations
@@ -16,42 +17,43 @@ from relay.batches.batch import PackedBatch
 
 RECORD_VERSION = 2
 _NUMBERED_BY_SERIES = 1
-"""That version told of `acked` by numbers which mean something else now."""
+"""Version whose `acked` holds numbers of another meaning."""
 
 
 class BadPackerRecord(ValueError):
-    """These bytes are no record that this node can read: of a newer node, or damaged. Without it
-    a packer still starts rightly, and flags what of the messages without identity comes back.
+    """Bytes that this node cannot read as a record: written by a newer node, or damaged.
+    Without a record a packer still starts rightly, and flags returned messages without identity.
     """
 
 
 class Acked(NamedTuple):
-    """A flow's last batch whose messages may have been acknowledged on egress."""
+    """Last batch of a flow whose messages may have been acknowledged on egress."""
 
     incarnation: bytes
     sequence: int
-    """In the whole incarnation."""
+    """Number in the whole incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackerRecord:
-    """How far the run `incarnation` had got."""
+    """Progress of the incarnation `incarnation`."""
 
     incarnation: bytes
     end: int
-    """The last whole-incarnation sequence that the log has confirmed."""
+    """Last whole-incarnation sequence that the log has confirmed."""
     boot: str
-    """Identifies the machine's boot: another one now, and unsynced writes may be gone."""
+    """Identifier of the machine's boot: if changed, unsynced writes may be gone."""
     log_id: bytes = b""
-    """Another one now, and the log has lost something that it had confirmed."""
+    """Identifier of the log: if changed, the log has lost confirmed batches."""
     read_from: int = 0
-    """The log offset from which on everything stands that egress may still hand out."""
+    """Log offset behind which everything stands that egress may still hand out."""
     read_after: int = -1
-    """Batches of `incarnation` up to this sequence may stand before `read_from`."""
+    """Sequence up to which batches of `incarnation` may stand before `read_from`."""
     acked: dict[str, Acked] = field(default_factory=dict)
-    """By exchange. One that is missing: nothing of it was ever acknowledged."""
+    """Last acknowledged batch by exchange. Missing: nothing of the exchange was ever
+    acknowledged."""
     in_doubt: frozenset[str] = frozenset()
-    """Exchanges of which what comes again may have been in the log, though it is not now."""
+    """Exchanges whose returned messages may have been in the log, and are there no more."""
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -74,7 +76,7 @@ class PackerRecord:
 
     @classmethod
     def decode(cls, data: bytes) -> PackerRecord:
-        """Raises BadPackerRecord."""
+        """Decode a record. Raises BadPackerRecord."""
         try:
             told = json.loads(data)
             version = told["version"]
@@ -99,37 +101,37 @@ class PackerRecord:
 
 
 class PackedThrough(NamedTuple):
-    """Up to where all that was packed has its rows in the ledger."""
+    """Batch up to which everything packed has its rows in the ledger."""
 
     incarnation: bytes
     sequence: int
-    """In the whole incarnation."""
+    """Number in the whole incarnation."""
     before_ms: int
-    """Whatever was published before then, by this site's clock, is among it, or was before this
-    incarnation; -1: nobody can say."""
+    """Time by this site's clock: every message published before is covered, or older than this
+    incarnation; -1 if unknown."""
 
 
 class PackedLedger(Protocol):
-    """Where the packer keeps its record, and tells the ledger what it packed."""
+    """Store of the packer's record and of the rows of packed batches."""
 
     def load(self) -> bytes | None:
-        """The record that was written last; None if there was none."""
+        """Return the last record, or None if there was none."""
         ...
 
     def record(self, packed: Sequence[PackedBatch], record: bytes) -> None:
-        """One atomic write of both; it survives the process's end, it need not be synced.
+        """Write both atomically, to survive the process's end; a sync is not required.
 
-        What it raises ends the packer's run: nothing is acknowledged that was not written.
+        An error ends the packer's incarnation: nothing is acknowledged that was not written.
         """
         ...
 
     async def synced(self) -> None:
-        """Return once what was recorded before this call survives a power cut."""
+        """Return once everything recorded before this call survives a power cut."""
         ...
 
 
 class MemoryPackedLedger:
-    """The twin in memory: survives a packer, and knows what it was told."""
+    """Twin in memory: survives a packer, and remembers all writes."""
 
     def __init__(self) -> None:
         self.written: bytes | None = None
@@ -147,6 +149,6 @@ class MemoryPackedLedger:
         self._on_disk = (self.written, len(self.packed))
 
     def power_cut(self) -> None:
-        """What was not synced is gone."""
+        """Lose everything not synced."""
         self.written, count = self._on_disk
         del self.packed[count:]

@@ -1,4 +1,4 @@
-"""What a packer is told: the site, its exchanges, sizes and times."""
+"""Settings of a packer: the site, its exchanges, sizes and times."""
 
 from __future__ import annotations
 
@@ -13,67 +13,70 @@ from relay.batches.signature import Signer
 
 @dataclass(frozen=True, slots=True)
 class PackedExchange:
-    """One exchange whose messages leave this site."""
+    """Exchange whose messages leave this site."""
 
     name: str
     queue: str
-    """Its egress queue."""
+    """Name of the egress queue."""
     lane: int = 0
     destinations: tuple[str, ...] = ()
-    """Cluster IDs, sorted; empty for every site. Of all messages, unless there is `addressing`."""
+    """Cluster IDs, sorted; empty for every site. Valid for all messages, unless there is
+    `addressing`."""
     identity: IdentityRule = field(default_factory=IdentityRule)
     comes_round: bool = True
-    """Whether the site's own deliveries come round through it: not in split mode."""
+    """True if the site's own deliveries come round through the exchange: not in split mode."""
     addressing: Addressing | None = None
-    """How destinations follow from keys; None where no site narrows it."""
+    """Derivation of destinations from keys, or None where no site narrows the exchange."""
     acks: AckRule = AckRule.LOCAL
 
 
 @dataclass(frozen=True, slots=True)
 class PackerSettings:
-    """A site's packer. Times in seconds unless the name says otherwise."""
+    """Settings of a site's packer. Times in seconds unless the name differs."""
 
     cluster_id: str
     revision: str
     relay_user: str
-    """Whom the site's deliverer logs in as: how its messages are known when they come round."""
+    """User of the site's deliverer, by which its messages are recognised when they come round."""
     exchanges: tuple[PackedExchange, ...]
     former_users: tuple[str, ...] = ()
-    """... and whom it did by earlier mesh files: what it delivered then may wait in egress yet."""
+    """Users of the deliverer by earlier mesh files: their deliveries may still wait in egress."""
     batch_format: int = OLDEST_BATCH_FORMAT
-    """What is written; all sites that a batch may come to read it."""
+    """Format of the batches written; all sites that may get a batch can read the format."""
     signer: Signer | None = None
-    """None: nothing is signed."""
+    """Signer of batches, or None to sign nothing."""
     paused: bool = False
-    """Take nothing from egress. What was taken and not acknowledged before is not forgotten."""
+    """True to take nothing from egress. Messages taken and not acknowledged before are not
+    forgotten."""
     linger_ms: float = 3.0
-    """How long a batch waits for more: 5 ms costs 1.4 ms of p50 at 1000/s, saves 29 % of CPU. While
-    the log has unconfirmed batches of the same flow it waits for those too. What comes after a
-    pause of twice as long goes at once: at that pace nothing would join it."""
+    """Time for which a batch waits for more: 5 ms costs 1.4 ms of p50 at 1000/s, saves 29 % of CPU.
+    While the log has unconfirmed batches of the same flow, the batch waits for those too. A message
+    after a pause of twice as long goes at once: at that pace nothing would join."""
     batch_entries: int = MAX_ENTRIES
     batch_bytes: int = 256 * 1024
     in_hand_bytes: int = 8 * 1024 * 1024
-    """Bodies taken off egress and not yet confirmed by the log, above which reading stops."""
+    """Limit of bodies taken off egress and not yet confirmed by the log, above which
+    reading stops."""
     unconfirmed_bytes: int = 4 * 1024 * 1024
-    """Encoded batches handed to the log and not yet confirmed."""
+    """Limit of encoded batches handed to the log and not yet confirmed."""
     settle_s: float = 1.0
-    """Least wait between having the lock and acting on it: a former holder's last bytes."""
+    """Least wait between taking the lock and acting on it, for a former holder's last bytes."""
     patience_s: float = 1.0
-    """How long a message that may have been logged waits for others to tell."""
+    """Time for which a message that may have been logged waits for later messages to decide."""
     missing_retry_s: float = 5.0
-    """Between looks for an egress queue that is not there."""
+    """Interval between looks for a missing egress queue."""
     stop_within_s: float = 5.0
-    """For what is in hand to be confirmed at a stop; what is not comes again."""
+    """Time at a stop for everything in hand to be confirmed; the rest comes again."""
     silence_s: float = 15.0
-    """Nothing heard from the keeper of the lock for so long: it may be another's by now."""
+    """Silence of the lock's keeper from which on the lock may be another's."""
     stall_s: float = 3.0
-    """The process itself stood still for so long: the same."""
+    """Standstill of the process itself from which on the lock may be another's."""
 
     @property
     def mark_destinations(self) -> tuple[str, ...]:
-        """Cluster IDs of all sites that batches of this site may ever be for, as a destination set:
-        marks go there and no further. With hundreds of shops that publish to a hub, each of
-        their restarts would else be told to all others.
+        """Cluster IDs of all sites that may ever get batches of this site, as a destination set:
+        marks go there and no further. With hundreds of shops that publish to a hub, each restart
+        would otherwise travel to all others.
         """
         if any(exchange.destinations == EVERY_SITE for exchange in self.exchanges):
             return EVERY_SITE
@@ -82,7 +85,7 @@ class PackerSettings:
 
 
 def packed_exchanges(mesh: Mesh, site: str) -> tuple[PackedExchange, ...]:
-    """The exchanges whose messages leave `site`, in the mesh's order."""
+    """Exchanges whose messages leave `site`, in the mesh's order."""
     names = Names(mesh.name)
     return tuple(
         PackedExchange(

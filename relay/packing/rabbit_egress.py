@@ -3,8 +3,8 @@
 One channel a queue because acknowledgements are cumulative on a channel. The lock is an exclusive
 queue, which lives exactly as long as this connection (an exclusive *consumer* is not enforced on
 quorum queues). On a cluster an exclusive queue may be lost, or left behind, with its node: there
-the lock is a lease, on a connection of its own, since this one is not read while too much is in
-hand. When either connection goes, both go.
+the lock is a lease, on a connection of its own, since the main connection is not read while too
+much is in hand. When either connection goes, both go.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _DOWN = "is down or inaccessible"
 """Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
 _GOODBYE_S = 1.0
-"""A broker node that answers no close by then hangs, and the next connection is kept waiting."""
+"""Time for the answer to a close: a slower broker node hangs, and the next connection is kept
+waiting."""
 
 
 class RabbitEgressQueue:
@@ -56,7 +57,7 @@ class RabbitEgressQueue:
 
 
 class RabbitEgress:
-    """Made by `connect_egress`."""
+    """Egress over RabbitMQ, made by `connect_egress`."""
 
     def __init__(
         self,
@@ -162,8 +163,8 @@ async def connect_egress(
     ssl_context: ssl.SSLContext | None = None,
     lease: LeaseName | None = None,
 ) -> RabbitEgress:
-    """Connect as the site's node. `lock` is the lock queue's name, `name` is shown by the broker,
-    a `lease` is taken in place of the lock where the broker has several nodes.
+    """Connect as the site's node. `lock` is the lock queue's name, the broker shows `name`, and a
+    `lease` is taken in place of the lock where the broker has several nodes.
 
     Raises EgressClosed, EgressRefused (credentials).
     """
