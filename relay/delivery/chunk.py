@@ -204,8 +204,8 @@ class DeliveryChunk:
                 begin, end, apply = part.start, part.end, part.stamp.apply
             try:
                 if number in self.sent:
-                    # Perhaps its properties were what ended the connection: brokers read all of
-                    # them, we only what we change.
+                    # Perhaps these properties ended the connection: brokers read them whole, we
+                    # read only the changed fields.
                     check(entry.properties)
                 properties = apply(
                     entry.properties,

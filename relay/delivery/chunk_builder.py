@@ -121,7 +121,7 @@ class ChunkBuilder:
 
         for first in self._assembly.abandon_passed(header, has_ended):
             if first.series.incarnation == header.name.series.incarnation:
-                # Else its next run has packed it anew.
+                # Otherwise the next incarnation has packed the message anew.
                 log.error("the message that begins with %s will never be complete", first)
 
     def _append(
@@ -148,7 +148,7 @@ class ChunkBuilder:
         if doubt is not None:
             numbers = [n - first + begin for n in doubt if n >= first]
             chunk.flagged.update(numbers)
-            chunk.sent.update(numbers)  # by a former run, for all we know
+            chunk.sent.update(numbers)  # perhaps, by a former process
         chunk.flagged.update(begin + i for i, entry in enumerate(entries) if entry.doubtful)
         header = job.batch.header
         if raw_reason:
@@ -171,7 +171,7 @@ class ChunkBuilder:
         header = job.batch.header
         path = header.path
         if origin and origin != path[0]:
-            path = (origin, *path)  # it was there before the site that repairs had it
+            path = (origin, *path)  # the origin had the message before the repairing site
         stamp = self._stamps.get(path)
         if stamp is None:
             if len(self._stamps) >= _STAMPS_REMEMBERED:
@@ -200,8 +200,8 @@ class ChunkBuilder:
 
     def _is_too_old(self, header: BatchHeader) -> bool:
         context = self._context
-        # Of a clock that is behind it is no younger: it may have been right when it was published,
-        # and the barrier may have forgotten it by now.
+        # A slow clock makes the message no younger: the clock may have been right at publishing,
+        # and the barrier may have forgotten by now.
         ahead_ms = max(0, context.clock_differences_ms.get(self._flow.origin, 0))
         return is_beyond_window(
             header.first_published_ms, context.now_ms(), context.window_ms, ahead_ms
@@ -236,5 +236,5 @@ def content_of(entry: Entry) -> bytes:
             content_type = text(entry.properties, CONTENT_TYPE)
             content_encoding = text(entry.properties, CONTENT_ENCODING)
         except MalformedProperties:
-            content_type = None  # `outgoing` finds it too: to the quarantine
+            content_type = None  # `outgoing` fails too, and quarantines the message
     return content_hash(entry.routing_key, entry.body, content_type, content_encoding)

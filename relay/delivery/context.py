@@ -150,11 +150,11 @@ class DeliveryContext:
             return False
         series, own = header.name.series, self.settings.cluster_id
         if header.kind is BatchKind.REPAIR:
-            # Also one of our own making: of what only our log has, and we lack.
+            # Also our own repairs: messages in our log alone that were not delivered here.
             return own in series.destinations
         if series.origin == own:
-            # Never for ourselves, whatever its set; but of what is delivered here, the barrier
-            # has to know our own messages too.
+            # Never delivered here, whatever the set; but the barrier has to know our own
+            # messages of exchanges that are.
             exchange = self.mesh.exchanges.get(series.exchange)
             return exchange is None or exchange.reaches(self.settings.site)
         if series.destinations:
@@ -195,7 +195,7 @@ class DeliveryContext:
         except PlaceLost as lost:
             if isinstance(lost, LogGap):
                 raise
-            # The log lost its tail, or was made anew: what is settled stays so, by name.
+            # The log lost its tail, or was made anew: settled batches stay settled, by name.
             reader.rewind(None)
             return []
 

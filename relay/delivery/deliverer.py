@@ -149,7 +149,7 @@ class Deliverer:
             await asyncio.gather(*self._workers.values())
         finally:
             if not self._failed.cancel():
-                self._failed.exception()  # another end came first: nobody else asks for it
+                self._failed.exception()  # another end came first; nobody else retrieves this error
             tasks = [reading, keeping, *self._workers.values()]
             for task in tasks:
                 task.cancel()
@@ -165,13 +165,13 @@ class Deliverer:
             while (batches := await context.next_batches(reader, READ_BYTES)) is not None:
                 for batch in batches:
                     while context.voids.is_undecided(batch.header):
-                        # This site's packer is about to say where its predecessor ended.
+                        # This site's packer is about to state its predecessor's end.
                         if not await context.sleep(UNDECIDED_POLL_S):
                             return
                     if delivery := self._delivery_of(batch):
                         await delivery.queue.room(ROOM_WAIT_S)
                     if reader.place is None or reader.place.name != batches[-1].place.name:
-                        break  # sent back meanwhile: it gives these again, after what is new
+                        break  # sent back meanwhile: these come again, after the new ones
                     self._meet(batch, delivery)
         finally:
             await reader.close()
@@ -206,9 +206,9 @@ class Deliverer:
         """
         context = self._context
         if context.voids.learn(batch.header):
-            origin, told = batch.header.name.series.origin, batch.header.predecessors
+            origin, ends = batch.header.name.series.origin, batch.header.predecessors
             news = Commit()
-            news.void(origin, context.voids.ends(origin, told))
+            news.void(origin, context.voids.ends(origin, ends))
             context.state.write(news)
         settlement, whole = context.settlement, context.counted(batch.header)
         if delivery is None:

@@ -63,9 +63,9 @@ class FlowDelivery:
             try:
                 await self._run()
             except LogGap as gap:
-                # It stood for longer than the log keeps. Others go on; what is gone was never
-                # settled, so that the deliverer's position stays before it, and the next start
-                # asks a person, unless one has answered by then.
+                # The flow stood for longer than the log keeps. Others go on; the lost batches were
+                # never settled, so the deliverer's position stays before them, and the next start
+                # asks a person, unless somebody has answered by then.
                 if not await self._stop_at(gap):
                     return
             else:
@@ -109,7 +109,7 @@ class FlowDelivery:
         context = self._context
         accepted = None if context.gaps is None else context.gaps.accepted(gap.key)
         if context.gaps is None or accepted is None:
-            return  # taken back meanwhile: it comes to the gap again
+            return  # taken back meanwhile: the flow meets the gap again
         context.settlement.gone(self.flow, just_before(gap.first))
         self.queue.begin_again()
         self._builder = ChunkBuilder(self.flow, self._state, context)
@@ -148,7 +148,7 @@ class FlowDelivery:
             return False
         announced = False
         while pending := chunk.pending():
-            # Before anything is announced: what was not sent is not in doubt.
+            # Before anything is announced: unsent messages are not in doubt.
             if self._context.held:
                 if not await self._publisher.released():
                     break
@@ -192,7 +192,7 @@ class FlowDelivery:
                 for index, verdict in enumerate(judgement.verdicts)
                 if verdict <= Verdict.CONFLICT
             }
-            # The last may be in another flow's hands: then that one enters it.
+            # Another flow may have claimed the last: then that flow enters the message.
             begin += len(judgement)
             if begin < len(chunk):  # the last claims end in the chunk's own commit
                 writing = Commit()
@@ -242,8 +242,8 @@ class FlowDelivery:
         self._judged = {}
         ready: list[int] = []
         settled = False
-        # The last verdict is CLAIMED where another flow has that message in hand: what stands
-        # behind it in this flow has to wait with it, and was not judged.
+        # The last verdict is CLAIMED where another flow has that message in hand: messages
+        # behind have to wait as well, and were not judged.
         for index, verdict in enumerate(judgement.verdicts):
             number = pending[index]
             if verdict is Verdict.DUPLICATE:
@@ -259,7 +259,7 @@ class FlowDelivery:
                     chunk.conflicts.add(number)
                 self._judged[number] = index
                 ready.append(number)
-            # A TWIN stays pending: once the message that it repeats is settled, it is judged anew.
+            # A TWIN stays pending, and is judged anew once the repeated message is settled.
         return ready if ready or not settled else None
 
     async def _wait_for_claim(self, chunk: DeliveryChunk) -> bool:
@@ -320,8 +320,8 @@ class FlowDelivery:
                 context.settled.add(settled)
             writing.settled(context.settled, [name.series])
             if not part.behind_pieces:
-                # A batch that came among pieces (a void one) would take the position past them,
-                # and after a kill they would never be complete.
+                # A batch among pieces (a void one) would take the position past them, and after
+                # a kill their message would never be complete.
                 context.settlement.settled(self.flow, part.point)
         while chunk.parts and chunk.parts[0].done:
             chunk.parts.pop(0)

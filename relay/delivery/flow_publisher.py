@@ -56,7 +56,7 @@ class FlowPublisher:
                     continue
                 self._save(chunk)
                 self._stand(f"refused {attempts[todo[0]]} times: {chunk.reasons[todo[0]]}")
-                # Counted from its own refusal: those refused together do not wait in turns.
+                # Counted from its own refusal: messages refused together do not wait in turns.
                 due = chunk.refused_at[todo[0]] + delay_s
                 if not await self._context.sleep(max(0.0, due - _now())):
                     return False
@@ -91,10 +91,10 @@ class FlowPublisher:
             numbers.remove(number)
         sent, messages = chunk.outgoing(numbers, now_ms)
         if not messages:
-            return True  # expired, or found unreadable just now
+            return True  # all expired, or found unreadable just now
         answers = await self._send(exchange, messages)
         if answers is None:
-            return False  # nothing of it was sent: there was no connection, or it did not take it
+            return False  # nothing was sent: no connection, or a refusal
         chunk.sent.update(sent)
         if answers.count(Answer.CONFIRMED) == len(answers):
             for number in sent:

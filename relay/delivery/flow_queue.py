@@ -68,7 +68,7 @@ class FlowQueue:
         """Wait a little for room, unless the flow stands anyway."""
         if self._room.is_set() or self._behind or self.standing:
             return
-        await set_within(timeout_s, self._room)  # else `offer` lets the batch go by
+        await set_within(timeout_s, self._room)  # if not, `offer` misses the batch
 
     async def jobs(self) -> AsyncIterator[list[Job]]:
         """Yield all batches at hand, each time, until the node stops."""
@@ -114,7 +114,7 @@ class FlowQueue:
                 if batches is None:
                     return
                 if settlement.times_sent_back != sent_back:
-                    # What the site's reader met counts no more, nor where it was: begin again.
+                    # The site's reader met other batches, at another place: begin again.
                     self._empty(behind=True)
                     return
                 jobs: list[Job] = []
@@ -133,7 +133,7 @@ class FlowQueue:
                         return
                 yield jobs
                 if self._behind and reader.is_hot:
-                    # Near enough: the reader's next batches are taken again, ours end here.
+                    # Near enough: take the reader's next batches again, and end at its place.
                     rejoin = settlement.reader.place
                     self._empty(behind=False)
         finally:

@@ -87,7 +87,7 @@ class MemoryExchange:
         answers = []
         for message in messages:
             answers.append(self._broker.take(exchange, message))
-            if self._closed.done():  # at this very message: the rest is not sent
+            if self._closed.done():  # at this very message: the rest stays unsent
                 break
         if self._before_answer is None:
             await asyncio.sleep(0)

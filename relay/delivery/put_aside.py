@@ -72,10 +72,10 @@ class PutAside:
     def id(self) -> str:
         """Identifier by which a person names the message; always the same."""
         if self.origin is not None:
-            told = f"{self.origin.name} {self.origin.number}".encode()
+            key = f"{self.origin.name} {self.origin.number}".encode()
         else:
-            told = b"%s\0%s\0%s" % (self.reason.encode(), self.properties, self.body)
-        return blake2b(told, digest_size=5).hexdigest()
+            key = b"%s\0%s\0%s" % (self.reason.encode(), self.properties, self.body)
+        return blake2b(key, digest_size=5).hexdigest()
 
 
 def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, ...]) -> bytes:

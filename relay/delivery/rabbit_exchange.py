@@ -82,7 +82,7 @@ class RabbitExchange:
         try:
             opened = await self._open(exchange)
             if self._lease is not None and not self._lease.is_held:
-                # A process that was stopped for long gets here before it learns of anything.
+                # A process that was stopped for long gets here before learning of the loss.
                 self._connection.abort("the deliverer's lease is over")
             publisher = opened.publisher
             batch: list[Message] = [(exchange, *message) for message in messages]
@@ -103,21 +103,23 @@ class RabbitExchange:
         waiting = asyncio.ensure_future(publisher.wait(publication))
         timed_out = await self._wait(waiting, timeout_s)
         if timed_out:
-            # An answer that comes now has nobody to take it: with the channel goes the doubt
-            # about which publish a later answer would be for.
+            # Nobody waits for an answer from now on; closing the channel leaves no doubt about
+            # the publish to which a later answer belongs.
             channel = publisher.channel
-            if self._opened.get(exchange) is opened:  # else another flow gave it up already
+            if (
+                self._opened.get(exchange) is opened
+            ):  # otherwise another flow gave up the channel already
                 self._forget(exchange)
             closing = asyncio.ensure_future(channel.close())
             outcome = await waiting
             await asyncio.wait({closing})
             if closing.exception() is not None and not self._connection.close_reason:
-                # What was sent is in doubt, which LocalClosed would deny.
+                # The messages are in doubt, which LocalClosed would deny.
                 log.warning("a channel did not close: %s", closing.exception())
         else:
             outcome = waiting.result()
             if outcome.nacked and self._opened.get(exchange) is opened:
-                # RabbitMQ 3.10 refuses, for as long as the channel lasts, all that goes to a quorum
+                # RabbitMQ 3.10 refuses, for the channel's whole life, every message to a quorum
                 # queue whose leader was dead at the channel's first message for the queue.
                 self._forget(exchange)
             if self._opened.get(exchange) is not opened and not publisher.unconfirmed_messages:
@@ -198,8 +200,8 @@ def most_body_bytes(reason: Exception | None) -> int | None:
     """The broker's size limit, if a larger message made the broker close the channel, else None."""
     if not isinstance(reason, ChannelClosed) or reason.code != _PRECONDITION_FAILED:
         return None
-    said = _TOO_LARGE.search(reason.text)
-    return int(said[1]) if said else None
+    match = _TOO_LARGE.search(reason.text)
+    return int(match[1]) if match else None
 
 
 async def open_exchange(

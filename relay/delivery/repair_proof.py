@@ -52,10 +52,10 @@ async def prove(chunk: DeliveryChunk, context: DeliveryContext, *, by_origin: bo
             for index, key in context.barrier.not_remembered(keys, hashes).items()
             if key not in chunk.forgotten and _is_old(chunk, pending[index], context)
         }
-        asked = [*remembered.values(), *forgotten.values()]
-        if not asked:
+        doubtful = [*remembered.values(), *forgotten.values()]
+        if not doubtful:
             return
-        sought = {number: chunk.sought(number, by_origin=by_origin) for number in asked}
+        sought = {number: chunk.sought(number, by_origin=by_origin) for number in doubtful}
         delivered, unknown = await _look_up(chunk, sought, context)
         chunk.not_proven |= unknown
         delivered |= {sought[number] for number in unknown}
@@ -74,8 +74,8 @@ async def _look_up(
         return set(await _delivered(chunk, sought, context)), {}
     except LedgerUnreadable as error:
         days: dict[int, dict[int, Sought]] = {}
-        for number, one in sought.items():
-            days.setdefault(chunk.entries[number].published_ms // DAY_MS, {})[number] = one
+        for number, message in sought.items():
+            days.setdefault(chunk.entries[number].published_ms // DAY_MS, {})[number] = message
         if len(days) == 1:
             return set(), _unknown(sought, error)
     delivered: set[Sought] = set()

@@ -56,7 +56,7 @@ def quarantined_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings
         return quarantined_bytes(raw, queue=queue, reason=reason, offset=part.place.offset)
     try:
         check(chunk.entries[number].properties)
-    except MalformedProperties:  # nor would this site's broker take them
+    except MalformedProperties:  # this site's broker would not take them either
         return quarantined_record(chunk.entries[number], part.header, queue=queue, reason=reason)
     return quarantined_message(
         chunk.entries[number],
@@ -130,5 +130,5 @@ def quarantined_record(entry: Entry, header: BatchHeader, *, queue: str, reason:
 
 def quarantined_note(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
     """Form a note of where a message stands in the log that this broker takes in no form."""
-    said = f"{reason}; {len(entry.body)} bytes, only in the log: {header.name}"
-    return quarantined_bytes(b"", queue=queue, reason=said, offset=None)
+    note = f"{reason}; {len(entry.body)} bytes, only in the log: {header.name}"
+    return quarantined_bytes(b"", queue=queue, reason=note, offset=None)

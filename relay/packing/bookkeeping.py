@@ -47,7 +47,7 @@ class Bookkeeping:
             (
                 header.first_published_ms
                 for header, _ in self._packed
-                if header.kind is not BatchKind.REPAIR  # it was told of when it was packed first
+                if header.kind is not BatchKind.REPAIR  # its row was written when first packed
             ),
             default=None,
         )
@@ -92,7 +92,7 @@ class Bookkeeping:
         if sequence >= 0:
             acked = Acked(self._incarnation, sequence)
         elif flow.recognised and (before is None or before.incarnation != self._incarnation):
-            # What only came round afterwards takes nothing back of what this run has acknowledged.
+            # Messages that only came round later do not undo this incarnation's acknowledgements.
             last = self._past.tail.last(name)
             if last is not None:
                 acked = last
@@ -169,7 +169,7 @@ class Acknowledging:
                 news |= self._books.note_acked(flow, stretch.whole_sequence)
             held.append(flow.acks.next_release())
         packed = self._books.take_packed()
-        # What only came round is in no batch that a record could tell of.
+        # Messages that only came round are in no batch, so need no record.
         if packed or news or (due and self._advance_read_from()):
             self.write_record(packed, run)
         if due:
@@ -192,7 +192,7 @@ class Acknowledging:
         if any(flow.undecided for flow in self._flows.values()):
             return False
         if any(remote.holds_past for remote in self._remote.values()):
-            return False  # what was recognised would come back to a log that is not read so far
+            return False  # recognised messages would come back to a log not read so far
         oldest = [
             whole
             for flow in self._flows.values()

@@ -74,7 +74,7 @@ class EgressAcks:
 
     def __init__(self) -> None:
         self._stretches: deque[TagStretch] = deque()
-        self._open_tag = 0  # last tag that belongs to an open batch; 0: there is none open
+        self._open_tag = 0  # last tag in an open batch; 0: none is open
         self._seen = 0
         self._acked = 0
 

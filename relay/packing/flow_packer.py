@@ -283,12 +283,12 @@ class FlowPacker:
         self.in_flight += 1
         self._sealed(Parcel(self, entries, size, destinations, stretch, big))
 
-    # What came before may come again
+    # -- messages that come again --------------------------------------------------------------
 
     def _compare(self, messages: Sequence[EgressMessage]) -> Sequence[EgressMessage]:
         """Take messages handed out before, up to the first fresh message, and return the rest."""
         returned = self._returned
-        digests, said = [], []
+        digests, properties_of = [], []
         fresh: Sequence[EgressMessage] = ()
         for number, (tag, redelivered, _, key, properties, body) in enumerate(messages):
             if not redelivered:
@@ -299,8 +299,8 @@ class FlowPacker:
             self.in_hand_bytes += len(body)
             if cleaned is not None:
                 digests.append(message_digest(key, cleaned.properties, body))
-                said.append(cleaned.properties)
-        self._apply(returned.take(digests, said) if digests else [])
+                properties_of.append(cleaned.properties)
+        self._apply(returned.take(digests, properties_of) if digests else [])
         if fresh:
             self._apply(returned.fresh())
             self._fresh_came = True
@@ -312,29 +312,29 @@ class FlowPacker:
         waiting = self._waiting
         pack = self._pack if self._index is None else self._pack_addressed
         while waiting:
-            one = waiting[0]
-            if one.cleaned is None:
-                self._pass_over(one)
+            message = waiting[0]
+            if message.cleaned is None:
+                self._pass_over(message)
                 self._metrics.own += 1
                 continue
             verdict = next(verdict_of, None)
             if verdict is None:
                 return
-            entry, own = self._intake.entry(one.routing_key, one.cleaned, one.body, now)
+            entry, own = self._intake.entry(message.routing_key, message.cleaned, message.body, now)
             kept = self._kept(verdict, entry, own)
             if kept is None:
-                self._pass_over(one)
+                self._pass_over(message)
                 continue
-            self._take_back(one)
-            pack(one.tag, kept, own)
+            self._take_back(message)
+            pack(message.tag, kept, own)
 
     def _kept(self, verdict: ReturnVerdict, entry: Entry, own: bool) -> Entry | None:
         """Return the entry to be packed for a message that came again, or None if the log has the
         message.
         """
         self.recognised += verdict in (ReturnVerdict.LOGGED, ReturnVerdict.MAYBE_LOGGED)
-        # A message that names itself may be dropped whenever its like is in the log: the barriers
-        # would do just that with it.
+        # A named message may be dropped whenever its like is in the log: the barriers would do
+        # the same.
         if verdict is ReturnVerdict.LOGGED or (verdict is ReturnVerdict.MAYBE_LOGGED and own):
             self._metrics.returned += 1
             return None
@@ -343,10 +343,10 @@ class FlowPacker:
             return entry._replace(doubtful=True)
         return entry
 
-    def _pass_over(self, one: _Waiting) -> None:
-        self._take_back(one)
-        self.acks.passed(one.tag)
+    def _pass_over(self, message: _Waiting) -> None:
+        self._take_back(message)
+        self.acks.passed(message.tag)
 
-    def _take_back(self, one: _Waiting) -> None:
+    def _take_back(self, message: _Waiting) -> None:
         self._waiting.popleft()
-        self.in_hand_bytes -= len(one.body)
+        self.in_hand_bytes -= len(message.body)

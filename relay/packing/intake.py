@@ -111,7 +111,7 @@ class Intake:
         table, user = headers_and_user(properties)
         if user not in self._relay_users or not table:
             return False
-        # Most tables are what a deliverer made of none: as many as there are ways to come.
+        # Most tables are a deliverer's alone, as the message had none: a table for each path.
         own = self._tables_seen.get(table)
         if own is None:
             own = self._is_own_table(table)
@@ -122,12 +122,12 @@ class Intake:
         return own
 
     def _is_own_table(self, table: bytes) -> bool:
-        # The last of each is the deliverer's: what a neighbour's batch brought stands before.
+        # The deliverer's header is the last; any from a neighbour's batch stands before.
         if field_table.last_value(table, EXCHANGE_HEADER) != self._own_mark:
             return False
         death = field_table.value(table, DEATH_HEADER)
-        told = field_table.last_value(table, DEATHS_HEADER)
-        return death is None or death_digest(death) == told
+        digest = field_table.last_value(table, DEATHS_HEADER)
+        return death is None or death_digest(death) == digest
 
     def clean(self, properties: bytes) -> Cleaned | None:
         """Return the properties as logged, or None for our own message coming round."""
@@ -207,7 +207,7 @@ class Intake:
         ttl = None
         if flags & EXPIRATION:
             expiration = text(properties, EXPIRATION)
-            # The broker takes digits only; anything else is what it let pass, so let it.
+            # The broker takes digits only; anything else it let pass, and so do we.
             if expiration is not None and expiration.isdigit():
                 ttl = min(int(expiration), MAX_EXPIRATION_MS)
         moved = b""

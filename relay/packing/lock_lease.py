@@ -23,7 +23,7 @@ class Lease:
         itself does not read.
         """
         if bytes_heard != self._heard or not listening:
-            # Heard at some time since the last tick: at the worst, just after it.
+            # Heard at some time since the last tick: at worst, just after.
             self._heard_at = self._ticked_at
         self._heard = bytes_heard
         self._ticked_at = now

@@ -147,7 +147,7 @@ class MemoryEgressBroker:
                 queue.ready.extendleft(reversed(messages))
             self._wake(name)
 
-    # What its connections use
+    # -- for connections --------------------------------------------------------------------------
 
     def take_lock(self, lock: str, egress: MemoryEgress) -> None:
         if self._locks.setdefault(lock, egress) is not egress:
@@ -249,7 +249,7 @@ class MemoryEgressQueue:
         if self._egress.ended:
             raise EgressClosed("the connection is gone")
         if not self._acked < tag <= self._tag:
-            # What the broker would answer to that: PRECONDITION_FAILED.
+            # A broker would answer PRECONDITION_FAILED.
             raise EgressClosed(f"tag {tag} cannot be acknowledged after {self._acked}")
         self._acked = tag
         self._loop.call_later(self._broker.ack_s, self._handle_ack, tag)
@@ -261,9 +261,9 @@ class MemoryEgressQueue:
 
     def end(self, reason: str) -> None:
         """End the consumption, by the broker's doing."""
-        told = self._over
+        was_over = self._over
         self._over = True
-        if not told:
+        if not was_over:
             self._process.copy().run(self._on_ended, reason)
 
     def give_back(self) -> None:

@@ -188,7 +188,7 @@ class PackerOutbox:
             parcel.stretch.appended(self.next_whole)
         self.next_whole += 1
         self._unconfirmed_bytes += len(data)
-        # What a repair brings was told of when it was packed first.
+        # Messages of a repair had their row when first packed.
         first_ms = published[0] if isinstance(parcel, Parcel) else None
         self._in_flight[header.incarnation_sequence] = first_ms
         confirmed = self._log.append_nowait(header, data)

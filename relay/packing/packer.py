@@ -81,9 +81,9 @@ class Packer:
         self._stopping = asyncio.Event()
         self._egress: Egress | None = None
         self._flows: dict[str, FlowPacker] = {}
-        self._remote: dict[str, RemoteAcks] = {}  # by exchange, where a neighbour has a say
+        self._remote: dict[str, RemoteAcks] = {}  # by exchange, with `acks: remote`
         self._queues: dict[str, EgressQueue] = {}
-        self._answered: set[str] = set()  # exchanges whose queue is there, or known to be missing
+        self._answered: set[str] = set()  # exchanges with a queue, or known to lack one
         self._run: LogRun | None = None
         self._outbox = PackerOutbox(
             settings,
@@ -102,7 +102,7 @@ class Packer:
         self._release: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._settling: asyncio.TimerHandle | None = None
-        self._settles_at = 0.0  # uvloop's handles of what is due do not tell
+        self._settles_at = 0.0  # uvloop's handles do not know their time once due
         self._moving_on = False
         self._paused = False
         self._lease = Lease(self._loop.time(), settings.silence_s, settings.stall_s)
@@ -120,13 +120,13 @@ class Packer:
         try:
             self._egress = await self._parts.connect()
             times.end("connection")
-            # It took its time, in which there was no lock yet that could have been lost.
+            # Anew, since connecting took time in which there was no lock to lose.
             self._lease = Lease(self._loop.time(), self._settings.silence_s, self._settings.stall_s)
             self._egress.closed.add_done_callback(self._on_egress_closed)
             tasks.append(self._loop.create_task(self._tick()))
             await self._unless_ended(self._begin(times))
             log.info("%s: packing begins after %s", self._settings.cluster_id, times)
-            # Paused, no queue ever answers: so what may come back is remembered for as long.
+            # While paused no queue answers, so messages that may come back stay remembered.
             for exchange in () if self._settings.paused else self._settings.exchanges:
                 tasks.append(self._loop.create_task(self._consume(exchange)))
             self._parts.neighbours.on_news = self._on_neighbours_news
@@ -157,9 +157,9 @@ class Packer:
         """
         record = self._memory.record
         if record is None or record.incarnation != self.incarnation:
-            return -1  # what the log has of those before us may lack its rows
+            return -1  # logged batches of predecessors may lack their rows
         if self._ended.done() and not self._finished:
-            return -1  # what was on its way into the log may be there
+            return -1  # batches on their way into the log may have arrived
         oldest = [
             *(flow.oldest_published_ms for flow in self._flows.values()),
             self._outbox.oldest_published_ms,
@@ -200,9 +200,9 @@ class Packer:
         self._end(f"egress: {closed.result()}")
         oldest_ms = self._outbox.oldest_published_ms
         if self._is_alone or oldest_ms is None or self._parts.log.run is not self._run:
-            return  # the log's connection is a new one already, or would be to the same node
-        # At a cluster the lease may have ended for want of a majority, and the log's leader may be
-        # at the same side of a cut.
+            return  # the log has a new connection already, or would get one to the same node
+        # At a cluster the lease may have ended for want of a majority, with the log's leader on
+        # the same side of the cut.
         waits_ms = self._parts.now_ms() - oldest_ms
         if waits_ms > 1000 * UNCONFIRMED_S:
             self._parts.log.give_up(f"nothing is confirmed for {waits_ms // 1000} s")
@@ -223,7 +223,7 @@ class Packer:
                 raise IncarnationEnded(self._ended.result())
         finally:
             task.cancel()
-            # Also when it is done: if we are cancelled, its exception was not looked at.
+            # Also when done: if we are cancelled, nobody has looked at the exception.
             await asyncio.gather(task, return_exceptions=True)
 
     # --- the beginning ------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Packer:
     async def _begin(self, times: StageTimes) -> None:
         egress = self._egress
         assert egress is not None
-        # Whoever cannot reach the log keeps the lock from nobody who can.
+        # Before the lock: a node without the log must not keep the lock from a node with it.
         self._run = await self._parts.log.running()
         times.end("log")
         await egress.take_lock()
@@ -250,8 +250,8 @@ class Packer:
             {} if last is None else {last.incarnation: last.end},
         )
         await self._append_mark()
-        # What a former run's socket still held may have landed beside what this node appends: all
-        # that read the log go back for it before they are given the first message of this run.
+        # Bytes in a former incarnation's socket may have landed beside this node's appends: all
+        # readers of the log go back for them before the first message of this incarnation.
         await self._parts.log.check_now()
         times.end("mark")
         past = await read_past(
@@ -265,7 +265,9 @@ class Packer:
         )
         times.end("reading back")
         self._past = past
-        self._books.begin(past, (one.name for one in self._settings.exchanges), self._loop.time())
+        self._books.begin(
+            past, (exchange.name for exchange in self._settings.exchanges), self._loop.time()
+        )
         self._outbox.predecessors = past.predecessors
         self._status.exchanges.update(past.unreadable)
         await self._append_mark()
@@ -273,8 +275,8 @@ class Packer:
         self._acks.write_record(past.unrecorded, self._run)
         past.unrecorded = []
         self._on_decided()
-        # Or a power cut could take every record of this run: its successor would not know that
-        # the rows of what it packed are gone too.
+        # Otherwise a power cut could take every record of this incarnation, and its successor
+        # would not know that rows are gone too.
         await self._parts.ledger.synced()
         times.end("statement")
 
@@ -287,7 +289,7 @@ class Packer:
             async with asyncio.timeout(None if self._is_alone else UNCONFIRMED_S):
                 self._books.confirmed(await mark)
         except TimeoutError:
-            # The lease was proven just now: the cluster has a majority, and takes publishes.
+            # The lease was proven just now: the cluster has a majority and takes publishes.
             reason = f"nothing is confirmed for {UNCONFIRMED_S:g} s, as by a leader cut off"
             self._parts.log.give_up(reason)
             raise IncarnationEnded(f"log: {reason}") from None
@@ -312,11 +314,11 @@ class Packer:
                     )
                     self._status.exchanges.pop(exchange.name, None)
                     self._answered.add(exchange.name)
-                    self._settle_soon()  # for what came before the answer did
+                    self._settle_soon()  # for messages that came before the answer
                     return
                 except QueueMissing as error:
                     self._status.exchanges[exchange.name] = str(error)
-                    if not error.is_away:  # what it holds comes back with its node
+                    if not error.is_away:  # its messages come back with its node
                         self._answered.add(exchange.name)
                     await asyncio.sleep(self._settings.missing_retry_s)
         except EgressError as error:
@@ -416,7 +418,7 @@ class Packer:
         assert egress is not None
         if not self._paused and in_hand > self._settings.in_hand_bytes:
             if any(flow.undecided for flow in self._flows.values()):
-                # What would tell can only come if we read on, and there is no room for it.
+                # Deciding messages could only come by reading on, without room for them.
                 self._lose_patience()
             self._paused = True
             egress.pause()
@@ -449,7 +451,7 @@ class Packer:
 
     def _on_confirmed(self, done: Confirmed) -> None:
         if self._ended.done():
-            return  # Logged, and not acknowledged: it comes back and is recognised.
+            return  # logged and not acknowledged: comes back and is recognised
         crash_points.reach("packer.logged")
         header, parcel = done.header, done.parcel
         self._books.confirmed(header.incarnation_sequence)
@@ -501,8 +503,8 @@ class Packer:
 
     def _settle(self) -> None:
         self._settling = None
-        # Nor acknowledge: on a connection that is gone without our knowing, it would be said that
-        # it was done, and be lost.
+        # Without acknowledging: on a connection lost unnoticed, the record would count an
+        # acknowledgement that never arrives.
         if self._ended.done() or self._may_not_append():
             return
         try:
@@ -511,7 +513,7 @@ class Packer:
             self._end(f"egress: {error}")
             return
         except Exception as error:
-            # Not written, so not acknowledged; what it was is in the reason.
+            # Not written, so not acknowledged; the reason names the error.
             self._end(f"ledger: {error!r}")
             return
         self._outbox.pump()

@@ -78,23 +78,23 @@ class PackerRecord:
     def decode(cls, data: bytes) -> PackerRecord:
         """Decode a record. Raises BadPackerRecord."""
         try:
-            told = json.loads(data)
-            version = told["version"]
+            fields = json.loads(data)
+            version = fields["version"]
             if version not in (RECORD_VERSION, _NUMBERED_BY_SERIES):
                 raise BadPackerRecord(f"a packer's record of version {version}")
             return cls(
-                bytes.fromhex(told["incarnation"]),
-                int(told["end"]),
-                # As after a crash of the machine: what was acknowledged is not to be relied on.
-                str(told["boot"]) if version == RECORD_VERSION else "",
-                bytes.fromhex(told["log_id"]),
-                int(told["read_from"]),
-                int(told["read_after"]),
+                bytes.fromhex(fields["incarnation"]),
+                int(fields["end"]),
+                # As after a machine crash: `acked` is not to be relied on.
+                str(fields["boot"]) if version == RECORD_VERSION else "",
+                bytes.fromhex(fields["log_id"]),
+                int(fields["read_from"]),
+                int(fields["read_after"]),
                 {
                     str(exchange): Acked(bytes.fromhex(incarnation), int(sequence))
-                    for exchange, (incarnation, sequence) in told["acked"].items()
+                    for exchange, (incarnation, sequence) in fields["acked"].items()
                 },
-                frozenset(map(str, told.get("in_doubt", ()))),
+                frozenset(map(str, fields.get("in_doubt", ()))),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadPackerRecord(f"not a packer's record: {error!r}") from error

@@ -80,7 +80,7 @@ class PackerSettings:
         """
         if any(exchange.destinations == EVERY_SITE for exchange in self.exchanges):
             return EVERY_SITE
-        found = {one for exchange in self.exchanges for one in exchange.destinations}
+        found = {cluster_id for exchange in self.exchanges for cluster_id in exchange.destinations}
         return tuple(sorted(found)) or (self.cluster_id,)
 
 

@@ -41,12 +41,12 @@ class _Seen(NamedTuple):
 
 
 class TailSearch:
-    """First reading: search for the batches that make up the tails. `of_each_run`: collect a whole
-    tail for each incarnation instead of for all together.
+    """First reading: search for the batches that make up the tails. `per_incarnation`: collect a
+    whole tail for each incarnation instead of for all together.
     """
 
-    def __init__(self, *, of_each_run: bool = False) -> None:
-        self._of_each_run = of_each_run
+    def __init__(self, *, per_incarnation: bool = False) -> None:
+        self._per_incarnation = per_incarnation
         self._seen: dict[str, list[_Seen]] = {}
         """Batches by exchange."""
 
@@ -55,7 +55,7 @@ class TailSearch:
         if header.kind is BatchKind.MESSAGES:
             count = header.entry_count
         elif header.kind in (BatchKind.FRAGMENT, BatchKind.REPAIR):
-            count = 0  # which can only make the place an earlier one
+            count = 0  # so that the tail can only begin earlier
         else:
             return
         series = header.name.series
@@ -69,14 +69,14 @@ class TailSearch:
         for exchange, seen in self._seen.items():
             found: dict[bytes, int] = {}
             offsets = needed[exchange] = set()
-            for one in reversed(seen):
-                run = one.incarnation if self._of_each_run else b""
+            for batch in reversed(seen):
+                run = batch.incarnation if self._per_incarnation else b""
                 if found.get(run, 0) >= PREFETCH:
-                    if not self._of_each_run:
+                    if not self._per_incarnation:
                         break
-                elif counts(one.incarnation, one.whole_sequence):
-                    offsets.add(one.offset)
-                    found[run] = found.get(run, 0) + one.messages
+                elif counts(batch.incarnation, batch.whole_sequence):
+                    offsets.add(batch.offset)
+                    found[run] = found.get(run, 0) + batch.messages
         return needed
 
 
@@ -104,12 +104,12 @@ class _Pieces:
 
 
 class LoggedTail:
-    """Tails of all exchanges of one origin. Holds only batches that came off egress. `of_each_run`:
-    see TailSearch.
+    """Tails of all exchanges of one origin. Holds only batches that came off egress.
+    `per_incarnation`: see TailSearch.
     """
 
-    def __init__(self, *, of_each_run: bool = False) -> None:
-        self._of_each_run = of_each_run
+    def __init__(self, *, per_incarnation: bool = False) -> None:
+        self._per_incarnation = per_incarnation
         self._tails: dict[str, dict[bytes, deque[_Logged]]] = {}
         """Batches by exchange and by incarnation where each has a tail of its own; else all under
         one key."""
@@ -204,7 +204,7 @@ class LoggedTail:
             seen = _Pieces(first, 0, digest, entry.properties)
             self._pieces[exchange] = seen
         if seen is None or seen.first != first or seen.next_piece != header.fragment.piece:
-            # Its first pieces lie before the place where reading began.
+            # The first pieces lie before the place where reading began.
             self._pieces.pop(exchange, None)
             return
         seen.digest.update(entry.body)
@@ -220,7 +220,7 @@ class LoggedTail:
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
         exchange = header.name.series.exchange
         logged = _Logged(header.name, header.incarnation_sequence, entries)
-        run = logged.incarnation if self._of_each_run else b""
+        run = logged.incarnation if self._per_incarnation else b""
         tail = self._tails.setdefault(exchange, {}).setdefault(run, deque())
         tail.append(logged)
         count = self._counts.get((exchange, run), 0) + len(logged.entries)

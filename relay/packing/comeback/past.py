@@ -174,7 +174,7 @@ class PackerPast:
                 return False
             if incarnation == acked.incarnation:
                 return whole_sequence <= acked.sequence
-            # One that is not in the order is older than all that was read.
+            # An incarnation missing from the order is older than everything read.
             return self.order.get(incarnation, -1) < self.order.get(acked.incarnation, -1)
 
         return may_be_acked
@@ -182,8 +182,8 @@ class PackerPast:
     def sent_of_last(self, exchange: str, count: int) -> list[BatchName]:
         """Names of the batches with the exchange's last messages that other sites should have."""
         if count and (not self.in_order or self.tail.is_spread(exchange)):
-            # What came back is anywhere in the tail; but a neighbour had what was acknowledged,
-            # which tells nothing of what an earlier run had in hand where that comes late.
+            # Returned messages are anywhere in the tail; but a neighbour had the acknowledged
+            # ones, except at a cluster, where an earlier incarnation's messages come late.
             acked = self.acked.get(exchange) if self.trusted and self.in_order else None
             names = self.tail.batches_not(exchange, self._acked_up_to(acked))
         else:
@@ -210,11 +210,11 @@ async def read_past(
     read_from, read_after = (0, -1) if record is None else (record.read_from, record.read_after)
     checked = parts.log.checked
     last_offset = 0 if checked is None else checked.offset  # of our mark
-    # A log that has lost its tail may end before the place, and use its offsets again.
+    # A log that lost its tail may end before the place, and use its offsets again.
     read_from = min(read_from, last_offset)
     history = OwnHistory(cluster_id, last, read_after, parts.voids.ended(cluster_id))
-    past = PackerPast(tail=LoggedTail(of_each_run=not in_order), in_order=in_order)
-    search = TailSearch(of_each_run=not in_order)
+    past = PackerPast(tail=LoggedTail(per_incarnation=not in_order), in_order=in_order)
+    search = TailSearch(per_incarnation=not in_order)
     unrecorded: list[int] = []
     first_offset: int | None = None
     async for batch in _until_mark(parts.log, incarnation, read_from):
@@ -235,11 +235,11 @@ async def read_past(
             in_tail = offset in needed.get(series.exchange, ())
             _remember(past, batch, in_tail=in_tail, is_recorded=_is_recorded(record, header))
     past.predecessors = history.predecessors()
-    past.order = {one: number for number, one in enumerate(history.order)}
+    past.order = {name: number for number, name in enumerate(history.order)}
     past.lost_tail = history.lost_its_tail() or (record is not None and record.log_id != log_id)
     if first_offset is None:
         first_offset = last_offset
-    # Where a record says to begin a batch stood once. 0: there was none yet that could tell.
+    # A batch once stood at the record's `read_from`; 0: there was no record yet.
     past.lost_head = read_from > 0 and first_offset != read_from
     past.read_from = ResumePoint(first_offset)
     same_machine = memory.same_process or (record is not None and record.boot == parts.boot)
@@ -276,7 +276,7 @@ async def _standing_at(
                 if offset < left[0]:
                     continue
                 while left and left[0] < offset:
-                    left.popleft()  # retention has taken it since the first reading
+                    left.popleft()  # taken by retention since the first reading
                 if left and left[0] == offset:
                     left.popleft()
                     yield batch

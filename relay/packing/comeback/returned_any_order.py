@@ -41,7 +41,7 @@ class ReturnedInAnyOrder:
         log_lacks_some: bool,
     ) -> None:
         split = len(tail) - (0 if log_lacks_some else surely_unacked)
-        # A message that may have expired need not come back: a later one alike would take its turn.
+        # A message that may have expired need not come back; a later like one would take its turn.
         self._surely = Counter(entry.digest for entry in tail[split:] if not entry.may_expire)
         self._perhaps = Counter(entry.digest for entry in tail)
         self._perhaps.subtract(self._surely)
@@ -85,7 +85,7 @@ class ReturnedInAnyOrder:
         if self._is_named(properties):
             return ReturnVerdict.LOGGED
         if digest in self._named_once:
-            # By an earlier mesh file its like had an identity, by which it may have been dropped.
+            # By an earlier mesh file its like had an identity, and was perhaps dropped for that.
             return ReturnVerdict.MAYBE_LOGGED
         for left, verdict in (
             (self._surely, ReturnVerdict.LOGGED),

@@ -38,14 +38,14 @@ class ReturnedApart:
         *,
         log_lacks_some: bool,
     ) -> None:
-        # By an earlier mesh file it may have been otherwise. Those that were named then need not
-        # be in order; those that are named now are told by their digests.
+        # Names may differ by an earlier mesh file. Messages named then need not be in order;
+        # messages named now are recognised by their digests.
         in_order = [not entry.is_named and not named(entry.properties) for entry in tail]
-        unnamed = [entry for entry, is_one in zip(tail, in_order, strict=True) if is_one]
+        unnamed = [entry for entry, is_unnamed in zip(tail, in_order, strict=True) if is_unnamed]
         sure = sum(in_order[len(tail) - surely_unacked :])
         self._unnamed = ReturnedPrefix(unnamed, sure, log_lacks_some=log_lacks_some)
         self._others = {
-            entry.digest for entry, is_one in zip(tail, in_order, strict=True) if not is_one
+            entry.digest for entry, is_unnamed in zip(tail, in_order, strict=True) if not is_unnamed
         }
         self._new = ReturnVerdict.MAYBE_LOST if log_lacks_some else ReturnVerdict.NEW
         self._is_named = named
@@ -68,8 +68,8 @@ class ReturnedApart:
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
         unnamed = []
-        for digest, said in zip(digests, properties, strict=True):
-            if self._is_named(said):
+        for digest, logged_properties in zip(digests, properties, strict=True):
+            if self._is_named(logged_properties):
                 self._came.append(ReturnVerdict.LOGGED if digest in self._others else self._new)
             elif digest in self._others:
                 self._came.append(ReturnVerdict.MAYBE_LOGGED)
@@ -78,25 +78,25 @@ class ReturnedApart:
                 unnamed.append(digest)
         if unnamed:
             self._verdicts.extend(self._unnamed.take(unnamed))
-        return self._told()
+        return self._next_verdicts()
 
     def fresh(self) -> list[ReturnVerdict]:
         self._is_over = True
         self._verdicts.extend(self._unnamed.fresh())
-        return self._told()
+        return self._next_verdicts()
 
     def give_up_waiting(self) -> list[ReturnVerdict]:
         self._verdicts.extend(self._unnamed.give_up_waiting())
-        return self._told()
+        return self._next_verdicts()
 
     def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
         if digest not in self._others:
             return self._unnamed.late(digest)
         return ReturnVerdict.LOGGED if self._is_named(properties) else ReturnVerdict.MAYBE_LOGGED
 
-    def _told(self) -> list[ReturnVerdict]:
+    def _next_verdicts(self) -> list[ReturnVerdict]:
         """Verdicts in the order of delivery, up to the first undecided message."""
-        told = []
+        verdicts = []
         while self._came:
             verdict = self._came[0]
             if verdict is None:
@@ -104,5 +104,5 @@ class ReturnedApart:
                     break
                 verdict = self._verdicts.popleft()
             self._came.popleft()
-            told.append(verdict)
-        return told
+            verdicts.append(verdict)
+        return verdicts

@@ -166,10 +166,10 @@ class ReturnedPrefix:
         self._is_in_order = not any(entry.doubtful for entry in tail)
         self._new = ReturnVerdict.MAYBE_LOST if log_lacks_some else ReturnVerdict.NEW
         least = 0 if log_lacks_some else min(surely_unacked, size)
-        # Bit n: what comes next may be the tail's message n. All that fit are followed at once,
-        # in a number: two thousand alike would else be four million steps.
+        # Bit n: the next message may be the tail's message n. All beginnings are followed at once,
+        # in a number: two thousand like messages would otherwise be four million steps.
         self._may_be_next = self._past_expired((1 << (size - least + 1)) - 1)
-        self._taken: list[bytes] = []  # digests of what has come and has no verdict yet
+        self._taken: list[bytes] = []  # digests of messages without a verdict
         self._judged = 0
         self._fewest: int | None = None
         """Least number of returned messages that used up the tail under some beginning."""
@@ -210,10 +210,10 @@ class ReturnedPrefix:
         return self._judge()
 
     def fresh(self) -> list[ReturnVerdict]:
-        self._may_be_next = 0  # refuted: more should have come back
+        self._may_be_next = 0  # no beginning fits: more should have come back
         verdicts = self._judge()
         self._over = True
-        # Places are a bit each of a long number, and `late` is asked as long as the packer runs.
+        # Places are bits of a long number; `late` needs no places, for as long as the packer runs.
         self._alike, self._places = frozenset(self._places), {}
         return verdicts
 
@@ -246,9 +246,9 @@ class ReturnedPrefix:
         came = self._judged + len(self._taken)
         followed = self._may_be_next != 0
         if not followed and self._fewest is None:
-            # What comes back is not what the log says it should be: somebody purged the queue or
-            # took messages from it, or a policy lets all of them expire. Then each message is
-            # judged alone, and never as surely logged.
+            # The returned messages do not fit the log: somebody purged the queue or took messages
+            # away, or a policy lets all of them expire. Then each message is judged alone, and
+            # never as surely logged.
             verdicts = [self._alone(digest) for digest in self._taken]
         else:
             surely = came if self._fewest is None else self._fewest

@@ -134,7 +134,7 @@ def test_it_counts_what_stands_after_the_last_that_may_be_acknowledged() -> None
 
 
 def test_each_run_has_as_many_as_a_consumer_had_in_hand_where_several_may_come_back() -> None:
-    search, tail = TailSearch(of_each_run=True), LoggedTail(of_each_run=True)
+    search, tail = TailSearch(per_incarnation=True), LoggedTail(per_incarnation=True)
     for run, offset in ((I1, 100), (I2, 200)):
         for number in range(9):
             header, data = batch(number, *[run + b"%d" % number] * 250, incarnation=run)
