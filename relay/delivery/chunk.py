@@ -59,8 +59,7 @@ class Part:
     """Number of messages, counted from the first, that are settled and in the ledger."""
     void: bool = False
     behind_pieces: bool = False
-    """True if a big message before the part was incomplete: the position must not pass its pieces.
-    """
+    """True if a big message before was incomplete: the position must not pass its pieces."""
     reason: str = ""
     repaired_of: str = ""
     """Cluster ID of the messages' origin, where a repair brings them."""
@@ -100,13 +99,11 @@ class DeliveryChunk:
     sent: set[int] = field(default_factory=set)
     """Numbers of messages that were handed to the broker at least once."""
     is_repair: bool = False
-    """True if a repair brings these messages: judged by rules of their own, never together with
-    others."""
+    """True if a repair brings these messages: judged by other rules, never with others."""
     proven: dict[bytes, bool] = field(default_factory=dict)
     """For repairs, by barrier key: True if the site's ledger has a delivery of the message."""
     forgotten: dict[bytes, bool] = field(default_factory=dict)
-    """The like of `proven`, for messages that the barrier does not remember and may have forgotten.
-    """
+    """Like `proven`, for messages that the barrier may have forgotten."""
     not_proven: dict[int, str] = field(default_factory=dict)
     """Reason, by number, why the ledger could not answer: such messages are not repeated."""
 
@@ -250,9 +247,7 @@ def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms
 
 
 def void_row(part: Part, now_ms: int) -> LedgerRow:
-    """Build the ledger row of a batch without a message for this site; `part.reason` gives the
-    cause.
-    """
+    """Build the ledger row of a batch without messages for this site, with `part.reason`."""
     return batch_row(
         part.header,
         Stage.DELIVERED,

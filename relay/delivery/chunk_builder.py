@@ -35,9 +35,7 @@ _STAMPS_REMEMBERED = 64
 
 
 class ChunkBuilder:
-    """Builder of one flow's chunks: `add` jobs, `take` the chunk when full, or when nothing more is
-    at hand.
-    """
+    """Builder of one flow's chunks: `add` jobs, `take` the chunk when full or at a pause."""
 
     def __init__(self, flow: Flow, state: FlowState, context: DeliveryContext) -> None:
         self._flow = flow
@@ -51,16 +49,13 @@ class ChunkBuilder:
         self._bytes = 0
         self._chunk = DeliveryChunk()
         self._in_chunk: set[BatchName] = set()
-        """Names of the chunk's batches: a reader that was sent back repeats batches before they are
-        settled."""
+        """Names of the chunk's batches: a reader sent back repeats unsettled batches."""
         self._prefixes: dict[str | None, bytes] = {}
         self._stamps: dict[tuple[str, ...], DeliveryStamp] = {}
 
     @property
     def holds_fragments(self) -> bool:
-        """True while a big message is incomplete: the flow's position stays before its
-        first piece.
-        """
+        """True while a big message is incomplete: the position stays before."""
         return self._assembly.begun
 
     @property
@@ -222,14 +217,11 @@ def _unopened(batch: LoggedBatch) -> Entry:
 
 
 _EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
-"""Content encoding's bit in the first flag byte: that byte is below if, and only if, the message
-has neither content type nor encoding."""
+"""First flag byte with the bit of content encoding; with neither type nor encoding it is less."""
 
 
 def content_of(entry: Entry) -> bytes:
-    """Hash of key, body, content type and encoding, the last two empty if the properties are
-    unreadable.
-    """
+    """Hash of key, body, content type and encoding (both empty if unreadable)."""
     content_type = content_encoding = None
     if entry.properties[:1] >= _EITHER:
         try:

@@ -59,9 +59,7 @@ class DeliveryCounters:
 
     @property
     def put_aside_or_mended(self) -> int:
-        """Number that grows with every change by this node to the queues of undelivered
-        messages.
-        """
+        """Number that grows with each change of the queues of undelivered messages."""
         return self.dead_lettered + self.quarantined + self.retried + self.dropped
 
 
@@ -99,9 +97,7 @@ class GapBook(Protocol):
 
 @dataclass(slots=True)
 class DeliveryContext:
-    """Everything that a flow needs besides its own queue. `mesh` is replaced when the
-    file changes.
-    """
+    """Everything that a flow needs besides its queue. `mesh` is replaced when changed."""
 
     settings: DeliverySettings
     mesh: Mesh
@@ -116,8 +112,7 @@ class DeliveryContext:
     now_ms: Callable[[], int]
     random: Callable[[], float]
     exchange: Callable[[], Awaitable[LocalExchange | None]]
-    """Return the open connection to the site's broker after waiting for one, or None when the node
-    stops."""
+    """Wait for the open connection to the site's broker; None when the node stops."""
     window_ms: int
     position: Place | None = None
     """Position stored last."""
@@ -131,11 +126,9 @@ class DeliveryContext:
     flows: dict[Flow, FlowState] = field(default_factory=dict)
     """Latest state of each flow; each flow's worker replaces its own."""
     absent: Absent = field(default_factory=dict)
-    """Revision -> sites that joined later, and so are no recipients of its batches for
-    every site."""
+    """Revision -> sites that joined later, so get none of its batches for every site."""
     gaps: GapBook | None = None
-    """Register for flows that stand at a gap, or None if nobody can accept gaps while the node
-    runs."""
+    """Register for flows that stand at a gap, or None without one."""
     clock_differences_ms: dict[str, int] = field(default_factory=dict)
     """Origin's clock minus ours, by cluster ID, where links have measured the difference."""
 
@@ -162,9 +155,7 @@ class DeliveryContext:
         return own not in self.absent.get(header.revision, ())
 
     def announced(self) -> Iterator[Announced]:
-        """Yield what flows have announced and not settled: messages whose ledger rows are still to
-        come.
-        """
+        """Yield what flows have announced and not settled: rows are still to come."""
         for state in self.flows.values():
             yield from state.intent
 
@@ -211,9 +202,7 @@ class DeliveryContext:
             stopping.cancel()
 
     def save_position(self, commit: Commit) -> None:
-        """Add the deliverer's log position to a commit, which holds everything that the position
-        rests on.
-        """
+        """Add the deliverer's log position to the commit on which the position rests."""
         place = self.settlement.position(self.log.safe_position)
         if place is not None:
             self.position = place

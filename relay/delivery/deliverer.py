@@ -100,9 +100,7 @@ class DeliveryConnection:
 
 
 class Deliverer:
-    """One site's deliverer. `run` until `context.stopping` is set, then finish whatever is in
-    flight.
-    """
+    """One site's deliverer. `run` until `context.stopping`, then finish all in flight."""
 
     def __init__(self, context: DeliveryContext, connection: DeliveryConnection) -> None:
         self._context = context

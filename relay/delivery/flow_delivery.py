@@ -72,9 +72,7 @@ class FlowDelivery:
                 return
 
     async def _stop_at(self, gap: LogGap) -> bool:
-        """Stand at the gap until a person accepts, then resume; return False if the node stops
-        first.
-        """
+        """Stand at the gap until a person accepts; False if the node stops first."""
         context = self._context
         gap = gap.since(context.settlement.point_of(self.flow).place or START)
         self._stand(gap_reason(gap))
@@ -201,9 +199,7 @@ class FlowDelivery:
         self._save(chunk)
 
     async def _exchange(self, chunk: DeliveryChunk) -> str | None:
-        """Name of the local exchange, after waiting for a mesh that has one, or None when the node
-        stops.
-        """
+        """Wait for the exchange in the mesh and return its name; None when the node stops."""
         while (exchange := self._context.mesh.exchanges.get(self.flow.exchange)) is None:
             if not chunk.pending():
                 return ""
@@ -358,9 +354,7 @@ class FlowDelivery:
             del judged[number]
 
     def _abandon(self, chunk: DeliveryChunk) -> None:
-        """Release all claims as the node stops, and withdraw the announcement of whatever was never
-        sent.
-        """
+        """Release all claims as the node stops, and withdraw what was never sent."""
         self._save(chunk)
         if self._judgement is not None:
             self._context.barrier.release(self._judgement)

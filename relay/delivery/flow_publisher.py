@@ -71,9 +71,7 @@ class FlowPublisher:
         return True
 
     async def released(self) -> bool:
-        """Wait while an operator holds the site; return False if the node stops before
-        the release.
-        """
+        """Wait while an operator holds the site; False if the node stops before."""
         self._stand(self._context.held)
         try:
             return await self._context.unless_stopping(self._context.released)
@@ -138,9 +136,7 @@ class FlowPublisher:
     async def _put_aside(
         self, chunk: DeliveryChunk, number: int, message: Outgoing, outcome: Outcome
     ) -> bool:
-        """Publish until the queue at the site has the message; return False if the node stops
-        before.
-        """
+        """Publish until the site's queue has the message; False if the node stops before."""
         while True:
             queue = message.routing_key.decode()
             answers = await self._send(queue, [message])  # to the exchange of its name

@@ -34,8 +34,7 @@ class FlowQueue:
 
     def __init__(self, flow: Flow, context: DeliveryContext) -> None:
         self.standing = ""
-        """Reason why the worker stands, or empty; the reader does not wait for a worker that
-        stands."""
+        """Reason why the worker stands, or empty; the reader waits for no standing worker."""
         self._flow = flow
         self._context = context
         self._jobs: deque[Job] = deque()
@@ -141,9 +140,7 @@ class FlowQueue:
             await reader.close()
 
     def _empty(self, *, behind: bool) -> None:
-        """Drop the queued batches, which the log still has; `behind` makes the queue miss offers
-        from now on.
-        """
+        """Drop the queued batches, which the log still has; `behind`: miss further offers."""
         self._jobs.clear()
         self._bytes = 0
         self._room.set()

@@ -32,8 +32,7 @@ class Answer(IntEnum):
     UNKNOWN = 3
     """Sent, without an answer: time-out, or the connection went."""
     UNSENDABLE = 4
-    """Not taken, now or ever: the properties do not fit into a frame, or the body is larger than
-    the broker allows."""
+    """Never taken: the properties exceed a frame, or the body exceeds the broker's limit."""
 
 
 class LocalExchangeError(Exception):

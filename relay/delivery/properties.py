@@ -39,12 +39,10 @@ from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.field_table import entry, long_string
 
 _WALKED = EXPIRATION | USER_ID | APP_ID | CLUSTER_ID | 0x0003
-"""Flags of properties at or near the end, where a common message takes the additions, and the
-unused bits."""
+"""Flags of properties behind the place of the common additions, and the unused bits."""
 
 DEATH_HEADER = b"x-death"
-"""Header that the broker writes into dead-lettered messages; each death changes its value, by an
-entry or a count."""
+"""Header that the broker writes into dead letters, changed by each death."""
 
 
 MAX_EXPIRATION_MS = (1 << 32) - 1
@@ -52,9 +50,7 @@ MAX_EXPIRATION_MS = (1 << 32) - 1
 
 
 def remaining_ms(deadline_ms: int, now_ms: int) -> int | None:
-    """Milliseconds left, never more than a broker takes; 0 or less means expired; None if the
-    message has no expiration.
-    """
+    """Milliseconds left, capped at a broker's limit; 0 or less: expired; None: no expiration."""
     return min(deadline_ms - now_ms, MAX_EXPIRATION_MS) if deadline_ms else None
 
 
@@ -100,8 +96,7 @@ class DeliveryStamp:
             bytes([len(self._user)]) + self._user + bytes([len(self._cluster_id)])
         ) + self._cluster_id
         self._heads: dict[bytes, bytes] = {}
-        """Flags -> flags and headers, for messages that have no properties before or behind the
-        additions."""
+        """Flags -> flags and headers, for messages without content type, encoding or headers."""
 
     def apply(self, properties: bytes, *, flagged: bool, left_ms: int | None = None) -> bytes:
         """Return the delivered message's raw properties.

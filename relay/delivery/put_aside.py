@@ -92,9 +92,7 @@ def origin_fields(entry: Entry, name: BatchName, number: int, path: tuple[str, .
 
 
 def put_aside(delivery: Delivery) -> PutAside:
-    """Read a message that the queue has handed out. Takes anything, since others may publish there
-    too.
-    """
+    """Read a message from the queue. Takes anything: others may publish there too."""
     tag, _, _, _, properties, body = delivery
     try:
         reason = _text(properties, DEAD_REASON_HEADER) or _text(

@@ -161,9 +161,7 @@ class RabbitExchange:
         self._opened.pop(exchange, None)
 
     async def _wait(self, waiting: asyncio.Future[Outcome], timeout_s: float) -> bool:
-        """Wait for the outcome and return True if time ran out; the time stands still while the
-        broker blocks the connection.
-        """
+        """Wait for the outcome; True if time ran out, which stands still while blocked."""
         left = timeout_s
         while left > 0:
             step = _BLOCKED_POLL_S if self.blocked else left

@@ -110,9 +110,7 @@ def quarantined_bytes(data: bytes, *, queue: str, reason: str, offset: int | Non
 def quarantined_message(
     entry: Entry, name: BatchName, number: int, path: tuple[str, ...], *, queue: str, reason: str
 ) -> Outgoing:
-    """Form a message as sent, with the reason and its origin. `number` is the entry's place in
-    batch `name`.
-    """
+    """Form a message as sent, with reason and origin. `number`: its place in batch `name`."""
     fields = text_field(QUARANTINE_REASON_HEADER, reason.encode()[:1024]) + origin_fields(
         entry, name, number, path
     )
@@ -121,9 +119,7 @@ def quarantined_message(
 
 
 def quarantined_record(entry: Entry, header: BatchHeader, *, queue: str, reason: str) -> Outgoing:
-    """Form a message whose properties leave no room for more headers: the body is a batch of this
-    message alone.
-    """
+    """Form a batch of this message alone, since its properties leave no room for headers."""
     _, data = seal(replace(header, kind=BatchKind.MESSAGES, fragment=None), [entry])
     return quarantined_bytes(data, queue=queue, reason=reason, offset=None)
 

@@ -40,9 +40,7 @@ class Bookkeeping:
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Earliest publish time (ms) among confirmed batches without a row, or None if there are
-        none.
-        """
+        """Earliest publish time (ms) in confirmed batches without a row, None without any."""
         return min(
             (
                 header.first_published_ms
@@ -80,9 +78,7 @@ class Bookkeeping:
         return packed
 
     def acked(self, exchange: str) -> Acked | None:
-        """Batch up to which the exchange's messages may have been acknowledged, or None if there is
-        none.
-        """
+        """Last batch of the exchange that may be acknowledged, or None if there is none."""
         return self._acked.get(exchange)
 
     def note_acked(self, flow: FlowPacker, sequence: int) -> bool:
@@ -104,9 +100,7 @@ class Bookkeeping:
     def write(
         self, packed: Sequence[PackedBatch], run: LogRun, flows: Iterable[FlowPacker], now: float
     ) -> None:
-        """Write the rows of these batches and the present record. `flows` are all of the
-        incarnation.
-        """
+        """Write the rows of these batches and the present record. `flows` are all flows."""
         if self._in_doubt and now >= self._late_until:
             self._in_doubt -= {flow.exchange.name for flow in flows if flow.compared}
         record = PackerRecord(
@@ -186,9 +180,7 @@ class Acknowledging:
         self._books.write(packed, run, self._flows.values(), self._now())
 
     def _advance_read_from(self) -> bool:
-        """Move the place from which a successor reads the log, if everything before is settled;
-        return True if the place moved.
-        """
+        """Move the successor's place to read from past all settled; True if moved."""
         if any(flow.undecided for flow in self._flows.values()):
             return False
         if any(remote.holds_past for remote in self._remote.values()):

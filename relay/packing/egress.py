@@ -36,9 +36,7 @@ class EgressClosed(EgressError):
 
 
 class PackerLockHeld(EgressError):
-    """Another node holds the packer's lock. One node a site: stop the other, or wait
-    for its end.
-    """
+    """Another node holds the packer's lock: stop the other node, or wait for its end."""
 
     def __init__(self, lock: str) -> None:
         super().__init__(f"another node of this site holds {lock!r}: stop it, or wait for its end")

@@ -50,8 +50,7 @@ class TagStretch:
     open_batches: int = 1
     """Number of batches that are not confirmed."""
     first_sequence: int = -1
-    """Number of the first batch in the incarnation; -1 if the messages are in no batch of this
-    incarnation."""
+    """Number of the first batch in the incarnation; -1 if no batch has the messages."""
     whole_sequence: int = -1
     """Number of the last batch, or -1 as above."""
     confirmed_at: float | None = None
@@ -134,9 +133,7 @@ class EgressAcks:
 
     @property
     def oldest_whole_sequence(self) -> int | None:
-        """Number of the oldest appended batch with an unacknowledged message, or None if there is
-        none.
-        """
+        """Number of the oldest appended batch not acknowledged whole, or None."""
         for stretch in self._stretches:
             if stretch.first_sequence >= 0:
                 return stretch.first_sequence
@@ -200,9 +197,7 @@ class RemoteAcks:
         return self._waiting[0].since if self._waiting else None
 
     def logged(self, stretch: TagStretch, name: BatchName | None, now: float) -> None:
-        """Note that the own log has confirmed a batch of the stretch; name None: the batch is for
-        no neighbour.
-        """
+        """Note a batch of the stretch in the own log; name None: for no neighbour."""
         self._waiting.append(_Waiting(stretch, name, now))
 
     def look(self, now: float, recognised: int, *, compared: bool) -> bool:

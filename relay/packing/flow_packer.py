@@ -329,9 +329,7 @@ class FlowPacker:
             pack(message.tag, kept, own)
 
     def _kept(self, verdict: ReturnVerdict, entry: Entry, own: bool) -> Entry | None:
-        """Return the entry to be packed for a message that came again, or None if the log has the
-        message.
-        """
+        """Return the entry to pack for a message that came again, None if already logged."""
         self.recognised += verdict in (ReturnVerdict.LOGGED, ReturnVerdict.MAYBE_LOGGED)
         # A named message may be dropped whenever its like is in the log: the barriers would do
         # the same.

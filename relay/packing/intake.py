@@ -53,8 +53,7 @@ from relay.delivery.properties import DEATH_HEADER, MAX_EXPIRATION_MS, death_dig
 
 _TO_CLEAN = HEADERS | EXPIRATION | USER_ID | CLUSTER_ID
 _LONE_DELIVERY_COUNT = b"\x00\x00\x00\x1a\x10x-delivery-countl"
-"""Whole header table, up to its number, that a quorum queue of RabbitMQ 3.10 makes for every
-message without headers."""
+"""Header table, up to its number, by which RabbitMQ 3.10 marks messages without headers."""
 _LONE_BYTES = 4 + 26
 _RANDOM_BYTES = 10
 _RANDOM_MESSAGES = 256
@@ -313,9 +312,7 @@ def headers_and_user(properties: bytes) -> tuple[bytes, bytes]:
 
 
 def _without_lone_delivery_count(properties: bytes, flags: int) -> bytes | None:
-    """Properties without a header table that holds nothing but the queue's count, or None if the
-    table is another.
-    """
+    """Properties without a table that is only the queue's count, else None."""
     at = 2
     if flags & CONTENT_TYPE:
         at += 1 + properties[at]

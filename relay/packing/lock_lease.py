@@ -19,9 +19,7 @@ class Lease:
         self._ticked_at = now
 
     def tick(self, now: float, bytes_heard: int, *, listening: bool = True) -> None:
-        """Note the bytes heard; call several times a second. `listening`: False while the packer
-        itself does not read.
-        """
+        """Note the bytes heard, several times a second. `listening`: False while not reading."""
         if bytes_heard != self._heard or not listening:
             # Heard at some time since the last tick: at worst, just after.
             self._heard_at = self._ticked_at

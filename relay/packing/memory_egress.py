@@ -136,9 +136,7 @@ class MemoryEgressBroker:
             self.drop(connection, reason)
 
     def flap(self) -> None:
-        """Hand out once more, flagged, all messages that consumers have in hand; their connections
-        stay.
-        """
+        """Hand out again, flagged, all messages in hand; the connections stay."""
         for name, queue in self._queues.items():
             for consumer in queue.consumers:
                 messages = consumer.take_back()

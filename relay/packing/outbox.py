@@ -81,8 +81,7 @@ class PackerOutbox:
         self._pieces_revision = ""
         """Revision for all pieces of the big message: their recipients must be the same."""
         self._in_flight: dict[int, int | None] = {}
-        """Number over the whole incarnation -> first publish time (ms), None for a requested
-        parcel."""
+        """Number in the incarnation -> first publish time (ms), None if requested."""
 
     @property
     def is_empty(self) -> bool:
@@ -91,9 +90,7 @@ class PackerOutbox:
 
     @property
     def oldest_published_ms(self) -> int | None:
-        """Earliest publish time (ms) among messages that are not confirmed, or None if there are
-        none.
-        """
+        """Earliest publish time (ms) not confirmed, or None if there is none."""
         waiting = [
             parcel.entries[0].published_ms for parcel in self._parcels if isinstance(parcel, Parcel)
         ]
@@ -113,9 +110,7 @@ class PackerOutbox:
         self._requested.clear()
 
     async def append_mark(self, now_ms: int) -> int:
-        """Append a batch without entries, with the present predecessors; return its number once
-        confirmed.
-        """
+        """Append a batch without entries, with the predecessors; return its confirmed number."""
         settings = self._settings
         series = Series(settings.cluster_id, self._incarnation, "", 0, settings.mark_destinations)
         name = BatchName(series, self.next_whole)

@@ -50,8 +50,7 @@ PASSED_TAGS = 250
 acknowledged: an acknowledgement costs an egress queue as much as a message, and the prefetch leaves
 room for many more."""
 WAITS_S = 2.0
-"""Wait for a neighbour's log from which on the status mentions the exchange: most links
-are faster."""
+"""Wait for a neighbour's log before the status mentions the wait: most links are faster."""
 
 
 class Packer:
@@ -480,9 +479,7 @@ class Packer:
         self._settle_soon(ACK_S)
 
     def _move_on(self) -> None:
-        """Append whatever waited for confirmations, once for all of them in one turn of
-        the loop.
-        """
+        """Append whatever waited for confirmations, once for all in one turn of the loop."""
         self._moving_on = False
         if not self._ended.done():
             self._outbox.pump()

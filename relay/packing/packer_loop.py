@@ -26,8 +26,7 @@ from relay.waiters import set_within
 logger = logging.getLogger(__name__)
 
 WELL_AFTER_S = 10.0
-"""Life of an incarnation from which on its end counts as a new failure, and the wait
-starts small."""
+"""Life of an incarnation after which its end counts as a new failure, with a short wait."""
 
 
 class PackerLoop:
@@ -81,9 +80,7 @@ class PackerLoop:
         return PackedThrough(record.incarnation, record.end, packer.recorded_before_ms)
 
     def change(self, settings: PackerSettings) -> None:
-        """Pack by these settings from now on. Everything in hand goes out by the former
-        settings.
-        """
+        """Pack by these settings from now on. Messages in hand go out by the former settings."""
         former, self._settings = self._settings, settings
         if self._packer is None:
             return
@@ -104,9 +101,7 @@ class PackerLoop:
         self._packer.put(parcel)
 
     def canary(self) -> CanaryParcel | None:
-        """Put a canary into the log and return the parcel, or None if the packer takes
-        nothing now.
-        """
+        """Put a canary into the log and return the parcel, None if refused at present."""
         parcel = CanaryParcel(self._parts.now_ms())
         if self._packer is None or self._stopping.is_set():
             return None
@@ -123,9 +118,7 @@ class PackerLoop:
             self._packer.stop()
 
     def superseded(self, by: str) -> None:
-        """End the incarnation: the log shows another packer of this site
-        (`LogWriter.on_superseded`).
-        """
+        """End the incarnation: the log shows another packer (`LogWriter.on_superseded`)."""
         if self._packer is not None:
             self._packer.superseded(by)
 

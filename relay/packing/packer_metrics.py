@@ -35,8 +35,7 @@ class PackerMetrics:
     malformed: int = 0
     """Messages logged although their properties are unreadable; deliverers quarantine them."""
     unwanted: int = 0
-    """Messages packed for no other site: no site's `wants` match their keys. They stay
-    in this log."""
+    """Messages that no other site's `wants` match: packed, they stay in this log."""
     incarnations: int = 0
     in_hand_messages: int = 0
     """Messages handed out by egress and not acknowledged."""

@@ -20,9 +20,7 @@ class PackerLog(Protocol):
 
     @property
     def run(self) -> LogRun | None:
-        """Present connection, checked; a different connection leaves everything in
-        flight in doubt.
-        """
+        """Present connection, checked; another leaves everything in flight in doubt."""
         ...
 
     @property

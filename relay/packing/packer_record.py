@@ -50,8 +50,7 @@ class PackerRecord:
     read_after: int = -1
     """Sequence up to which batches of `incarnation` may stand before `read_from`."""
     acked: dict[str, Acked] = field(default_factory=dict)
-    """Last acknowledged batch by exchange. Missing: nothing of the exchange was ever
-    acknowledged."""
+    """Last acknowledged batch by exchange. Missing: none was ever acknowledged."""
     in_doubt: frozenset[str] = frozenset()
     """Exchanges whose returned messages may have been in the log, and are there no more."""
 
@@ -107,8 +106,7 @@ class PackedThrough(NamedTuple):
     sequence: int
     """Number in the whole incarnation."""
     before_ms: int
-    """Time by this site's clock: every message published before is covered, or older than this
-    incarnation; -1 if unknown."""
+    """Time (this site's clock) before which everything is covered or older; -1: unknown."""
 
 
 class PackedLedger(Protocol):

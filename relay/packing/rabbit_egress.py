@@ -39,8 +39,7 @@ _DOWN = "is down or inaccessible"
 """Words of RabbitMQ, with the same code, for a classic queue whose node does not run."""
 _LOCKED = 405
 _GOODBYE_S = 1.0
-"""Time for the answer to a close: a slower broker node hangs, and the next connection is kept
-waiting."""
+"""Time for the answer to a close: a slower broker node hangs, and reconnecting waits."""
 
 
 class RabbitEgressQueue:

@@ -11,8 +11,7 @@ from relay.batches.format import total_bytes
 from relay.batches.fragments import FRAGMENT_ABOVE
 
 CANARY_LANE = 1
-"""Lane of canaries, which like marks belong to no exchange; the lane keeps their
-numbering apart."""
+"""Lane of canaries, which belong to no exchange, to number them apart from marks."""
 
 
 class NotPacking(Exception):
@@ -32,8 +31,7 @@ class RepairParcel:
     logged: asyncio.Future[BatchName] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Future with the name of the confirmed batch (the last piece of a big message), or
-    NotPacking."""
+    """Name of the confirmed batch (a big message's last piece), or NotPacking."""
 
     def is_logged(self, name: BatchName) -> None:
         """Note that the log has the whole parcel; `name` is the last batch."""
@@ -52,9 +50,7 @@ class RepairParcel:
 
 @dataclass(slots=True, eq=False)
 class CanaryParcel:
-    """Batch without messages that a site puts into its log to prove that its links carry. Goes to
-    the neighbours' logs and no further.
-    """
+    """Batch without messages, to the neighbours only, which proves that links carry."""
 
     made_ms: int
     name: BatchName | None = None
@@ -64,8 +60,7 @@ class CanaryParcel:
     exchange: ClassVar[str] = ""
     lane: ClassVar[int] = CANARY_LANE
     destinations: ClassVar[tuple[str, ...]] = EVERY_SITE
-    """Every site, although the kind stops at neighbours: naming hundreds would make the
-    batch long."""
+    """Every site, although only neighbours get canaries: naming hundreds would be long."""
     big: ClassVar[bool] = False
 
     @property

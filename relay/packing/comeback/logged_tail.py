@@ -29,8 +29,7 @@ from relay.packing.packer_record import Acked
 VoidRule: TypeAlias = Callable[[bytes, int], bool]
 """(incarnation, whole-incarnation sequence) -> True if the batch counts."""
 AckedUpTo: TypeAlias = Callable[[bytes, int], bool]
-"""(incarnation, whole-incarnation sequence) -> True if egress may have heard acknowledgements of
-the batch's messages."""
+"""(incarnation, whole-incarnation sequence) -> True if the batch may be acknowledged."""
 
 
 class _Seen(NamedTuple):
@@ -70,13 +69,13 @@ class TailSearch:
             found: dict[bytes, int] = {}
             offsets = needed[exchange] = set()
             for batch in reversed(seen):
-                run = batch.incarnation if self._per_incarnation else b""
-                if found.get(run, 0) >= PREFETCH:
+                incarnation = batch.incarnation if self._per_incarnation else b""
+                if found.get(incarnation, 0) >= PREFETCH:
                     if not self._per_incarnation:
                         break
                 elif counts(batch.incarnation, batch.whole_sequence):
                     offsets.add(batch.offset)
-                    found[run] = found.get(run, 0) + batch.messages
+                    found[incarnation] = found.get(incarnation, 0) + batch.messages
         return needed
 
 
@@ -104,15 +103,14 @@ class _Pieces:
 
 
 class LoggedTail:
-    """Tails of all exchanges of one origin. Holds only batches that came off egress.
-    `per_incarnation`: see TailSearch.
+    """Tails of one origin's exchanges, of batches from egress. `per_incarnation`: see
+    TailSearch.
     """
 
     def __init__(self, *, per_incarnation: bool = False) -> None:
         self._per_incarnation = per_incarnation
         self._tails: dict[str, dict[bytes, deque[_Logged]]] = {}
-        """Batches by exchange and by incarnation where each has a tail of its own; else all under
-        one key."""
+        """Batches by exchange, and by incarnation if each has its own tail; else under one key."""
         self._counts: dict[tuple[str, bytes], int] = {}
         self._pieces: dict[str, _Pieces] = {}
 
@@ -160,9 +158,7 @@ class LoggedTail:
         return count
 
     def is_spread(self, exchange: str) -> bool:
-        """True if the messages are for more than one destination set: then the log need not have
-        them in egress's order.
-        """
+        """True if there are several destination sets: the log's order may not be egress's."""
         sets = {logged.name.series.destinations for logged in self._of(exchange)}
         return len(sets) > 1
 
@@ -175,9 +171,7 @@ class LoggedTail:
         ]
 
     def batches_of_last(self, exchange: str, count: int) -> list[BatchName]:
-        """Batches with the exchange's last `count` messages, oldest first; for a big message the
-        last piece.
-        """
+        """Batches with the last `count` messages (a big one's last piece), oldest first."""
         names: list[BatchName] = []
         for logged in self._backwards(exchange):
             if count <= 0:
@@ -190,8 +184,8 @@ class LoggedTail:
         return chain.from_iterable(self._tails.get(exchange, {}).values())
 
     def _backwards(self, exchange: str) -> Iterator[_Logged]:
-        runs = self._tails.get(exchange, {})
-        return chain.from_iterable(map(reversed, reversed(runs.values())))
+        tails = self._tails.get(exchange, {})
+        return chain.from_iterable(map(reversed, reversed(tails.values())))
 
     def _add_piece(self, header: BatchHeader, data: bytes) -> None:
         exchange = header.name.series.exchange
@@ -220,10 +214,10 @@ class LoggedTail:
     def _keep(self, header: BatchHeader, entries: tuple[TailEntry, ...]) -> None:
         exchange = header.name.series.exchange
         logged = _Logged(header.name, header.incarnation_sequence, entries)
-        run = logged.incarnation if self._per_incarnation else b""
-        tail = self._tails.setdefault(exchange, {}).setdefault(run, deque())
+        incarnation = logged.incarnation if self._per_incarnation else b""
+        tail = self._tails.setdefault(exchange, {}).setdefault(incarnation, deque())
         tail.append(logged)
-        count = self._counts.get((exchange, run), 0) + len(logged.entries)
+        count = self._counts.get((exchange, incarnation), 0) + len(logged.entries)
         while count - len(tail[0].entries) >= PREFETCH:
             count -= len(tail.popleft().entries)
-        self._counts[exchange, run] = count
+        self._counts[exchange, incarnation] = count

@@ -39,8 +39,7 @@ from relay.packing.packer_parts import IncarnationEnded, PackerLog, PackerMemory
 from relay.packing.packer_record import Acked, PackerRecord
 
 SETTLED_S = 30.0
-"""Age at which an acknowledgement on a living connection is certain: the messages will not come
-back."""
+"""Age at which an acknowledgement on a living connection is certain to have arrived."""
 LATE_S = 150.0
 """Longest time before a cluster gives back a lost consumer's messages: RabbitMQ misses a node after
 60 to 75 s (`net_ticktime`), and 4.3 keeps its consumers' messages for 60 s more unless the queue's
@@ -51,9 +50,7 @@ _WITH_ROWS = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR
 
 
 class ResumePoint(NamedTuple):
-    """Log offset at which a successor begins to read; batches of the incarnation up to `after` may
-    stand before.
-    """
+    """Log offset for a successor to read from; batches up to `after` may stand before."""
 
     offset: int = 0
     after: int = -1
@@ -86,15 +83,11 @@ class ResumePointSearch:
             self._settled_s = LATE_S
 
     def note(self, now: float, offset: int, appended: int) -> None:
-        """Note that the log has `offset`, and was handed this incarnation's batches up to
-        `appended`.
-        """
+        """Note the log's `offset`, with this incarnation's batches up to `appended` handed over."""
         self._notes.append(_Note(now, offset, appended))
 
     def advance(self, now: float, first_unsettled: int) -> bool:
-        """Advance while all batches before `first_unsettled` are acknowledged; return True if the
-        point moved.
-        """
+        """Advance, given that all before `first_unsettled` is settled; True if moved."""
         before = self.place
         if now < self._hold_until:
             return False
@@ -129,8 +122,7 @@ class PackerPast:
     """True if confirmed batches may be lost unnoticed: neither log nor record is synced at once,
     and the machine went off under the last incarnation."""
     in_doubt: frozenset[str] = frozenset()
-    """Exchanges for which an earlier incarnation noted such a loss, and ended before all messages
-    had come again."""
+    """Exchanges whose messages had not all come again when a doubtful incarnation ended."""
     read_from: ResumePoint = field(default_factory=ResumePoint)
     """First batch that was read; nothing of the new incarnation stands before."""
     unrecorded: list[PackedBatch] = field(default_factory=list)
@@ -163,9 +155,7 @@ class PackerPast:
 
     @property
     def lacks_some(self) -> bool:
-        """True if messages that egress hands out again may have been in the log, and are there no
-        more.
-        """
+        """True if the log may have lost messages that egress hands out again."""
         return self.lost_tail or self.lost_head or self.lost_power
 
     def _acked_up_to(self, acked: Acked | None) -> AckedUpTo:

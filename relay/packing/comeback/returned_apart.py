@@ -21,8 +21,7 @@ from collections.abc import Callable, Sequence
 from relay.packing.comeback.returned_prefix import ReturnedPrefix, ReturnVerdict, TailEntry
 
 Named = Callable[[bytes], bool]
-"""(properties as logged) -> True if the message has an identity of its own, by the present mesh
-file."""
+"""(properties as logged) -> True if the message has an identity by the present mesh file."""
 
 
 class ReturnedApart:

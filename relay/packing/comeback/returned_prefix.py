@@ -120,9 +120,7 @@ class ReturnedMessages(Protocol):
         ...
 
     def take(self, digests: Sequence[bytes], properties: Sequence[bytes]) -> list[ReturnVerdict]:
-        """Take in the next messages, all flagged `redelivered`; return verdicts for the oldest
-        undecided ones.
-        """
+        """Take the next messages, all flagged; return verdicts for the oldest undecided."""
         ...
 
     def fresh(self) -> list[ReturnVerdict]:
