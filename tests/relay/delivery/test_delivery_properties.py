@@ -29,7 +29,7 @@ def stamp() -> DeliveryStamp:
     return DeliveryStamp("orders", ("tokyo", "paris"), "relay")
 
 
-def test_what_is_added_stands_behind_the_publisher_s_own() -> None:
+def test_added_headers_stand_behind_the_publisher_s_own() -> None:
     own = field_table.entry(b"a", field_table.long_string(b"1"))
     made = stamp().apply(rewrite(NONE_PRESENT, {MESSAGE_ID: b"m"}, own), flagged=False)
     assert headers(made) == own + ADDED
@@ -71,7 +71,7 @@ def test_a_stamp_that_was_used_stamps_as_a_new_one_does(
         assert made == rewrite(raw, {USER_ID: b"relay", CLUSTER_ID: b"tokyo"}, ADDED)
 
 
-def test_what_is_no_properties_is_refused_by_a_used_stamp_too() -> None:
+def test_bytes_that_are_no_properties_are_refused_by_a_used_stamp_too() -> None:
     made = stamp()
     made.apply(NONE_PRESENT, flagged=False)
     for raw in (b"", b"\0", b"\x20\0\0\0\1"):

@@ -25,7 +25,7 @@ def test_a_batchs_name_is_read_back_from_its_text(name: BatchName) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/b/c", "a/zz/c.0>*/1", "a/00/c>*/1", "a/00/c.0>*/x"])
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_text_that_is_no_batch_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever part of it is wrong
         BatchName.parse(text)
 

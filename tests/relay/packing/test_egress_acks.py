@@ -24,7 +24,7 @@ def test_a_batch_is_acknowledged_once_a_later_one_is_confirmed() -> None:
     assert acks.outstanding == 1
 
 
-def test_what_is_held_is_released_after_a_while() -> None:
+def test_a_held_stretch_is_due_after_a_while() -> None:
     acks = EgressAcks()
     acks.packed(1)
     only = acks.sealed()

@@ -60,7 +60,7 @@ class TestCleaning:
         raw = properties(content_type=b"text/plain", delivery_mode=2, message_id=b"m", app_id=b"a")
         assert cleaned(raw) is raw
 
-    def test_nothing_at_all_is_nothing_at_all(self) -> None:
+    def test_no_properties_stay_no_properties(self) -> None:
         assert cleaned(NONE_PRESENT) == NONE_PRESENT
 
     @pytest.mark.parametrize("counts", [DELIVERY_COUNT, COUNTS], ids=["3.10", "4.3"])
@@ -127,17 +127,17 @@ class TestOwnComingRound:
         assert header(made.properties, b"x-mesh-exchange") is None
         assert header(made.properties, b"a") is not None
 
-    def test_one_that_came_through_a_binding_from_another_mesh_exchange_is_a_message(self) -> None:
+    def test_a_delivery_through_a_binding_from_another_mesh_exchange_is_a_message(self) -> None:
         assert intake().clean(self.delivered("prices")) is not None
 
     def test_a_dead_lettered_one_is_a_message(self) -> None:
         assert intake().clean(rewrite(self.delivered(), {}, DEATH)) is not None
 
-    def test_one_that_died_before_it_was_published_is_ours_coming_round(self) -> None:
+    def test_a_delivery_that_died_before_its_publication_is_ours_coming_round(self) -> None:
         delivered = self.delivered(extra=DEATH)
         assert intake().clean(rewrite(delivered, {}, DELIVERY_COUNT)) is None
 
-    def test_one_that_dies_again_after_delivery_is_a_message(self) -> None:
+    def test_a_delivery_that_dies_again_afterwards_is_a_message(self) -> None:
         delivered = self.delivered(extra=DEATH)
         again = rewrite(without_headers(delivered, names=(b"x-death",)), {}, DEATH_AGAIN)
         made = intake().clean(again)
@@ -160,7 +160,7 @@ class TestOwnComingRound:
         raw = properties(headers=nested, user_id=b"relay")
         assert intake().clean(raw) is not None
 
-    def test_one_answer_does_not_stand_for_another_header_table(self) -> None:
+    def test_the_answer_for_a_header_table_does_not_stand_for_another(self) -> None:
         made = intake()
         assert made.clean(self.delivered()) is None
         assert made.clean(self.delivered("prices")) is not None
@@ -221,13 +221,13 @@ class TestIdentity:
 
 
 class TestDeadline:
-    def test_it_is_counted_from_when_the_message_was_taken(self) -> None:
+    def test_an_expiration_is_counted_from_when_the_message_was_taken(self) -> None:
         assert entry_of(intake(), properties(expiration=b"1500"))[0].deadline_ms == NOW + 1500
 
     def test_an_expiration_of_nothing_is_a_deadline_too(self) -> None:
         assert entry_of(intake(), properties(expiration=b"0"))[0].deadline_ms == NOW
 
-    def test_without_one_there_is_none(self) -> None:
+    def test_without_expiration_there_is_no_deadline(self) -> None:
         assert entry_of(intake(), properties())[0].deadline_ms == 0
 
 
@@ -248,7 +248,7 @@ def test_the_walk_by_hand_finds_the_message_id_that_the_walk_by_table_finds(
 
 
 @given(ANY_PROPERTIES, st.integers(0, 400))
-def test_it_finds_the_user_as_the_walk_by_table_does_or_says_that_it_is_cut_short(
+def test_the_walk_by_hand_finds_the_user_as_the_walk_by_table_or_raises(
     values: dict[str, bytes | int], kept: int
 ) -> None:
     raw = properties(**values, headers=string_header(b"a", b"1") if len(values) % 2 else b"")

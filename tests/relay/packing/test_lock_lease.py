@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.packing.lock_lease import Lease
 
 
-def test_it_holds_while_the_broker_is_heard() -> None:
+def test_the_lease_holds_while_the_broker_is_heard() -> None:
     lease = Lease(0.0, silence_s=15, stall_s=3)
     for n in range(1, 200):
         lease.tick(n / 2, bytes_heard=n)

@@ -213,7 +213,7 @@ async def test_all_pieces_of_a_message_bear_the_revision_of_the_first() -> None:
     assert [one.revision for one in made.log.headers] == ["r1", "r1", "r2"]
 
 
-async def test_nothing_is_appended_once_it_may_not_be(made: Made) -> None:
+async def test_the_outbox_appends_nothing_once_it_may_not(made: Made) -> None:
     made.has_ended = True
     made.add(parcel(b"a"))
     assert made.log.headers == []
@@ -231,7 +231,7 @@ async def test_an_append_in_doubt_is_told_with_its_reason_and_confirms_nothing(
     assert made.confirmed == []
 
 
-async def test_it_knows_when_the_oldest_was_published_that_is_not_confirmed() -> None:
+async def test_the_outbox_knows_the_oldest_publish_time_not_confirmed() -> None:
     made = Made(unconfirmed_bytes=1)
     assert made.outbox.oldest_published_ms is None
     made.add(parcel(b"a", published_ms=20), parcel(b"b", published_ms=10))

@@ -9,7 +9,7 @@ import pytest
 from relay.packing.packer_record import Acked, BadPackerRecord, PackerRecord
 
 
-def test_it_survives_being_written() -> None:
+def test_a_record_survives_being_written() -> None:
     record = PackerRecord(
         b"incarna1",
         7,
@@ -24,7 +24,7 @@ def test_it_survives_being_written() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":3}', b"\xff\xfe"])
-def test_what_is_no_record_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
     with pytest.raises(BadPackerRecord):
         PackerRecord.decode(data)
 

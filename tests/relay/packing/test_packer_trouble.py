@@ -60,7 +60,7 @@ async def test_a_second_node_waits_for_the_lock_and_says_whose_it_is() -> None:
 
 
 @in_virtual_time
-async def test_nothing_is_asked_for_before_the_former_holder_s_channels_are_gone() -> None:
+async def test_no_message_is_consumed_before_the_former_holder_s_channels_are_gone() -> None:
     world = PackerWorld()
     gone = False
 

@@ -218,7 +218,7 @@ async def test_a_killed_packer_s_successor_packs_nothing_twice_whatever_is_wante
 
 
 @in_virtual_time
-async def test_one_without_identity_behind_a_copy_that_was_published_again_is_not_lost() -> None:
+async def test_a_message_without_identity_behind_a_copy_published_again_is_not_lost() -> None:
     world = PackerWorld(identity=IdentityRule())
     world.narrow(SHOPS)
     first = await world.start().ready()

@@ -183,7 +183,7 @@ async def test_whenever_it_is_killed_nothing_is_packed_twice_nor_forgotten_too_e
     world.assert_exactly_once_in_order()
 
 
-def test_it_is_not_known_which_messages_came_back_before_all_have() -> None:
+def test_which_messages_came_back_is_not_known_before_all_have() -> None:
     asked: list[int] = []
 
     def batches_of_last(count: int) -> list[BatchName]:

@@ -53,7 +53,7 @@ def digests(*bodies: bytes, may_expire: bool = False) -> list[TailEntry]:
     ]
 
 
-def test_it_has_what_was_logged_in_order_by_exchange() -> None:
+def test_the_tail_has_the_logged_messages_in_order_by_exchange() -> None:
     tail = LoggedTail()
     tail.add(*batch(0, b"a", b"b"))
     tail.add(*batch(1, b"x", exchange="prices"))
@@ -66,7 +66,7 @@ def test_it_has_what_was_logged_in_order_by_exchange() -> None:
     assert last.sequence == 2
 
 
-def test_it_keeps_as_many_as_can_come_back() -> None:
+def test_the_tail_keeps_as_many_messages_as_can_come_back() -> None:
     tail = LoggedTail()
     bodies = [b"%d" % n for n in range(PREFETCH + 300)]
     for number in range(0, len(bodies), 100):
@@ -123,7 +123,7 @@ def test_void_batches_take_no_place_when_looking_for_where_to_begin() -> None:
     }
 
 
-def test_it_counts_what_stands_after_the_last_that_may_be_acknowledged() -> None:
+def test_messages_after_the_last_that_may_be_acknowledged_are_counted() -> None:
     tail = LoggedTail()
     tail.add(*batch(0, b"a", b"b"))
     tail.add(*batch(1, b"c"))

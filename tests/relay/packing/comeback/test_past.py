@@ -156,7 +156,7 @@ async def test_an_empty_log_has_no_past() -> None:
     assert (past.trusted, past.lost_tail, past.unrecorded) == (False, False, [])
 
 
-async def test_it_tells_where_its_predecessors_ended_the_latest_first() -> None:
+async def test_the_past_has_the_ends_of_predecessors_the_latest_first() -> None:
     log = Log()
     log.begins(I1)
     log.put(I1, b"a")
@@ -208,7 +208,7 @@ async def test_a_log_that_does_not_show_our_mark_ends_the_incarnation() -> None:
         await past_of(log, with_mark=False)
 
 
-async def test_it_reads_from_the_place_that_the_record_names() -> None:
+async def test_the_past_is_read_from_the_place_in_the_record() -> None:
     log = Log()
     log.begins(I1)
     for body in (b"a", b"b", b"c"):
@@ -326,7 +326,9 @@ class TestTrust:
         past = await past_of(log, told, was_clean=True)
         assert not past.lost_power
 
-    async def test_what_a_former_run_left_in_doubt_is_so_still(self, log: Log) -> None:
+    async def test_exchanges_that_a_former_incarnation_left_in_doubt_stay_so(
+        self, log: Log
+    ) -> None:
         told = replace(record(I1, 4, orders=2), in_doubt=frozenset({"orders"}))
         past = await past_of(log, told, same_process=True)
         assert not past.lacks_some

@@ -22,7 +22,9 @@ def test_at_first_it_is_where_the_past_was_read_from(search: ResumePointSearch) 
     assert search.place == ResumePoint(100, -1)
 
 
-def test_it_moves_once_what_stands_before_is_settled_for_a_while(search: ResumePointSearch) -> None:
+def test_the_resume_point_moves_once_all_before_is_settled_for_a_while(
+    search: ResumePointSearch,
+) -> None:
     assert not search.advance(SETTLED_S - 0.1, 8)
     assert search.advance(SETTLED_S, 8)
     assert search.place == ResumePoint(130, 4)
@@ -31,7 +33,9 @@ def test_it_moves_once_what_stands_before_is_settled_for_a_while(search: ResumeP
     assert search.place == ResumePoint(150, 7)
 
 
-def test_it_stays_before_whatever_may_still_come_back(search: ResumePointSearch) -> None:
+def test_the_resume_point_stays_before_all_that_may_still_come_back(
+    search: ResumePointSearch,
+) -> None:
     assert not search.advance(1000.0, 4)
     assert search.advance(1000.0, 5)
     assert search.place == ResumePoint(130, 4)
@@ -39,7 +43,7 @@ def test_it_stays_before_whatever_may_still_come_back(search: ResumePointSearch)
     assert search.place == ResumePoint(150, 7)
 
 
-def test_it_stays_for_as_long_as_more_of_the_past_may_come_back() -> None:
+def test_the_resume_point_stays_while_more_of_the_past_may_come_back() -> None:
     search = ResumePointSearch()
     search.begin(ResumePoint(100), late_until=LATE_S)
     search.note(0.0, 130, 4)

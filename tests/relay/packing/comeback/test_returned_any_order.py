@@ -38,7 +38,7 @@ def verdicts(returned: ReturnedInAnyOrder, came: str) -> str:
     return "".join("NL?!"[verdict] for verdict in returned.take(each, each))
 
 
-def test_what_differs_is_recognised_in_any_order_where_no_ack_was_sent() -> None:
+def test_distinct_messages_are_recognised_in_any_order_where_no_ack_was_sent() -> None:
     assert verdicts(compared("abcd", surely=3), "xdbyc") == "NLLNL"
 
 
