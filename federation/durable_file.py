@@ -1,9 +1,10 @@
-"""Small files that are replaced whole: after a crash a reader finds the old one or the new one."""
+"""x"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 OWNER_ONLY = 0o600
 ANYBODY = 0o666
@@ -34,3 +35,23 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class FileStamp(NamedTuple):
+    """Times in ns, size in bytes, and which file of which device stands under the name."""
+
+    changed_ns: int
+    """Time of the inode's last change: a copy may bear its source's time of modification."""
+    modified_ns: int
+    size: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> FileStamp | None:
+        """Stamp of the file as it is now; None where there is none, or none that can be seen."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return cls(found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from federation.lanes import NORMAL, NORMAL_NUMBER, Lane
-from federation.rates import RateSchedule
+from federation.lanes import NORMAL, NORMAL_NUMBER, Lane, RateSchedule
 
 RETENTION_MARGIN_S = 900.0
 """The least time that things are kept beyond the outage window."""

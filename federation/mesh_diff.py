@@ -7,10 +7,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from federation.lanes import lane_word
+from federation.lanes import RateSchedule, lane_word
 from federation.mesh import Begins, Mesh, Site
-from federation.mesh_file.durations import show_duration
-from federation.rates import RateSchedule
+from federation.mesh_file.quantities import show_duration
 
 _WORDS = {
     "origins": "from",

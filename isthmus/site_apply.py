@@ -9,7 +9,7 @@ from pathlib import Path
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.applied import AppliedRecordBroken, write_applied_mesh
 from federation.brokers.apply import apply_site
-from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from federation.mesh_file import PasswordMissing
 
 BROKERS_AT_ONCE = 8
@@ -32,7 +32,7 @@ async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> l
         try:
             return await apply_site(book, site, state)
         except _EXPECTED as error:
-            return SiteReport(site, (Item("broker", site, Outcome.FAILED, str(error)),))
+            return SiteReport(site, (Item("broker", site, ItemOutcome.FAILED, str(error)),))
 
     async def one_broker(sites: Sequence[str]) -> None:
         async with turn:
@@ -68,7 +68,7 @@ def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
 
 def lines(report: SiteReport, *, everything: bool = False) -> list[str]:
     """A report for people: a heading, then what is worth saying."""
-    there = sum(item.outcome is Outcome.THERE for item in report.items)
+    there = sum(item.outcome is ItemOutcome.THERE for item in report.items)
     if not report.changes and not report.faults:
         heading = f"{report.site}: nothing to do, {there} already there"
     else:
@@ -77,7 +77,7 @@ def lines(report: SiteReport, *, everything: bool = False) -> list[str]:
         heading += f", {len(report.faults)} AT FAULT"
     said = [heading]
     for item in report.items:
-        if everything or item.outcome is not Outcome.THERE:
+        if everything or item.outcome is not ItemOutcome.THERE:
             detail = f": {item.detail}" if item.detail else ""
             said.append(f"  {item.outcome.value:<13} {item.kind:<8} {item.name}{detail}")
             if item.mend:

@@ -27,10 +27,9 @@ from federation.brokers.broker_uri import (
     parse_stream,
 )
 from federation.brokers.credentials import NODE_KINDS, Credentials
+from federation.brokers.endpoint import Endpoint
 from federation.brokers.passwords import resolve_password
-from federation.brokers.place import Place
-from federation.brokers.renewed import TlsFilesBroken
-from federation.brokers.tls import client_context
+from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, TlsFiles
 from federation.names import Names
 
@@ -111,7 +110,7 @@ class PrivateBroker:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where, and as whom, to reach one of a broker's listeners: of a cluster any of `places`."""
+    """Where, and as whom, to reach one of a broker's listeners: of a cluster any of `endpoints`."""
 
     host: str
     port: int
@@ -122,18 +121,18 @@ class Listener:
     files: TlsFiles = SYSTEM_TRUST
     is_external: bool = False
     """The login is the certificate of `files`, and there is no password."""
-    others: tuple[Place, ...] = ()
+    others: tuple[Endpoint, ...] = ()
     """Places of this listener at the cluster's other nodes."""
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """Places of this listener at all nodes, in the order of the mesh file."""
-        return Place(self.host, self.port), *self.others
+        return Endpoint(self.host, self.port), *self.others
 
     @property
     def where(self) -> str:
         """Host and port of every node, for messages."""
-        return ", ".join(map(str, self.places))
+        return ", ".join(map(str, self.endpoints))
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -152,7 +151,7 @@ class AmqpAddress(Listener):
             return self._uri(f"{quote(self.user, safe='')}@") + "?auth_mechanism=external"
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
-    def at(self, place: Place) -> AmqpAddress:
+    def at(self, place: Endpoint) -> AmqpAddress:
         """Narrow this login to one place."""
         return replace(self, host=place.host, port=place.port, others=())
 
@@ -233,7 +232,7 @@ class AddressBook:
         """A site's own broker, for `apply`."""
         return self._private_or_own(site, self._names.admin_user(site), "admin")
 
-    def listeners(self, site: str) -> tuple[Place, ...]:
+    def listeners(self, site: str) -> tuple[Endpoint, ...]:
         """Host and port of each node of a site's broker: sites that have one in common share a
         broker, and with it the users that are declared there.
         """
@@ -241,7 +240,7 @@ class AddressBook:
         if broker is not None:
             return _amqp_places(broker)
         private = self._private(site)
-        return tuple(Place(private.host, ports.amqp_port) for ports in private.nodes)
+        return tuple(Endpoint(private.host, ports.amqp_port) for ports in private.nodes)
 
     def control(self, site: str) -> str:
         """What a shell command for the administrator of a site's broker begins with, where that
@@ -257,12 +256,12 @@ class AddressBook:
         if broker is None:
             private = self._private(site)
             (host, port, _), *others = (
-                Place(private.host, ports.stream_port) for ports in private.nodes
+                Endpoint(private.host, ports.stream_port) for ports in private.nodes
             )
             tls = False
         else:
             listeners = [parse_stream(one) for one in broker.streams]
-            (host, port, _), *others = (Place(one.host, one.port) for one in listeners)
+            (host, port, _), *others = (Endpoint(one.host, one.port) for one in listeners)
             tls = listeners[0].tls
         if broker is not None and broker.password and amqp.is_external:
             # Also beside a login by certificate, which older brokers' streams do not know.
@@ -350,7 +349,7 @@ class AddressBook:
             return AmqpAddress(*where, user, password, uri.tls, broker.tls, others=others)
         private = self._private(site)
         where = private.host, private.amqp_port, private.vhost
-        places = tuple(Place(private.host, ports.amqp_port) for ports in private.others)
+        places = tuple(Endpoint(private.host, ports.amqp_port) for ports in private.others)
         return AmqpAddress(*where, user, password, others=places)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
@@ -369,8 +368,8 @@ class AddressBook:
         return self.private[site]
 
 
-def _amqp_places(broker: BrokerAddress) -> tuple[Place, ...]:
-    return tuple(Place(uri.host, uri.port) for uri in map(parse_amqp, broker.amqps))
+def _amqp_places(broker: BrokerAddress) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(uri.host, uri.port) for uri in map(parse_amqp, broker.amqps))
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:

@@ -16,8 +16,8 @@ from aiormq.exceptions import (
 )
 
 from federation.brokers.addresses import AmqpAddress
+from federation.brokers.endpoint import Endpoint
 from federation.brokers.first_answer import NoneAnswered, first_answer
-from federation.brokers.place import Place
 from federation.brokers.tls_refusals import TlsRefused, tls_refusal
 
 _REFUSALS = (AuthenticationError, ProbableAuthenticationError, ConnectionClosed)
@@ -30,7 +30,7 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
     late: list[AbstractConnection] = []
     try:
         _, connection = await first_answer(
-            address.places,
+            address.endpoints,
             lambda place: _connected(address, place, name, within_s),
             late.append,
             (AMQPException, OSError),
@@ -43,7 +43,7 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
     return connection
 
 
-def _combined(errors: Mapping[Place, Exception]) -> Exception:
+def _combined(errors: Mapping[Endpoint, Exception]) -> Exception:
     if len(errors) == 1:
         return next(iter(errors.values()))
     refusals = [error for error in errors.values() if isinstance(error, _REFUSALS)]
@@ -57,7 +57,7 @@ def _combined(errors: Mapping[Place, Exception]) -> Exception:
 
 
 async def _connected(
-    address: AmqpAddress, place: Place, name: str, within_s: float
+    address: AmqpAddress, place: Endpoint, name: str, within_s: float
 ) -> AbstractConnection:
     context = address.ssl_context
     try:

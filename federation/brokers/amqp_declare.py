@@ -22,7 +22,7 @@ from aiormq.exceptions import (
 
 from federation.brokers.addresses import AmqpAddress
 from federation.brokers.amqp_client import amqp_client
-from federation.brokers.apply_report import Item, Outcome
+from federation.brokers.apply_report import Item, ItemOutcome
 from federation.brokers.cluster_arguments import as_there
 from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 
@@ -74,7 +74,7 @@ class Declarer:
     async def queue(self, wanted: QueueDeclaration) -> Item:
         """Make it, or say what is there instead; with other members it is the same queue."""
         item = await self._queue(wanted)
-        while item.outcome is Outcome.DIFFERS and (there := as_there(wanted, item.detail)):
+        while item.outcome is ItemOutcome.DIFFERS and (there := as_there(wanted, item.detail)):
             item = await self._queue(wanted := there)
         return item
 
@@ -94,7 +94,7 @@ class Declarer:
         async def step(channel: AbstractChannel) -> object:
             return await channel.queue_bind(binding.queue, binding.exchange, binding.key)
 
-        return await self._said("binding", str(binding), step, Outcome.CREATED)
+        return await self._said("binding", str(binding), step, ItemOutcome.CREATED)
 
     async def unbind(self, binding: BindingDeclaration) -> Item:
         """Unbind; nothing happens if it is not bound."""
@@ -102,7 +102,7 @@ class Declarer:
         async def step(channel: AbstractChannel) -> object:
             return await channel.queue_unbind(binding.queue, binding.exchange, binding.key)
 
-        return await self._said("binding", str(binding), step, Outcome.UNBOUND)
+        return await self._said("binding", str(binding), step, ItemOutcome.UNBOUND)
 
     async def waiting(self, queue: str) -> int | None:
         """Messages ready there, None if there is no such queue. Raises ChannelClosed."""
@@ -120,16 +120,16 @@ class Declarer:
     ) -> Item:
         try:
             await self._do(lambda channel: declare(channel, passive=True))
-            outcome = Outcome.THERE
+            outcome = ItemOutcome.THERE
         except ChannelNotFoundEntity:
-            outcome = Outcome.CREATED
+            outcome = ItemOutcome.CREATED
         except (ChannelClosed, TimeoutError) as error:
             return _refused(kind, name, error)
         try:
             # Of what is there already, this asks whether it is the same.
             await self._do(lambda channel: declare(channel, passive=False))
         except ChannelPreconditionFailed as error:
-            return Item(kind, name, Outcome.DIFFERS, _reason(error), mend)
+            return Item(kind, name, ItemOutcome.DIFFERS, _reason(error), mend)
         except (ChannelClosed, TimeoutError) as error:
             return _refused(kind, name, error)
         return Item(kind, name, outcome)
@@ -139,7 +139,7 @@ class Declarer:
         kind: str,
         name: str,
         step: Callable[[AbstractChannel], Awaitable[object]],
-        outcome: Outcome,
+        outcome: ItemOutcome,
     ) -> Item:
         try:
             await self._do(step)
@@ -165,10 +165,12 @@ def _refused(kind: str, name: str, error: Exception) -> Item:
         mend = "give the user configure, write and read rights on the virtual host"
     elif isinstance(error, TimeoutError):
         reason = f"no answer in {STEP_TIMEOUT_S:.0f} s"
-        return Item(kind, name, Outcome.FAILED, reason, "look into the broker's log; apply again")
+        return Item(
+            kind, name, ItemOutcome.FAILED, reason, "look into the broker's log; apply again"
+        )
     else:
         mend = "mend what the broker says; apply again"
-    return Item(kind, name, Outcome.FAILED, _reason(error), mend)
+    return Item(kind, name, ItemOutcome.FAILED, _reason(error), mend)
 
 
 def _reason(error: Exception) -> str:

@@ -1,23 +1,20 @@
-"""Makes what provision declares exist at the brokers, and tells what it found.
-
-Never deletes anything, and never changes what cannot be changed in place: that is reported, with
-what to do. The one thing it takes away is the binding of an egress queue whose exchange or key
-was taken out of the file: unbound, the queue drains; bound, it would fill till the disk is full.
-"""
+"""x"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aio_pika.exceptions import AMQPException
 
 from federation.brokers.addresses import AddressBook, ManagementAddress
 from federation.brokers.amqp_declare import CONNECT_TIMEOUT_S, Declarer, declaring
 from federation.brokers.applied import Applied, read_applied, write_applied
-from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from federation.brokers.apply_rights import (
+    apply_guests,
     apply_policies,
     apply_users,
     by_hand,
@@ -26,15 +23,16 @@ from federation.brokers.apply_rights import (
     unchecked,
 )
 from federation.brokers.cluster_arguments import broker_nodes, on_cluster, replicas_of
-from federation.brokers.guest_users import apply_guests
 from federation.brokers.management import ManagementApi, ManagementError
 from federation.brokers.one_cluster import ONE_CLUSTER, node_answers, several_clusters
 from federation.brokers.provision import (
     BindingDeclaration,
     Declarations,
+    PolicyDeclaration,
+    QueueDeclaration,
     declarations,
 )
-from federation.brokers.users import guests, put_aside_queues
+from federation.brokers.users import UserDeclaration, guests, put_aside_queues
 from federation.counted import counted
 from federation.names import Names
 
@@ -98,7 +96,7 @@ class _Applying:
             return True
         answers = await node_answers(self._address, management, self._names.prefix)
         if wrong := several_clusters(answers):
-            item = Item("broker", self._address.where, Outcome.FAILED, wrong, ONE_CLUSTER)
+            item = Item("broker", self._address.where, ItemOutcome.FAILED, wrong, ONE_CLUSTER)
             self.say(item)
             return False
         if any(not answer.why_not for answer in answers):
@@ -126,7 +124,7 @@ class _Applying:
                 Item(
                     "broker",
                     self._address.public_uri,
-                    Outcome.FAILED,
+                    ItemOutcome.FAILED,
                     f"{type(error).__name__}: {reason}",
                     "check that it runs, its address, password and virtual host; apply again",
                 )
@@ -150,18 +148,18 @@ class _Applying:
         self, declarer: Declarer, present: Collection[BindingDeclaration], *, is_sure: bool
     ) -> set[BindingDeclaration]:
         """Bind what must be bound; what is bound after that."""
-        failed = {(i.kind, i.name) for i in self._items if i.outcome is Outcome.FAILED}
+        failed = {(i.kind, i.name) for i in self._items if i.outcome is ItemOutcome.FAILED}
         bound = set()
         for binding in self._declared.bindings:
             if failed & {("exchange", binding.exchange), ("queue", binding.queue)}:
                 continue  # said already
-            item = Item("binding", str(binding), Outcome.THERE)
+            item = Item("binding", str(binding), ItemOutcome.THERE)
             if not is_sure or binding not in present:
                 item = await declarer.bind(binding)
-                if item.outcome is Outcome.CREATED and binding in present:
-                    item = replace(item, outcome=Outcome.THERE)
+                if item.outcome is ItemOutcome.CREATED and binding in present:
+                    item = replace(item, outcome=ItemOutcome.THERE)
             self.say(item)
-            if item.outcome is not Outcome.FAILED:
+            if item.outcome is not ItemOutcome.FAILED:
                 bound.add(binding)
         return bound
 
@@ -173,14 +171,14 @@ class _Applying:
         for binding in sorted(unwanted, key=str):
             if self._names.egress(binding.exchange) == binding.queue:
                 item = await declarer.unbind(binding)
-                if item.outcome is not Outcome.UNBOUND:
+                if item.outcome is not ItemOutcome.UNBOUND:
                     left.add(binding)
             else:
                 # Not ours: what comes that way bears the name of an exchange that no node knows.
                 item = Item(
                     "binding",
                     str(binding),
-                    Outcome.DIFFERS,
+                    ItemOutcome.DIFFERS,
                     "somebody else bound an egress queue of the mesh",
                     "unbind it, and bind that exchange to one of the mesh instead",
                 )
@@ -201,7 +199,7 @@ class _Applying:
                     Item(
                         "queue",
                         queue,
-                        Outcome.LEFT,
+                        ItemOutcome.LEFT,
                         f"{counted(waiting, 'message')} in it, which no exchange of the file fills",
                         "the site's node goes on sending them, and nothing new comes in; when none "
                         "wait, delete the queue if the exchange is not to come back",
@@ -250,3 +248,98 @@ async def listed(api: ManagementApi, names: Names) -> Applied:
         ),
         frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
     )
+
+
+class NoManagement(Exception):
+    """Nobody can be asked at that site; the text says why."""
+
+
+async def preview_site(book: AddressBook, site: str) -> list[str]:
+    """One line each: `+` what is missing, `~` what would be changed, `-` what would be unbound, `!`
+    what is there otherwise and apply cannot change. Empty: all is as it should be.
+
+    Raises NoManagement, ManagementError, AddressError, PasswordMissing.
+    """
+    management = book.management(site)
+    if management is None:
+        raise NoManagement("the mesh file has no `management:` for this site")
+    declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
+    async with ManagementApi(management) as api:
+        return [
+            *await _changed_users(api, (*declared.users, *guests(book.mesh, site).values())),
+            *await _exchanges_and_queues(api, declared),
+            *await _changed_bindings(api, declared, Names(book.mesh.name)),
+            *[line for policy in declared.policies for line in await _changed_policy(api, policy)],
+        ]
+
+
+async def _exchanges_and_queues(api: ManagementApi, declared: Declarations) -> list[str]:
+    exchanges = _by_name(await api.get("exchanges", api.vhost, columns="name,type"))
+    queues = _by_name(await api.get("queues", api.vhost, columns="name,arguments"))
+    said = []
+    for exchange in declared.exchanges:
+        found = exchanges.get(exchange.name)
+        if found is None:
+            said.append(f"+ exchange {exchange.name}")
+        elif found["type"] != exchange.type:
+            said.append(f"! exchange {exchange.name}: is {found['type']}, not {exchange.type}")
+    for queue in declared.queues:
+        if queue.name not in queues:
+            said.append(f"+ queue {queue.name}")
+        else:
+            said += _otherwise(queue, queues[queue.name].get("arguments") or {})
+    return said
+
+
+def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
+    for key, wanted in queue.arguments.items():
+        # A queue without a type is a classic one.
+        found = there.get(key, "classic" if key == "x-queue-type" else None)
+        if found != wanted:
+            yield f"! queue {queue.name}: {key} is {found}, not {wanted}"
+
+
+async def _changed_bindings(api: ManagementApi, declared: Declarations, names: Names) -> list[str]:
+    there = (await listed(api, names)).bindings
+    wanted = frozenset(declared.bindings)
+    missing = [f"+ binding {one}" for one in declared.bindings if one not in there]
+    return missing + sorted(f"- binding {one}" for one in there - wanted)
+
+
+async def _changed_policy(api: ManagementApi, policy: PolicyDeclaration) -> list[str]:
+    found = await api.get("policies", api.vhost, policy.name)
+    if found is None:
+        return [f"+ policy {policy.name}"]
+    wanted = {
+        "pattern": policy.pattern,
+        "definition": dict(policy.definition),
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+    }
+    return [
+        f"~ policy {policy.name}: {key} {found.get(key)} -> {value}"
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
+
+
+async def _changed_users(api: ManagementApi, users: tuple[UserDeclaration, ...]) -> list[str]:
+    """Of private brokers, and of other sites' ends of links."""
+    said = []
+    for user in users:
+        try:
+            if await api.get("users", user.name) is None:
+                said.append(f"+ user {user.name}")
+            found = await api.get("permissions", api.vhost, user.name)
+        except ManagementError as error:
+            return [f"? users: {error}"]
+        wanted = {"configure": user.configure, "write": user.write, "read": user.read}
+        if found is None:
+            said.append(f"+ rights {user.name}")
+        elif any(found.get(key) != value for key, value in wanted.items()):
+            said.append(f"~ rights {user.name}")
+    return said
+
+
+def _by_name(found: Any) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in found or ()}

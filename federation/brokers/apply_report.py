@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class ItemOutcome(StrEnum):
     """What came of one thing that must exist."""
 
     THERE = "already there"
@@ -23,8 +23,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-DONE = frozenset({Outcome.CREATED, Outcome.CHANGED, Outcome.UNBOUND})
-BAD = frozenset({Outcome.DIFFERS, Outcome.FAILED})
+DONE = frozenset({ItemOutcome.CREATED, ItemOutcome.CHANGED, ItemOutcome.UNBOUND})
+BAD = frozenset({ItemOutcome.DIFFERS, ItemOutcome.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Item:
 
     kind: str
     name: str
-    outcome: Outcome
+    outcome: ItemOutcome
     detail: str = ""
     mend: str = ""
 
@@ -57,7 +57,7 @@ class SiteReport:
 
     @property
     def unchecked(self) -> tuple[Item, ...]:
-        return tuple(item for item in self.items if item.outcome is Outcome.UNCHECKED)
+        return tuple(item for item in self.items if item.outcome is ItemOutcome.UNCHECKED)
 
     @property
     def ok(self) -> bool:

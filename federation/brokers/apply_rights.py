@@ -1,4 +1,4 @@
-"""Users, rights and policies: what only the management API can set."""
+"""Users, rights and policies: set through the management API, or with commands to run by hand."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import base64
 import binascii
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
-from federation.brokers.apply_report import Item, Outcome
+from federation.brokers.addresses import AddressBook
+from federation.brokers.apply_report import Item, ItemOutcome
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.passwords import PasswordMissing, resolve_password
 from federation.brokers.provision import PolicyDeclaration
-from federation.brokers.users import UserDeclaration, password_hash
+from federation.brokers.users import UserDeclaration, guests, password_hash
 from federation.names import Names
 
 
@@ -50,7 +54,7 @@ async def guests_left_over(
         Item(
             "rights",
             one["user"],
-            Outcome.LEFT,
+            ItemOutcome.LEFT,
             "no link of the file brings this neighbour here, and its rights are still there",
             f"{control} clear_permissions -p {api.vhost} {one['user']}",
         )
@@ -82,7 +86,7 @@ async def policy_in_force(api: ManagementApi, queue: str, ours: PolicyDeclaratio
         Item(
             "policy",
             ours.name,
-            Outcome.DIFFERS,
+            ItemOutcome.DIFFERS,
             f"the policy {other['name']!r} holds for {queue} instead",
             f"give {other['name']!r} a priority below {ours.priority}, or a pattern that leaves "
             "out names that begin with isthmus.",
@@ -105,7 +109,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 def unchecked(kind: str, name: str, why: ManagementError | str, mend: str) -> Item:
     """What could not be looked at."""
-    return Item(kind, name, Outcome.UNCHECKED, str(why), mend)
+    return Item(kind, name, ItemOutcome.UNCHECKED, str(why), mend)
 
 
 def by_hand(policy: PolicyDeclaration, vhost: str) -> str:
@@ -120,11 +124,11 @@ def by_hand(policy: PolicyDeclaration, vhost: str) -> str:
 async def _user(api: ManagementApi, user: UserDeclaration) -> Item:
     found = await api.get("users", user.name)
     if found is not None and _has_password(found, user.password) and _tags(found) == set(user.tags):
-        return Item("user", user.name, Outcome.THERE)
+        return Item("user", user.name, ItemOutcome.THERE)
     await api.put("users", user.name, body={"password": user.password, "tags": ",".join(user.tags)})
     if found is None:
-        return Item("user", user.name, Outcome.CREATED)
-    return Item("user", user.name, Outcome.CHANGED, "it had another password or other tags")
+        return Item("user", user.name, ItemOutcome.CREATED)
+    return Item("user", user.name, ItemOutcome.CHANGED, "it had another password or other tags")
 
 
 def _has_password(found: dict[str, Any], password: str) -> bool:
@@ -148,9 +152,9 @@ async def apply_rights(api: ManagementApi, user: UserDeclaration) -> Item:
     wanted = {"configure": user.configure, "write": user.write, "read": user.read}
     found = await api.get("permissions", api.vhost, user.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):
-        return Item("rights", user.name, Outcome.THERE)
+        return Item("rights", user.name, ItemOutcome.THERE)
     await api.put("permissions", api.vhost, user.name, body=wanted)
-    return Item("rights", user.name, Outcome.CREATED if found is None else Outcome.CHANGED)
+    return Item("rights", user.name, ItemOutcome.CREATED if found is None else ItemOutcome.CHANGED)
 
 
 async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
@@ -162,12 +166,60 @@ async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
     }
     found = await api.get("policies", api.vhost, policy.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):
-        return Item("policy", policy.name, Outcome.THERE)
+        return Item("policy", policy.name, ItemOutcome.THERE)
     await api.put("policies", api.vhost, policy.name, body=wanted)
     if found is None:
-        return Item("policy", policy.name, Outcome.CREATED, _said(wanted))
-    return Item("policy", policy.name, Outcome.CHANGED, f"{_said(found)} is now {_said(wanted)}")
+        return Item("policy", policy.name, ItemOutcome.CREATED, _said(wanted))
+    return Item(
+        "policy", policy.name, ItemOutcome.CHANGED, f"{_said(found)} is now {_said(wanted)}"
+    )
 
 
 def _said(policy: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in policy.get("definition", {}).items())
+
+
+async def apply_guests(
+    book: AddressBook, site: str, api: ManagementApi | None, why_not: str = ""
+) -> list[Item]:
+    """Make those that the broker of `site` needs, or say what to run there. `why_not`: why there is
+    no API.
+    """
+    vhost = book.administrator(site).vhost
+    items: list[Item] = []
+    for end, user in guests(book.mesh, site).items():
+        commands = guest_by_hand(user, vhost)
+        if api is None:
+            items.append(unchecked("user", user.name, why_not, commands))
+            continue
+        try:
+            reference = book.mesh.sites[end].link_password or ""
+            password = resolve_password(reference, book.environ)
+        except PasswordMissing as missing:
+            items.append(await _rights_alone(api, user, missing, commands))
+        else:
+            known = replace(user, password=password)
+            items += await apply_users(api, [known], by_hand=commands)
+    return items
+
+
+def guest_by_hand(user: UserDeclaration, vhost: str) -> str:
+    """The commands with which the broker's administrator makes the user. The password is what the
+    site's `link_password` names; it comes from a file, since others see a command's words.
+    """
+    return (
+        f"rabbitmqctl add_user {user.name} < PASSWORD_FILE && rabbitmqctl set_permissions "
+        f"-p {shlex.quote(vhost)} {user.name} '{user.configure}' '{user.write}' '{user.read}'"
+    )
+
+
+async def _rights_alone(
+    api: ManagementApi, user: UserDeclaration, missing: PasswordMissing, commands: str
+) -> Item:
+    """Of a user whose password is not here: it has to be there already."""
+    try:
+        if await api.get("users", user.name) is None:
+            return unchecked("user", user.name, str(missing), commands)
+        return await apply_rights(api, user)
+    except ManagementError as error:
+        return unchecked("user", user.name, error, commands)

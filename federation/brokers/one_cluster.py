@@ -64,7 +64,7 @@ async def node_answers(
     """
     queue = f"{prefix}one-cluster.{secrets.token_hex(8)}"
     async with AsyncExitStack() as stack:
-        places = [amqp.at(place) for place in amqp.places]
+        places = [amqp.at(place) for place in amqp.endpoints]
         nodes = await asyncio.gather(*map(_connected, places))
         for node in nodes:
             if isinstance(node, AbstractConnection):

@@ -1,13 +1,8 @@
-"""A mesh file -> Mesh, or all that is wrong with it, each with line and column.
-
-Four steps, each of which goes on after errors as far as makes sense: YAML to a tree with positions
-(yaml_tree), the sites of branches and included files into it (gathering), tree to keys
-(document), keys to a mesh (rules, resolution).
-"""
+"""x"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,18 +11,20 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from federation.mesh import Mesh
-from federation.mesh_file.document import MeshKeys
-from federation.mesh_file.exchange_rules import nothing_carried
-from federation.mesh_file.gathering import gathered
-from federation.mesh_file.key_errors import meant_key, said_of
-from federation.mesh_file.named_files import missing_files
-from federation.mesh_file.problems import MeshFileError, Problem, Severity
+from federation.mesh_file.keys.document import MeshKeys
+from federation.mesh_file.problems.key_errors import meant_key, said_of
+from federation.mesh_file.problems.problem import (
+    MeshFileError,
+    Problem,
+    ProblemList,
+    Severity,
+    Violation,
+)
 from federation.mesh_file.resolution import mesh_of_keys
-from federation.mesh_file.rules import violations
-from federation.mesh_file.sources import Source, Unreadable
-from federation.mesh_file.told import Told
-from federation.mesh_file.violation import Violation
-from federation.mesh_file.yaml_tree import (
+from federation.mesh_file.rules.exchange_rules import nothing_carried
+from federation.mesh_file.rules.mesh_rules import violations
+from federation.mesh_file.yaml.gathering import Source, Unreadable, gathered
+from federation.mesh_file.yaml.tree import (
     BadYaml,
     Location,
     Position,
@@ -90,7 +87,7 @@ def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> R
     """The same for content at hand. What it names (included files, tables of branches, passwords,
     TLS files) is relative to `folder`.
     """
-    told = Told(file)
+    told = ProblemList(file)
     try:
         tree, broken = parse_tree(data)
     except BadYaml as error:
@@ -232,3 +229,30 @@ def _say_violations(found: Iterable[Violation], tree: Tree, say: _Say) -> None:
     for violation in found:
         at = tree.position_of(violation.location, key=violation.on_key)
         say(at, violation.wrong, violation.mend, violation.severity, violation.site)
+
+
+def missing_files(keys: MeshKeys, folder: Path) -> Iterator[Violation]:
+    """A warning for each that is not here: a site's private key may rightly be on that site's
+    machine only, and the mesh file on all.
+    """
+    for name, site in keys.sites.items():
+        for section, keys_there, whose in (
+            ("tls", site.tls, "nodes that connect to this broker need it"),
+            ("admin", site.admin, "its node needs it, and those who ask it need `ca`"),
+        ):
+            if keys_there is None:
+                continue
+            files = (
+                ("ca", keys_there.ca),
+                ("certificate", keys_there.certificate),
+                ("key", keys_there.private_key),
+            )
+            for key, path in files:
+                if path is None or (folder / path).is_file():
+                    continue
+                yield Violation(
+                    ("sites", name, section, key),
+                    f"there is no file {path} here",
+                    f"{whose}; the path is relative to the file that names it",
+                    severity=Severity.WARNING,
+                )

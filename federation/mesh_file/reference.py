@@ -1,7 +1,4 @@
-"""docs/mesh-file.md: every key of a mesh file, made from the same keys as the JSON Schema. Pure.
-
-The prose around the tables stands in mesh_reference_texts.
-"""
+"""x"""
 
 from __future__ import annotations
 
@@ -9,8 +6,160 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from federation.mesh_file.reference_texts import AFTER, BEFORE, SECTIONS
-from federation.mesh_file.schema import mesh_schema, site_list_schema
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from federation.mesh_file.keys.document import MeshKeys, SiteListKeys
+
+
+class _Plain(GenerateJsonSchema):
+    """Without titles, which repeat the keys."""
+
+    def field_title_should_be_set(self, schema: core_schema.CoreSchema) -> bool:
+        return False
+
+
+def mesh_schema() -> dict[str, Any]:
+    """Of a mesh file."""
+    return _schema(MeshKeys, "An Isthmus mesh file")
+
+
+def site_list_schema() -> dict[str, Any]:
+    """Of a file that a mesh file includes."""
+    return _schema(SiteListKeys, "Sites that an Isthmus mesh file includes")
+
+
+def _schema(model: type[MeshKeys] | type[SiteListKeys], title: str) -> dict[str, Any]:
+    made = model.model_json_schema(schema_generator=_Plain)
+    for section in made.get("$defs", {}).values():
+        section.pop("title", None)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **made,
+        "title": title,
+    }
+
+
+BEFORE = """
+# The mesh file
+
+<!-- Made by `isthmus schema --page`; a test says when it is out of date. -->
+
+One YAML file declares the whole mesh. `isthmus validate FILE` tells all that is wrong with it at
+once, each mistake as `FILE:LINE:COLUMN: what is wrong; how to mend it`; warnings do not prevent its
+use. `isthmus schema` prints its JSON Schema: with it (and, for many editors, the first line
+`# yaml-language-server: $schema=mesh.schema.json`) an editor completes keys and marks mistakes.
+
+```yaml
+mesh: acme
+outage_window: 72h
+topology: {hub: head}
+exchanges:
+  - {name: sales, from: [shops], to: [head]}
+  - {name: store, from: [head], to: [shops], keys: ["store.#"]}
+sites:
+  head: {}
+branches:
+  names: [oslo, rome, bari]
+  template:
+    tags: [shops]
+    wants: {store: ["store.{site}.#"]}
+```
+
+Meshes to start from are in [topology_configs](../topology_configs). In the tables below a default
+in _slanted letters_ is what leaving the key out comes to.
+
+## How values are written
+
+- A **duration** is a number and one unit: `250ms`, `90s`, `30m`, `72h`, `7d`.
+- A **size** is a number and one unit: `B`, `KB`, `MB`, `GB`, `TB` (powers of 1000), `KiB`, `MiB`,
+  `GiB`, `TiB` (powers of 1024). A rate is a size and `/s`: `200KB/s`.
+- A **`max_rate`** is a rate in bytes (`2MB/s`) or bits (`20Mbit/s`, `512kbit/s`, `1Gbit/s`), at
+  least `16kbit/s`; or `unlimited`; or a mapping of `default` and hours of the day to such:
+  `{default: 20Mbit/s, "22:00-06:00": unlimited}`, by the clock of the machine that sends.
+- **Sites and tags**: `from`, `to`, `never_via` and `hub` take names of sites, and tags, which
+  stand for all sites that bear them. A word is a site if there is one of that name, else a tag; no
+  tag may have the name of a site. A tag matters by the sites that it stands for, and by nothing
+  else.
+- **Names** of a mesh, of sites, of lanes and of tags are 1 to 63 letters, digits, `-` and `_`, and
+  begin with a letter or digit. `from`, `to` and `all` are reserved.
+- `{site}` in a text of a site stands for the site's name; `{{` and `}}` are braces.
+- **Paths** are relative to the file in which they stand.
+- The YAML is plain: `true`, `false`, `null`, decimal numbers and text; no tags (`!x`), no merge
+  keys (`<<`). Keys that are there twice are refused. A file has at most 1 MiB.
+
+What the file comes to has a **revision**, a hash that every batch carries. Comments, the order of
+keys, the spreading over files, tags and templates leave it as it is; so does a key with its default
+written out.
+"""
+
+SECTIONS = (
+    ("MeshKeys", "## The mesh", ""),
+    (
+        "TopologyKeys",
+        "## Topology",
+        "The order of a ring is that of `sites`, then of `branches`, then of included files. In "
+        "any topology `links` says what is special about links that the topology makes; with "
+        "`custom`, or without `topology`, it makes the links itself.",
+    ),
+    ("RingKeys", "### Ring", ""),
+    ("TreeKeys", "### Tree", ""),
+    ("HubKeys", "### Hub", ""),
+    ("LinkKeys", "## Links", ""),
+    ("ExchangeKeys", "## Exchanges", ""),
+    ("RetryKeys", "### Retry", ""),
+    (
+        "SiteKeys",
+        "## Sites",
+        "A site whose broker is a cluster has the addresses of its nodes in `broker`, and in "
+        "`stream` and `management` where these are not the defaults. A connection tries them in "
+        "turn, beginning with the one that worked last; different connections begin at different "
+        "nodes, and wait before they try again only when none has answered. A name with several "
+        "addresses counts as several. The log is written and read at its leader, wherever the "
+        "cluster has moved it: [operations](operations.md), *Sites on clusters*.",
+    ),
+    ("TlsKeys", "### TLS", ""),
+    (
+        "AdminKeys",
+        "### Admin",
+        "Any address but one of loopback wants https and a token; see [TLS](tls.md).",
+    ),
+    (
+        "LogKeys",
+        "### Log",
+        "Keys that a site leaves out are those of the mesh. The broker frees whole segments of "
+        "64 MiB, so that 256 MiB is the least. When what neighbours or the site's own delivery "
+        "still lack takes 80 % of `max_bytes`, status warns; at 90 % a site with `on_full: block` "
+        "takes no more messages from its egress queues, until that is below 70 %.",
+    ),
+    (
+        "BranchesKeys",
+        "## Branches",
+        "A mistake that the template makes for most of its branches is told once, at the template; "
+        "one of some branches at their names, or at their cells of the table. The table is CSV as "
+        "spreadsheets write it: commas, double quotes round what has a comma in it, UTF-8. Blank "
+        "lines and lines that begin with `#` are passed over.",
+    ),
+    (
+        "SiteListKeys",
+        "## Included files",
+        "A file may be included once. Its sites stand in the mesh as if they were written there.",
+    ),
+)
+"""Section of the schema, heading, and what is to be said besides."""
+
+AFTER = """
+## What is refused
+
+Besides keys and values that are not as above: sites that are not there; two sites with one cluster
+ID, or with one broker and virtual host; a list of addresses that is empty, has one of them twice,
+or mixes users, virtual hosts, or addresses with and without TLS; a ring of fewer than three, a tree
+with a circle or two roots; a link of a site with itself; an exchange that cannot get from its
+`from` to its `to`, with the sites of `never_via` left out; direct exchanges without keys; `wants`
+of what has no keys; an outage window that `max_bytes` cannot hold at the `rate` that is given.
+Without a `rate` nothing here can tell how much a log takes: `isthmus plan FILE --rate` does.
+"""
+
 
 Schema = dict[str, Any]
 

@@ -1,10 +1,13 @@
-"""The keys of a valid mesh file -> the Mesh that they come to. Pure."""
+"""The mesh that the keys of a valid file come to, and its revision. Pure."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 from federation.brokers.broker_uri import (
     HostPort,
@@ -16,6 +19,7 @@ from federation.brokers.broker_uri import (
 from federation.lanes import Lane, lane_number
 from federation.mesh import (
     LOCAL_ADMIN,
+    OLDEST_BATCH_FORMAT,
     AckRule,
     AdminAccess,
     Begins,
@@ -26,6 +30,7 @@ from federation.mesh import (
     IdentityKind,
     IdentityRule,
     IdentityScope,
+    Link,
     LogLimit,
     Mesh,
     OrderRule,
@@ -37,12 +42,10 @@ from federation.mesh import (
     Unsigned,
     WhenLogIsFull,
 )
-from federation.mesh_file.document import MeshKeys
-from federation.mesh_file.exchange_keys import ExchangeKeys
-from federation.mesh_file.log_rules import log_of_site
-from federation.mesh_file.revision import revision_of
-from federation.mesh_file.site_keys import AdminKeys, LogKeys, SiteKeys, TlsKeys
-from federation.mesh_file.tags import SiteWords
+from federation.mesh_file.keys.document import MeshKeys
+from federation.mesh_file.keys.exchange_keys import ExchangeKeys
+from federation.mesh_file.keys.site_keys import AdminKeys, LogKeys, SiteKeys, SiteWords, TlsKeys
+from federation.mesh_file.rules.mesh_rules import log_of_site
 from federation.mesh_file.topologies import declared_links, forwarding_rule
 
 
@@ -175,3 +178,97 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
         priorities=PriorityRule(keys.priorities),
         deadline_s=keys.deadline,
     )
+
+
+_REVISION_FORM = "isthmus mesh 2"
+"""Changes whenever the same mesh would be written otherwise here, or a default changes."""
+
+
+def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
+    """Twelve hexadecimal digits. `keys` tell paths and passwords as they were written."""
+    said = {
+        "name": mesh.name,
+        "outage_window_s": mesh.outage_window_s,
+        "rule": mesh.rule,
+        "sites": {name: _hashed_site(site, keys) for name, site in mesh.sites.items()},
+        "exchanges": {
+            name: _hashed_exchange(exchange) for name, exchange in mesh.exchanges.items()
+        },
+        "links": sorted((_hashed_link(link) for link in mesh.links), key=_pair),
+    }
+    if mesh.batch_format != OLDEST_BATCH_FORMAT:
+        said["batch_format"] = mesh.batch_format
+    if mesh.lanes:
+        said["lanes"] = [asdict(lane) for lane in mesh.lanes]
+    if mesh.signing is not SigningRule.NONE:
+        said["signing"] = {
+            "rule": mesh.signing,
+            "unsigned": mesh.unsigned,
+            "repairers": sorted(mesh.repairers or ()),
+            "revoked_keys": sorted(mesh.revoked_keys),
+        }
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(f"{_REVISION_FORM}\n{canonical}".encode()).hexdigest()[:12]
+
+
+def _hashed_link(link: Link) -> dict[str, Any]:
+    said = _changed_fields(link)
+    if link.max_rate is not None:
+        said["max_rate"] = asdict(link.max_rate)
+    return said
+
+
+def _pair(link: dict[str, Any]) -> tuple[str, str]:
+    return link["sender"], link["receiver"]
+
+
+def _changed_fields(value: Any) -> dict[str, Any]:
+    """The fields of a frozen value that differ from their defaults."""
+    said: dict[str, Any] = {}
+    for one in fields(value):
+        own = getattr(value, one.name)
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if own != default:
+            said[one.name] = own
+    return said
+
+
+def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
+    said = _changed_fields(site)
+    said.pop("tags", None)
+    if "wants" in said:
+        said["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
+    if "log" in said:
+        said["log"] = _changed_fields(site.log)
+    if site.max_rate is not None:
+        said["max_rate"] = asdict(site.max_rate)
+    written = keys.sites[site.name]
+    if site.private_key:
+        said["private_key"] = written.private_key
+    if "public_keys" in said:
+        said["public_keys"] = sorted(site.public_keys)
+    if "admin_access" in said and written.admin is not None:
+        said["admin_access"] = written.admin.model_dump(exclude_none=True, exclude={"url"})
+    if site.link_password is not None:
+        said["link_password"] = written.link_password
+    if site.broker is not None:
+        password = written.password or ""
+        is_reference = password.startswith(("env:", "file:"))
+        said["broker"] = {
+            **_changed_fields(site.broker),
+            "password": password if is_reference else "",
+            "tls": written.tls.model_dump(exclude_none=True) if written.tls is not None else {},
+        }
+    return said
+
+
+def _hashed_exchange(exchange: Exchange) -> dict[str, Any]:
+    said = _changed_fields(exchange)
+    # Sets, whatever order they were written in; a tag's sites stand in the order of the file.
+    for name in ("keys", "origins", "destinations", "never_via"):
+        if said.get(name) is not None:
+            said[name] = sorted(said[name])
+    for name in ("identity", "retry"):
+        if name in said:
+            said[name] = _changed_fields(said[name])
+    return said

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.mesh import ForwardingRule, Link
-from federation.mesh_file.document import MeshKeys
-from federation.mesh_file.tags import SiteWords
-from federation.mesh_file.topology_keys import LinkKeys
+from federation.mesh_file.keys.document import MeshKeys
+from federation.mesh_file.keys.site_keys import SiteWords
+from federation.mesh_file.keys.topology_keys import LinkKeys
 
 Pair = tuple[str, str]
 """Sender and receiver."""

@@ -21,8 +21,7 @@ from networkx.algorithms.connectivity import (
 from networkx.algorithms.flow import build_residual_network
 
 from federation.planning.availability import Availability
-from federation.planning.reliability import TooManyUncertain, availability_between
-from federation.planning.reliability_samples import SEED, Samples
+from federation.planning.reliability import SEED, Samples, TooManyUncertain, availability_between
 from federation.planning.routes import Routes
 from federation.planning.site_classes import class_of, twin_classes, with_availability
 

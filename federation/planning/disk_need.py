@@ -39,7 +39,7 @@ BATCH_FILLS_AT = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class PublishRates:
     """Messages a second that are published to each exchange at each of its origins."""
 
     everywhere: float = 0.0
@@ -85,7 +85,7 @@ class _Sum:
 
 
 def disk_need(
-    mesh: Mesh, rates: Rates, size: float, compression: float = 1.0
+    mesh: Mesh, rates: PublishRates, size: float, compression: float = 1.0
 ) -> dict[str, DiskNeed]:
     """By site. `size` is bytes of a body; `compression` how many times smaller batches get."""
     sums = {site: _Sum() for site in mesh.sites}
@@ -105,7 +105,7 @@ class _Colour:
     than the next one that has patterns of its own.
     """
 
-    def __init__(self, mesh: Mesh, exchange: Exchange, rates: Rates) -> None:
+    def __init__(self, mesh: Mesh, exchange: Exchange, rates: PublishRates) -> None:
         self._mesh, self._exchange, self._rates = mesh, exchange, rates
         self._times: dict[frozenset[str], int] = {}
         for site in mesh.sites.values():
@@ -129,7 +129,7 @@ def _add(
     spread: LogSpread,
     groups: Sequence[frozenset[str]],
     classes: Sequence[tuple[str, ...]],
-    rates: Rates,
+    rates: PublishRates,
     sizes: tuple[float, float],
 ) -> None:
     """One exchange's part, an origin a class worked out for all."""

@@ -1,19 +1,16 @@
-"""Sites and lines whose loss alone separates two sites that are both up. Pure.
-
-What every way from an origin to another site crosses are that site's dominators: one tree an
-origin tells them for all.
-"""
+"""x"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import networkx as nx
 
-from federation.mesh import ForwardingRule
+from federation.mesh import Exchange, ForwardingRule
+from federation.planning.pair_figures import Track, Wanted, class_pairs, classes_for
 from federation.planning.routes import Pair, Routes
-from federation.planning.site_classes import line
+from federation.planning.site_classes import SiteGroups, class_of, line, shape_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +98,120 @@ def _is_below(site: str, top: str, above: Mapping[str, str]) -> bool:
         if above[site] == site:
             return False
         site = above[site]
+
+
+Classes = Sequence[tuple[str, ...]]
+Element = tuple[int, ...]
+"""The class of a site, or those of the two ends of a line, in order."""
+GroupPair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """Sites of a group, or lines between two groups, that separate as many pairs each."""
+
+    groups: tuple[int, ...]
+    """The group of the sites, or the groups at either end of the lines."""
+    count: int
+    """How many such sites or lines there are."""
+    example: tuple[str, ...]
+    """One of the sites, or the two ends of one of the lines."""
+    between: Mapping[GroupPair, int]
+    """The pairs that each of them separates by its loss alone: how many, by their groups."""
+
+    @property
+    def pairs(self) -> int:
+        """That the loss of one of them separates."""
+        return sum(self.between.values())
+
+
+def point_rows(
+    routes: Routes,
+    exchanges: Sequence[Exchange],
+    groups: SiteGroups,
+    wanted: Wanted,
+    track: Track = iter,
+) -> list[PointRow]:
+    """All sites and lines that separate a wanted pair, those that separate most pairs first."""
+    met, classes = _met(routes, exchanges, groups, wanted, track)
+    return sorted(_rows(met, classes, groups), key=lambda row: (-row.pairs, row.groups))
+
+
+def all_points(
+    routes: Routes, exchanges: Sequence[Exchange], groups: SiteGroups, wanted: Wanted
+) -> SinglePoints:
+    """The same sites and lines, each by itself."""
+    met, classes = _met(routes, exchanges, groups, wanted, iter)
+    sites = [site for element in met if len(element) == 1 for site in classes[element[0]]]
+    lines = {
+        line((one, other))
+        for element in met
+        if len(element) == 2
+        for one in classes[element[0]]
+        for other in classes[element[1]]
+        if one != other
+    }
+    return SinglePoints(tuple(sites), tuple(sorted(lines)))
+
+
+def _met(
+    routes: Routes,
+    exchanges: Sequence[Exchange],
+    groups: SiteGroups,
+    wanted: Wanted,
+    track: Track,
+) -> tuple[dict[Element, dict[GroupPair, int]], Classes]:
+    """The classes of what stands between wanted pairs, with the pairs: what is found for one pair
+    of two classes holds for all pairs of theirs, each time with another member of the same class
+    between, so that together every member is met equally often.
+    """
+    finder = SinglePointFinder(routes)
+    classes = classes_for(routes, exchanges, groups, shape_only)
+    number = class_of(classes)
+    met: dict[Element, dict[GroupPair, int]] = {}
+    for origins in track(classes):
+        origin = origins[0]
+        for destination, _, pairs in class_pairs(origins, classes, wanted):
+            points = finder.between(origin, destination)
+            if points is None:
+                continue
+            ends = groups.number[origin], groups.number[destination]
+            elements: list[Element] = [(number[site],) for site in points.sites]
+            elements += [_ordered(number[one], number[other]) for one, other in points.lines]
+            for element in elements:
+                between = met.setdefault(element, {})
+                between[ends] = between.get(ends, 0) + pairs
+    return met, classes
+
+
+def _rows(
+    met: Mapping[Element, Mapping[GroupPair, int]], classes: Classes, groups: SiteGroups
+) -> list[PointRow]:
+    found: dict[tuple[object, ...], PointRow] = {}
+    for element, total in met.items():
+        size = _size(element, classes)
+        between = {ends: pairs // size for ends, pairs in total.items()}
+        numbers = tuple(groups.number[classes[one][0]] for one in element)
+        key = (_ordered(*numbers), frozenset(between.items()))
+        before = found.get(key)
+        count = size + (before.count if before else 0)
+        example = before.example if before else _example(element, classes)
+        found[key] = PointRow(_ordered(*numbers), count, example, between)
+    return list(found.values())
+
+
+def _size(element: Element, classes: Classes) -> int:
+    first, *rest = (len(classes[one]) for one in element)
+    if not rest:
+        return first
+    return first * (first - 1) // 2 if element[0] == element[1] else first * rest[0]
+
+
+def _example(element: Element, classes: Classes) -> tuple[str, ...]:
+    if len(element) == 2 and element[0] == element[1]:
+        return classes[element[0]][:2]
+    return tuple(classes[one][0] for one in element)
+
+
+def _ordered(*numbers: int) -> tuple[int, ...]:
+    return tuple(sorted(numbers))

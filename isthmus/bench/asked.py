@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.mesh import Exchange, Mesh
-from federation.mesh_file.durations import BadDuration, parse_duration
 from federation.mesh_file.nearest import nearest
-from federation.mesh_file.sizes import BadSize, parse_size
+from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
 from isthmus.bench.pairs import BadBench, key_of, pairs_of
 from isthmus.bench.queues import QueueType
 from isthmus.load import HEAD_BYTES

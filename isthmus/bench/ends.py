@@ -36,7 +36,7 @@ class Ends:
         for number, site in enumerate(asked.origins):
             address = book.application(site)
             self.sources[site] = LoadSource(
-                Cluster.of(address.uri, address.places),
+                Cluster.of(address.uri, address.endpoints),
                 run,
                 number,
                 asked.exchange.name,
@@ -49,7 +49,10 @@ class Ends:
             address = book.application(site)
             self.queues[site] = BenchQueue(site, address, name, asked.queue_type)
             self.sinks[site] = LoadSink(
-                Cluster.of(address.uri, address.places), run, name, ssl_context=address.ssl_context
+                Cluster.of(address.uri, address.endpoints),
+                run,
+                name,
+                ssl_context=address.ssl_context,
             )
 
     async def connect(self) -> None:

@@ -53,7 +53,7 @@ class BenchQueue:
         """
         try:
             connection = await connect(
-                Cluster.of(self.address.uri, self.address.places),
+                Cluster.of(self.address.uri, self.address.endpoints),
                 name="isthmus bench",
                 ssl_context=self.address.ssl_context,
             )

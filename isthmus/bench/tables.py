@@ -10,8 +10,7 @@ from rich.markup import escape
 
 from federation.counted import counted
 from federation.mesh import OrderRule
-from federation.mesh_file.durations import show_duration
-from federation.mesh_file.sizes import show_size
+from federation.mesh_file.quantities import show_duration, show_size
 from isthmus.bench.figures import Outcome, told_of
 from isthmus.tables import MOST_OF_ALL, few, fill, table_of
 

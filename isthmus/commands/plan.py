@@ -12,7 +12,7 @@ import typer
 from federation.brokers.addresses import AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
-from federation.mesh_file.sizes import BadSize, parse_size
+from federation.mesh_file.quantities import BadSize, parse_size
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

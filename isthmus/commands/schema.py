@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from federation.mesh_file.reference import mesh_reference
-from federation.mesh_file.schema import mesh_schema, site_list_schema
+from federation.mesh_file.reference import mesh_reference, mesh_schema, site_list_schema
 
 
 def schema(

@@ -350,8 +350,8 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 def _rate(text: str) -> str:
     """As a mesh file has it; ends the command if it is none."""
-    from federation.mesh_file.line_rates import parse_line_rate
-    from federation.mesh_file.sizes import BadSize
+    from federation.mesh_file.keys.lane_values import parse_line_rate
+    from federation.mesh_file.quantities import BadSize
 
     try:
         parse_line_rate(text)

@@ -12,8 +12,7 @@ import typer
 
 from federation.counted import counted
 from federation.mesh import Mesh
-from federation.mesh_file.durations import BadDuration, parse_duration
-from federation.mesh_file.sizes import BadSize, parse_size
+from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, mesh_or_exit
 from isthmus.outage.asked import BadQuestion, Question, parse_failure, parse_lines, parse_load
 from isthmus.outage.figures import Answer, answer, flows_of, kept_of

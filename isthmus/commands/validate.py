@@ -8,7 +8,7 @@ import typer
 
 from federation.counted import counted
 from federation.mesh import Mesh
-from federation.mesh_file.durations import show_duration
+from federation.mesh_file.quantities import show_duration
 from isthmus.options import MeshFile, mesh_or_exit
 
 

@@ -28,7 +28,7 @@ async def examine_cluster(book: AddressBook, site: str, found: Findings) -> None
     amqp, stream = book.administrator(site), book.stream(site)
     management = book.monitoring(site)
     urls = () if management is None else management.urls
-    if max(len(amqp.places), len(stream.places), len(urls)) < 2:
+    if max(len(amqp.endpoints), len(stream.endpoints), len(urls)) < 2:
         return
     answers = await node_answers(amqp, management, Names(book.mesh.name).prefix)
     streams = await _stream_answers(stream)
@@ -67,7 +67,7 @@ def _strangers(streams: Sequence[NodeAnswer], names: Collection[str]) -> list[st
 
 async def _stream_answers(address: StreamAddress) -> list[NodeAnswer]:
     alone = [
-        replace(address, host=place.host, port=place.port, others=()) for place in address.places
+        replace(address, host=place.host, port=place.port, others=()) for place in address.endpoints
     ]
     return await asyncio.gather(*map(_stream_answer, alone))
 

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
@@ -90,7 +90,7 @@ async def _connected(
     """
     try:
         connection = await connect(
-            Cluster.of(address.uri, address.places),
+            Cluster.of(address.uri, address.endpoints),
             name="isthmus doctor",
             ssl_context=address.ssl_context,
             timeout=WITHIN_S,
@@ -112,7 +112,7 @@ async def _connected(
         return None
     if not is_first:
         return connection
-    node = Place(connection.address.host, connection.address.port)
+    node = Endpoint(connection.address.host, connection.address.port)
     found.ok(subject, f"{address.at(node).public_uri} answers")
     if connection.blocked:
         found.warn(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from federation.mesh import Mesh
 from federation.mesh_file.nearest import nearest
-from federation.mesh_file.sizes import BadSize, parse_rate
-from federation.planning.disk_need import Rates
+from federation.mesh_file.quantities import BadSize, parse_rate
+from federation.planning.disk_need import PublishRates
 from isthmus.plan.load_options import BadLoad, parse_rates
 from simulation.outage import Failure
 
@@ -43,7 +43,7 @@ class Question:
     names: tuple[str, ...]
     failure: Failure
     seconds: float
-    rates: Rates
+    rates: PublishRates
     size: int
     lines: Lines
     compression: float = 1.0
@@ -89,7 +89,7 @@ def links_named(name: str, mesh: Mesh) -> set[str]:
     raise BadQuestion(f"there is no site or link {name!r}: {hint}")
 
 
-def parse_load(texts: Sequence[str], mesh: Mesh) -> Rates:
+def parse_load(texts: Sequence[str], mesh: Mesh) -> PublishRates:
     """As `isthmus plan` reads rates, and besides: messages a second without a unit, and
     `SITE=RATE` for every exchange that leaves there. Raises BadQuestion.
     """

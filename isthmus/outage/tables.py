@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from federation.counted import counted
-from federation.mesh_file.durations import show_duration
-from federation.mesh_file.sizes import show_size
+from federation.mesh_file.quantities import show_duration, show_size
 from isthmus.outage.told import Told
 from isthmus.plan.disk_table import rates_said
 from isthmus.tables import MOST_OF_ALL, about, few, fill, table_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from federation.planning.disk_need import Rates
+from federation.planning.disk_need import PublishRates
 
 
-def assumed_of(rates: Rates, size: float, compression: float) -> dict[str, Any]:
+def assumed_of(rates: PublishRates, size: float, compression: float) -> dict[str, Any]:
     """Messages a second, everywhere and where it was said otherwise; bytes of a body; by how much
     batches are compressed.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 from federation.brokers.addresses import AddressBook, AddressError, read_private_brokers
 from federation.brokers.applied import applied_revision
-from federation.brokers.apply_preview import NotAsked, preview_site
+from federation.brokers.apply import NoManagement, preview_site
 from federation.brokers.credentials import SECRETS_FILE, load_or_make, make_credentials
 from federation.brokers.management import ManagementError
 from federation.brokers.passwords import PasswordMissing
@@ -62,7 +62,7 @@ async def ask_brokers(mesh: Mesh, sites: Sequence[str], state: Path) -> dict[str
         async with turn:
             try:
                 return {"changes": await preview_site(book, site), "unknown": None}
-            except (NotAsked, ManagementError, AddressError, PasswordMissing) as error:
+            except (NoManagement, ManagementError, AddressError, PasswordMissing) as error:
                 return {"changes": None, "unknown": str(error)}
 
     return dict(zip(sites, await asyncio.gather(*map(one, sites)), strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.markup import escape
 
-from federation.mesh_file.sizes import show_size
+from federation.mesh_file.quantities import show_size
 from isthmus.tables import Told, about, few, fill, table_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from federation.mesh import Link, Mesh
 from federation.planning.routes import Pair
-from federation.planning.site_groups import SiteGroups
+from federation.planning.site_classes import SiteGroups
 
 
 def dials(link: Link) -> list[str]:

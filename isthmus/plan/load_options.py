@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from federation.mesh import Mesh
 from federation.mesh_file.nearest import nearest
-from federation.planning.disk_need import Rates
+from federation.planning.disk_need import PublishRates
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kM]?)/(s|m|min|h|d)")
@@ -18,7 +18,7 @@ class BadLoad(ValueError):
     """Not an expected load; the text says what to write."""
 
 
-def parse_rates(texts: Sequence[str], mesh: Mesh) -> Rates:
+def parse_rates(texts: Sequence[str], mesh: Mesh) -> PublishRates:
     """Each text: a rate for every exchange at each site that publishes to it, or
     `EXCHANGE=RATE`, or `EXCHANGE@SITE=RATE`. Raises BadLoad.
     """
@@ -39,7 +39,7 @@ def parse_rates(texts: Sequence[str], mesh: Mesh) -> Rates:
         if not mesh.exchanges[exchange].leaves(site):
             raise BadLoad(f"nothing leaves {site} by {exchange}: see its `from`")
         flows[exchange, site] = parse_rate(rate)
-    return Rates(everywhere, exchanges, flows)
+    return PublishRates(everywhere, exchanges, flows)
 
 
 def parse_rate(text: str) -> float:

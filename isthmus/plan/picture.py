@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from federation.mesh import Link, Mesh
 from federation.planning.availability import show_part
-from federation.planning.pair_rows import wanted_by
-from federation.planning.point_rows import all_points
+from federation.planning.pair_figures import wanted_by
 from federation.planning.routes import Pair, by_routes, routes_of
-from federation.planning.site_classes import line, shape_only, twin_classes
-from federation.planning.site_groups import SiteGroups, site_groups
+from federation.planning.single_points import all_points
+from federation.planning.site_classes import SiteGroups, line, shape_only, site_groups, twin_classes
 
 CROWD = 6
 """So many sites or fewer are drawn one by one."""

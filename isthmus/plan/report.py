@@ -12,13 +12,11 @@ from typing import Any
 from federation.mesh import Exchange, Mesh
 from federation.planning.availability import Availability
 from federation.planning.blocks import Figures
-from federation.planning.disk_need import DiskNeed, Rates, disk_need
-from federation.planning.pair_figures import PairFigures
-from federation.planning.pair_rows import PairRow, Wanted, pair_rows, wanted_by
-from federation.planning.point_rows import PointRow, point_rows
+from federation.planning.disk_need import DiskNeed, PublishRates, disk_need
+from federation.planning.pair_figures import PairFigures, PairRow, Wanted, pair_rows, wanted_by
 from federation.planning.routes import Routes, by_routes, routes_of
-from federation.planning.single_points import SinglePointFinder
-from federation.planning.site_groups import SiteGroups, site_groups
+from federation.planning.single_points import PointRow, SinglePointFinder, point_rows
+from federation.planning.site_classes import SiteGroups, site_groups
 from isthmus.plan.assumed import assumed_of
 from isthmus.plan.links import link_rows, link_told, span
 from isthmus.progress import shown
@@ -33,7 +31,7 @@ Told = dict[str, Any]
 class Load:
     """What is expected to be published: rates, bytes of a body, how much smaller batches get."""
 
-    rates: Rates
+    rates: PublishRates
     size: int
     compression: float = 1.0
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from federation.counted import counted
-from federation.mesh_file.durations import show_duration
+from federation.mesh_file.quantities import show_duration
 from isthmus.plan.change_lines import broker_lines, change_lines
 from isthmus.plan.disk_table import disk_table
 from isthmus.plan.pair_tables import PAIR_WORDS, asked_pair, route_tables

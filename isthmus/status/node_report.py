@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 
 from federation.brokers.passwords import PasswordMissing, resolve_password
-from federation.brokers.renewed import TlsFilesBroken
-from federation.brokers.tls import client_context
+from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.brokers.tls_refusals import tls_refusal
 from federation.mesh import AdminAccess, TlsFiles
 

@@ -14,8 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from federation.brokers.passwords import PasswordMissing, resolve_password
-from federation.brokers.renewed import RenewedContext, TlsFilesBroken
-from federation.brokers.tls import load_pair
+from federation.brokers.tls import RenewedContext, TlsFilesBroken, load_pair
 from relay.admin.guard import with_token
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from federation.brokers.address_ring import AddressRing
+from federation.brokers.endpoint import Endpoint, resolved
 from federation.brokers.first_answer import NoneAnswered, first_answer
-from federation.brokers.place import Place, resolved
 from relay.bulk_amqp.address import Address
 from relay.bulk_amqp.errors import (
     AuthenticationFailed,
@@ -39,12 +39,12 @@ class Cluster:
 
     login: Address
     """User, password and virtual host; its own host and port are not used."""
-    places: tuple[Place, ...]
-    ring: AddressRing[Place] = field(default_factory=AddressRing, compare=False)
+    places: tuple[Endpoint, ...]
+    ring: AddressRing[Endpoint] = field(default_factory=AddressRing, compare=False)
 
     @classmethod
     def of(
-        cls, uri: str, places: Sequence[Place], ring: AddressRing[Place] | None = None
+        cls, uri: str, places: Sequence[Endpoint], ring: AddressRing[Endpoint] | None = None
     ) -> Cluster:
         """``uri`` has the login. Raises AddressInvalid."""
         return cls(Address.parse(uri), tuple(places), ring or AddressRing())
@@ -56,7 +56,7 @@ class Cluster:
         login, else ConnectionFailed, with what each has said.
         """
 
-        async def connected(place: Place) -> C:
+        async def connected(place: Endpoint) -> C:
             address = replace(self.login, host=place.host, port=place.port)
             return await connect(address, place.dialled)
 

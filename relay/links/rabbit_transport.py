@@ -20,7 +20,7 @@ import ssl
 from dataclasses import dataclass, field
 
 from federation.brokers.address_ring import AddressRing
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from relay.bulk_amqp import (
     AuthenticationFailed,
     BulkAmqpError,
@@ -71,7 +71,7 @@ class LinkEndAddress:
     """True if the meeting broker has several nodes."""
     heartbeat_s: int = 10
     ssl_context: ssl.SSLContext | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[Endpoint, ...] = ()
     """Places of every node of the meeting broker's cluster; empty: the one of `uri`."""
 
 
@@ -188,14 +188,14 @@ class RabbitLinkConnector:
     tried first.
     """
 
-    def __init__(self, address: LinkEndAddress, ring: AddressRing[Place] | None = None) -> None:
+    def __init__(self, address: LinkEndAddress, ring: AddressRing[Endpoint] | None = None) -> None:
         self._address = address
         self._ring = ring
 
     async def connect(self) -> RabbitLinkEnd:
         """Raises LinkUnreachable, LinkRefused, LinkTaken."""
         address = self._address
-        places = address.places
+        places = address.endpoints
         try:
             connection = await connect(
                 Cluster.of(address.uri, places, self._ring) if places else address.uri,

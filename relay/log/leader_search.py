@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 
 MEETINGS = 6
 """How many connections, over all configured addresses, may lead to other nodes than the leader: a
@@ -26,23 +26,23 @@ Advertised = tuple[str, int]
 class LeaderSearch:
     """One search, after a first connection that was not at the leader. `places` are configured."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Endpoint]) -> None:
         self._places = places
         self._most = max(1, MEETINGS // max(1, len(places)))
-        self._tried: dict[Place, int] = {}
+        self._tried: dict[Endpoint, int] = {}
 
-    def met(self, place: Place) -> None:
+    def met(self, place: Endpoint) -> None:
         """A node that is not the leader answered there."""
         self._tried[place] = self._tried.get(place, 0) + 1
 
-    def failed(self, place: Place) -> None:
+    def failed(self, place: Endpoint) -> None:
         """Nobody answered there, or not in time: once is enough."""
         self._tried[place] = self._most
 
-    def next(self, leader: Advertised) -> Place | None:
-        """Place to try next, with the leader at `leader` as far as is known; None: give up."""
+    def next(self, leader: Advertised) -> Endpoint | None:
+        """Endpoint to try next, with the leader at `leader` as far as is known; None: give up."""
         named = [place for place in self._places if (place.host, place.port) == leader]
-        for place in named or [Place(*leader)]:
+        for place in named or [Endpoint(*leader)]:
             if not self._tried.get(place):
                 return place
         least = min(self._places, key=lambda place: self._tried.get(place, 0), default=None)

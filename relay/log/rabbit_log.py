@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from relay import ticks
 from relay.log.site_log import (
     UNCONFIRMED_S,
@@ -450,7 +450,7 @@ async def open_rabbit_log(
     heartbeat_s: int = 10,
     name: str = "",
     deadline_s: float = 20.0,
-    ring: AddressRing[Place] | None = None,
+    ring: AddressRing[Endpoint] | None = None,
     is_replicated: bool = False,
 ) -> RabbitLog:
     """Connect to the stream's leader and declare the publisher. `ring` has the order in which the

@@ -37,8 +37,8 @@ from rstream.encoding import decode_frame, encode_frame
 
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
+from federation.brokers.endpoint import Endpoint, resolved
 from federation.brokers.first_answer import NoneAnswered, first_answer
-from federation.brokers.place import Place, resolved
 from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay.log import stream_frames
 from relay.log.leader_search import LeaderSearch
@@ -116,9 +116,9 @@ class StreamConnection(Client):
     """
 
     def __init__(
-        self, address: StreamAddress, heartbeat_s: int, name: str, place: Place | None = None
+        self, address: StreamAddress, heartbeat_s: int, name: str, place: Endpoint | None = None
     ) -> None:
-        place = place or address.places[0]
+        place = place or address.endpoints[0]
         super().__init__(
             place.host,
             place.port,
@@ -332,7 +332,7 @@ class _ServerClosed(Exception):
 class _Socket(Connection):
     """rstream's, to the address that a name stands for."""
 
-    def __init__(self, place: Place, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(self, place: Endpoint, ssl_context: ssl.SSLContext | None) -> None:
         super().__init__(place.host, place.port, ssl_context)
         self._place = place
 
@@ -357,7 +357,7 @@ async def open_connection(
     heartbeat_s: int,
     name: str,
     deadline_s: float,
-    ring: AddressRing[Place] | None = None,
+    ring: AddressRing[Endpoint] | None = None,
 ) -> StreamConnection:
     """Connect to the stream's leader and declare the publisher; `ring` has the order in which the
     cluster's nodes are asked where that is. Raises as `open_rabbit_log`.
@@ -366,7 +366,7 @@ async def open_connection(
     search = _Search(address, stream, heartbeat_s, name)
     try:
         async with asyncio.timeout(deadline_s):
-            places = ring.order(await resolved(address.places))
+            places = ring.order(await resolved(address.endpoints))
             with contextlib.ExitStack() as unless_open:
                 connection = await search.leader(places)
                 unless_open.callback(connection.abort, "could not open the log")
@@ -400,7 +400,7 @@ class _Met(NamedTuple):
     """A connection to one node, and where that node says that the stream's leader is."""
 
     connection: StreamConnection
-    leader: Place
+    leader: Endpoint
 
     @property
     def is_leader(self) -> bool:
@@ -417,16 +417,16 @@ class _Search:
     def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
         self.why_none = "no answer in time"
         """Reason why the leader was not met so far."""
-        self._leaderless: set[Place] = set()
+        self._leaderless: set[Endpoint] = set()
         """Nodes that said that the stream has no leader now."""
-        self._why_unusable: dict[Place, str] = {}
+        self._why_unusable: dict[Endpoint, str] = {}
         """Reasons by address that a leader advertises or that was tried for one."""
         self._address = address
         self._stream = stream
         self._heartbeat_s = heartbeat_s
         self._name = name
 
-    async def leader(self, places: Sequence[Place]) -> StreamConnection:
+    async def leader(self, places: Sequence[Endpoint]) -> StreamConnection:
         """`places`, in the order in which they are to be tried. Raises SiteLogError."""
         met = await self._any_node(places)
         search = LeaderSearch(places)
@@ -444,7 +444,7 @@ class _Search:
             )
         return met.connection
 
-    async def _any_node(self, places: Sequence[Place]) -> _Met:
+    async def _any_node(self, places: Sequence[Endpoint]) -> _Met:
         try:
             _, met = await first_answer(places, self._meet, _Met.drop, (SiteLogError,))
         except NoneAnswered as none:
@@ -454,7 +454,7 @@ class _Search:
             raise _kind_of(errors)("; ".join(map(str, errors))) from none
         return met
 
-    async def _next(self, search: LeaderSearch, leader: Place) -> _Met:
+    async def _next(self, search: LeaderSearch, leader: Endpoint) -> _Met:
         """Another node, as the search goes; raises LogClosed when there is none left."""
         while (place := search.next((leader.host, leader.port))) is not None:
             try:
@@ -469,13 +469,13 @@ class _Search:
             "(stream.advertised_host, stream.advertised_port), or name all nodes in `stream:`"
         )
 
-    def _not_met(self, leader: Place) -> None:
+    def _not_met(self, leader: Endpoint) -> None:
         why = self._why_unusable.get(leader, "")
         self.why_none = f"the stream's leader, which advertises {leader}, was not met"
         if why:
             self.why_none += f": {why}"
 
-    async def _meet(self, place: Place) -> _Met:
+    async def _meet(self, place: Endpoint) -> _Met:
         """Log in there and ask for the leader. Raises SiteLogError."""
         try:
             with contextlib.ExitStack() as unless_met:
@@ -489,7 +489,7 @@ class _Search:
                 self._leaderless.add(place)
             here = replace(self._address, host=place.host, port=place.port, others=())
             raise _as_log_error(error, here, self._stream) from error
-        return _Met(connection, Place(leader.host, leader.port))
+        return _Met(connection, Endpoint(leader.host, leader.port))
 
 
 async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:

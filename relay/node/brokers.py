@@ -16,8 +16,8 @@ from typing import Protocol
 
 from federation.brokers.address_ring import AddressRings
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, Listener
+from federation.brokers.endpoint import Endpoint
 from federation.brokers.passwords import PasswordMissing
-from federation.brokers.place import Place
 from federation.names import Names
 from relay.bulk_amqp import (
     AuthenticationFailed,
@@ -84,7 +84,7 @@ class RabbitBrokers:
     """
 
     def __init__(self, home: str = "", holder: bytes | None = None) -> None:
-        self._rings: AddressRings[Place] = AddressRings(home)
+        self._rings: AddressRings[Endpoint] = AddressRings(home)
         self._holder = holder or os.urandom(HOLDER_BYTES)
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
@@ -141,7 +141,7 @@ class RabbitBrokers:
         return {purpose: str(place) for purpose, place in self._rings.in_use().items()}
 
     def _cluster(self, purpose: str, address: AmqpAddress) -> Cluster:
-        return Cluster.of(address.uri, address.places, self._rings.of(purpose))
+        return Cluster.of(address.uri, address.endpoints, self._rings.of(purpose))
 
     def _lease(self, book: AddressBook, site: str, queue: str) -> LeaseName | None:
         return LeaseName(queue, self._holder) if book.mesh.sites[site].is_cluster else None

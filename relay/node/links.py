@@ -405,5 +405,5 @@ class NodeLinks:
             is_cluster=self._book.mesh.sites[link.meeting].is_cluster,
             name=self._end_name(link),
             ssl_context=amqp.ssl_context,
-            places=amqp.places,
+            places=amqp.endpoints,
         )

@@ -15,8 +15,8 @@ from typing import Protocol
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.brokers.passwords import PasswordMissing
-from federation.file_stamp import FileStamp
-from federation.mesh_file.problems import MeshFileError, Severity
+from federation.durable_file import FileStamp
+from federation.mesh_file.problems.problem import MeshFileError, Severity
 from relay.waiters import set_within
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from federation.file_stamp import FileStamp
+from federation.durable_file import FileStamp
 from relay import ticks
 from relay.operator.holds import HOLDS_FILE, Holds, HoldsBroken, read_holds
 

@@ -13,8 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from federation.mesh_file import parse_mesh
-from federation.mesh_file.reference import mesh_reference, sections_of_page
-from federation.mesh_file.schema import mesh_schema, site_list_schema
+from federation.mesh_file.reference import (
+    mesh_reference,
+    mesh_schema,
+    sections_of_page,
+    site_list_schema,
+)
 from isthmus.cli import app
 
 TOP = Path(__file__).parents[2]

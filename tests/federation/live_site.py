@@ -13,7 +13,7 @@ from federation.brokers.addresses import (
     write_private_brokers,
 )
 from federation.brokers.apply import apply_site
-from federation.brokers.apply_report import Outcome, SiteReport
+from federation.brokers.apply_report import ItemOutcome, SiteReport
 from federation.brokers.credentials import load_or_make
 from federation.brokers.users import site_users
 from federation.mesh import Mesh
@@ -92,7 +92,7 @@ async def mesh_file_on(vhost: Vhost, site: str, text: str, folder: Path) -> tupl
     return file, state
 
 
-def outcomes(report: SiteReport, kind: str) -> dict[str, Outcome]:
+def outcomes(report: SiteReport, kind: str) -> dict[str, ItemOutcome]:
     return {item.name: item.outcome for item in report.items if item.kind == kind}
 
 

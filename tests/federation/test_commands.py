@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from isthmus.commands.apply import apply
 from isthmus.commands.validate import validate
 from isthmus.site_apply import lines
@@ -96,9 +96,9 @@ def test_a_report_shows_what_is_worth_saying_and_how_to_mend_it() -> None:
     report = SiteReport(
         "paris",
         (
-            Item("queue", "a", Outcome.THERE),
-            Item("queue", "b", Outcome.CREATED),
-            Item("queue", "c", Outcome.DIFFERS, "has other arguments", "delete it"),
+            Item("queue", "a", ItemOutcome.THERE),
+            Item("queue", "b", ItemOutcome.CREATED),
+            Item("queue", "c", ItemOutcome.DIFFERS, "has other arguments", "delete it"),
         ),
     )
     assert lines(report) == [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from federation.mesh_file.line_rates import parse_line_rate, parse_max_rate
-from federation.mesh_file.sizes import BadSize
-from federation.rates import show_rate
+from federation.lanes import show_rate
+from federation.mesh_file.keys.lane_values import parse_line_rate, parse_max_rate
+from federation.mesh_file.quantities import BadSize
 
 
 def minute(text: str) -> int:

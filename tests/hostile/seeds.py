@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.mesh_file.reference_texts import BEFORE
+from federation.mesh_file.reference import BEFORE
 from relay.links.wire import (
     HEAD_BYTES,
     Ack,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.apply import apply_site
-from federation.brokers.apply_report import Outcome
+from federation.brokers.apply_report import ItemOutcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.one_cluster import NodeAnswer, several_clusters
 from isthmus.brokers.local_brokers import BrokerUser
@@ -63,7 +63,9 @@ async def test_apply_works_over_the_nodes_that_answer_and_names_the_others(
     book = book_of(vhost, tmp_path, [DEAD, amqp(vhost)])
     report = await apply_site(book, "paris", tmp_path)
     assert report.ok, report.faults
-    assert {item.outcome for item in report.items if item.kind == "exchange"} == {Outcome.CREATED}
+    assert {item.outcome for item in report.items if item.kind == "exchange"} == {
+        ItemOutcome.CREATED
+    }
     [silent] = [item for item in report.unchecked if item.kind == "broker"]
     assert silent.name == DEAD
     assert "start that node" in silent.mend
@@ -76,7 +78,7 @@ async def test_apply_declares_nothing_where_the_addresses_are_two_clusters(
     book = book_of(vhost, tmp_path, [amqp(vhost), amqp(twin)])
     report = await apply_site(book, "paris", tmp_path)
     [fault] = report.faults
-    assert (fault.kind, fault.outcome) == ("broker", Outcome.FAILED)
+    assert (fault.kind, fault.outcome) == ("broker", ItemOutcome.FAILED)
     assert amqp(twin) in fault.detail
     assert "which calls itself 'shared1@" in fault.detail
     assert report.items == (fault,)

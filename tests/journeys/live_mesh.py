@@ -149,7 +149,7 @@ class LiveMesh:
     def broker(self, site: str) -> Cluster:
         """The site's own broker, of a cluster all its nodes."""
         address = self.book.application(site)
-        return Cluster.of(address.uri, address.places)
+        return Cluster.of(address.uri, address.endpoints)
 
     # -- nodes -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from federation.mesh import Mesh
-from federation.planning.disk_need import Rates
+from federation.planning.disk_need import PublishRates
 from isthmus.outage.asked import Lines, Question
 from isthmus.outage.figures import answer, flows_of, kept_of
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
@@ -40,7 +40,7 @@ WITHIN_S = 120.0
 def test_catching_up_takes_as_long_as_is_calculated(tmp_path: Path) -> None:
     mesh = mesh_of(PAIR)
     failure = Failure(frozenset(["b-a"]), frozenset())
-    question = Question(("b-a",), failure, OUTAGE_S, Rates(1.0), SIZE, Lines(LINE))
+    question = Question(("b-a",), failure, OUTAGE_S, PublishRates(1.0), SIZE, Lines(LINE))
     kept = kept_of(mesh, question)
     told = answer(mesh, question, watch(mesh, flows_of(mesh, question), failure, kept))
     lag = told.sites["a"]

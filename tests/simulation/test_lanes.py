@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from federation.lanes import lane_number
+from federation.lanes import RateSchedule, lane_number
 from federation.mesh import Mesh
-from federation.rates import RateSchedule
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.local_exchange import Outgoing
 from relay.node.report import link_reports

@@ -21,7 +21,7 @@ from benchmarks.compare.usage import disk_bytes
 from federation.brokers.provision import LOG_SEGMENT_BYTES
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
-from federation.planning.disk_need import Rates, disk_need
+from federation.planning.disk_need import PublishRates, disk_need
 
 SENDER, RECEIVER = one_hop().sites
 SIZE = 1024
@@ -51,7 +51,7 @@ def compared(
     rate, beside the plan.
     """
     mesh = replace(mesh, outage_window_s=hours * 3600)
-    need = disk_need(mesh, Rates(flows={("orders", SENDER): rate}), SIZE)
+    need = disk_need(mesh, PublishRates(flows={("orders", SENDER): rate}), SIZE)
     table = {}
     for site, one in grown.items():
         times = mesh.retention_s / seconds

@@ -243,8 +243,8 @@ def test_a_private_cluster_has_an_address_of_each_kind_for_every_node() -> None:
     cluster = PrivateBroker(5001, 5002, 5003, others=others)
     mesh = mesh_of(TRIANGLE)
     book = AddressBook(mesh, make_credentials(mesh), {"paris": cluster}, {})
-    assert [place.port for place in book.packer("paris").places] == [5001, 5004, 5007]
-    assert [place.port for place in book.stream("paris").places] == [5002, 5005, 5008]
+    assert [place.port for place in book.packer("paris").endpoints] == [5001, 5004, 5007]
+    assert [place.port for place in book.stream("paris").endpoints] == [5002, 5005, 5008]
     management = book.management("paris")
     assert management is not None
     assert [url[-4:] for url in management.urls] == ["5003", "5006", "5009"]

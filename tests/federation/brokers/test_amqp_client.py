@@ -7,20 +7,20 @@ from aiormq.exceptions import AMQPConnectionError
 
 from federation.brokers.addresses import AmqpAddress
 from federation.brokers.amqp_client import amqp_client
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from tests.live_brokers import Vhost
 
-DEAD, DEAD_TOO = Place("127.0.0.1", 1), Place("127.0.0.1", 2)
+DEAD, DEAD_TOO = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
 
 
-def address(vhost: Vhost, *places: Place, password: str | None = None) -> AmqpAddress:
+def address(vhost: Vhost, *places: Endpoint, password: str | None = None) -> AmqpAddress:
     first, *others = places
     login = vhost.name, vhost.user, vhost.password if password is None else password
     return AmqpAddress(first.host, first.port, *login, others=tuple(others))
 
 
-def alive(vhost: Vhost) -> Place:
-    return Place(vhost.host, vhost.amqp_port)
+def alive(vhost: Vhost) -> Endpoint:
+    return Endpoint(vhost.host, vhost.amqp_port)
 
 
 async def test_a_dead_first_address_is_passed_over(vhost: Vhost) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aio_pika
 
-from federation.brokers.apply_report import Item, Outcome, SiteReport
+from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from federation.brokers.provision import LOG_SEGMENT_BYTES, NEVER_DROP
 from tests.conftest import Eventually
 from tests.federation.live_site import FILE, ORDERS, Site, outcomes, publish, take
@@ -29,7 +29,7 @@ async def test_a_second_apply_has_nothing_to_do(paris: Site) -> None:
     again = await paris.apply()
     assert again.changes == ()
     assert again.faults == ()
-    assert {item.outcome for item in again.items} == {Outcome.THERE}
+    assert {item.outcome for item in again.items} == {ItemOutcome.THERE}
 
 
 async def test_queues_are_made_so_that_no_version_of_the_broker_drops_what_comes_back(
@@ -88,7 +88,7 @@ async def test_another_policy_that_wins_over_ours_is_told(paris: Site) -> None:
     policy = {"pattern": ".*", "definition": {"max-age": "1h"}, "priority": 99}
     await paris.vhost.api("PUT", "/policies/{vhost}/greedy", policy | {"apply-to": "queues"})
     report = await paris.apply()
-    assert [(f.kind, f.outcome) for f in report.faults] == [("policy", Outcome.DIFFERS)]
+    assert [(f.kind, f.outcome) for f in report.faults] == [("policy", ItemOutcome.DIFFERS)]
     assert "'greedy'" in report.faults[0].detail
 
 
@@ -102,12 +102,12 @@ async def test_what_is_there_with_other_arguments_is_left_alone_and_told(paris: 
     report = await paris.apply()
     faults = {fault.name: fault for fault in report.faults}
     assert set(faults) == {egress, "news"}
-    assert {fault.outcome for fault in faults.values()} == {Outcome.DIFFERS}
+    assert {fault.outcome for fault in faults.values()} == {ItemOutcome.DIFFERS}
     assert "x-queue-type" in faults[egress].detail
     assert "delete the queue" in faults[egress].mend
     assert "'topic'" in faults["news"].detail
     # The rest went on.
-    assert outcomes(report, "queue")[paris.names.log] is Outcome.CREATED
+    assert outcomes(report, "queue")[paris.names.log] is ItemOutcome.CREATED
     assert (await paris.queue(egress))["type"] == "classic"
 
 
@@ -122,19 +122,19 @@ async def test_an_exchange_taken_out_of_the_file_is_unbound_and_its_queue_stays(
     assert report.ok, report.faults
     # No node ever ran with it, so that the deliverer has nothing of it left to write.
     assert [(item.kind, item.outcome) for item in report.changes] == [
-        ("rights", Outcome.CHANGED),
-        ("binding", Outcome.UNBOUND),
-        ("binding", Outcome.UNBOUND),
+        ("rights", ItemOutcome.CHANGED),
+        ("binding", ItemOutcome.UNBOUND),
+        ("binding", ItemOutcome.UNBOUND),
     ]
     assert await paris.keys_bound(egress) == set()
     # What waits in it is told for as long as it does.
     for again in (report, await paris.apply()):
-        [left] = [item for item in again.items if item.outcome is Outcome.LEFT]
+        [left] = [item for item in again.items if item.outcome is ItemOutcome.LEFT]
         assert left.name == egress
         assert left.detail.startswith("1 message in it")
     await take(paris.book.packer("paris"), egress)
     last = await paris.apply()
-    assert {item.outcome for item in last.items} == {Outcome.THERE}
+    assert {item.outcome for item in last.items} == {ItemOutcome.THERE}
 
 
 async def test_an_exchange_put_back_into_the_file_is_bound_again(paris: Site) -> None:
@@ -145,9 +145,9 @@ async def test_an_exchange_put_back_into_the_file_is_bound_again(paris: Site) ->
     report = await paris.apply()
     assert report.ok, report.faults
     assert [(item.kind, item.outcome) for item in report.changes] == [
-        ("rights", Outcome.CHANGED),
-        ("binding", Outcome.CREATED),
-        ("binding", Outcome.CREATED),
+        ("rights", ItemOutcome.CHANGED),
+        ("binding", ItemOutcome.CREATED),
+        ("binding", ItemOutcome.CREATED),
     ]
 
 
@@ -160,7 +160,7 @@ async def test_a_binding_of_egress_that_somebody_else_made_is_told_and_left(pari
         await (await channel.get_queue(egress)).bind("amq.topic", "x")
     report = await paris.apply()
     assert [(fault.kind, fault.outcome) for fault in report.faults] == [
-        ("binding", Outcome.DIFFERS)
+        ("binding", ItemOutcome.DIFFERS)
     ]
     assert ("amq.topic", "x") in await paris.keys_bound(egress)
 
@@ -170,7 +170,7 @@ async def test_a_neighbour_that_no_link_brings_any_more_is_told(paris: Site) -> 
     paris.becomes(FILE.replace("both: true", "both: false"))
     report = await paris.apply()
     assert report.ok, report.faults
-    [left] = [item for item in report.items if item.outcome is Outcome.LEFT]
+    [left] = [item for item in report.items if item.outcome is ItemOutcome.LEFT]
     assert left.name == paris.names.link_user("tokyo")
     assert left.mend.startswith("rabbitmqctl clear_permissions")
 
@@ -200,9 +200,9 @@ def test_a_report_counts_what_differs_as_a_fault_and_what_nobody_checked_as_none
     report = SiteReport(
         "paris",
         (
-            Item("queue", "a", Outcome.CREATED),
-            Item("queue", "b", Outcome.DIFFERS),
-            Item("policy", "c", Outcome.UNCHECKED),
+            Item("queue", "a", ItemOutcome.CREATED),
+            Item("queue", "b", ItemOutcome.DIFFERS),
+            Item("policy", "c", ItemOutcome.UNCHECKED),
         ),
     )
     assert [item.name for item in report.changes] == ["a"]

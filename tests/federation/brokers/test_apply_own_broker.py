@@ -8,7 +8,7 @@ import pytest
 from aio_pika.exceptions import AMQPException
 
 from federation.brokers.addresses import AddressBook
-from federation.brokers.apply_report import Outcome
+from federation.brokers.apply_report import ItemOutcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.management import ManagementApi
 from isthmus.brokers.local_brokers import BrokerUser
@@ -49,13 +49,13 @@ async def test_without_a_management_api_former_bindings_are_known_from_the_last_
     first = await site.apply()
     assert first.ok, first.faults
     assert [(i.kind, i.outcome) for i in first.unchecked] == [
-        ("policy", Outcome.UNCHECKED),
-        ("binding", Outcome.UNCHECKED),
+        ("policy", ItemOutcome.UNCHECKED),
+        ("binding", ItemOutcome.UNCHECKED),
     ]
     assert first.unchecked[0].mend.startswith("rabbitmqctl set_policy")
     site.becomes(text.replace(', "cancel"', ""))
     second = await site.apply()
-    assert [item.outcome for item in second.changes] == [Outcome.UNBOUND]
+    assert [item.outcome for item in second.changes] == [ItemOutcome.UNBOUND]
     assert await paris.keys_bound(paris.names.egress("orders")) == {("orders", "order.#")}
 
 
@@ -81,7 +81,9 @@ async def test_a_wrong_password_is_told_and_nothing_is_raised(paris: Site) -> No
     )
     site = OwnBroker(paris, text, password="wrong")
     report = await site.apply()
-    assert [(fault.kind, fault.outcome) for fault in report.faults] == [("broker", Outcome.FAILED)]
+    assert [(fault.kind, fault.outcome) for fault in report.faults] == [
+        ("broker", ItemOutcome.FAILED)
+    ]
     assert "wrong" not in str(report)
     assert report.unchecked[0].kind == "policy"
 
@@ -105,8 +107,8 @@ async def test_the_users_of_other_sites_links_are_made_there_and_no_others(paris
     report = await site.apply()
     assert report.ok, report.faults
     tokyo = site.names.link_user("tokyo")
-    assert outcomes(report, "user") == {tokyo: Outcome.CREATED}
-    assert outcomes(report, "rights") == {tokyo: Outcome.CREATED}
+    assert outcomes(report, "user") == {tokyo: ItemOutcome.CREATED}
+    assert outcomes(report, "rights") == {tokyo: ItemOutcome.CREATED}
     assert "from tokyo" not in str(report)
     link = next(one for one in site.mesh.links_to("paris") if one.sender == "tokyo")
     address = site.book.link_end(link, "tokyo")
@@ -127,7 +129,7 @@ async def test_a_neighbour_that_comes_there_no_more_is_told_also_if_it_was_the_l
     await site.apply()
     gone = OwnBroker(paris, text.replace("{link_password: 'env:TOKYO'}", "{}"))
     report = await gone.apply()
-    assert outcomes(report, "rights") == {site.names.link_user("tokyo"): Outcome.LEFT}
+    assert outcomes(report, "rights") == {site.names.link_user("tokyo"): ItemOutcome.LEFT}
 
 
 async def test_each_purpose_of_the_node_has_a_user_there_if_the_file_says_separate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aio_pika
 
-from federation.brokers.apply_preview import preview_site
+from federation.brokers.apply import preview_site
 from tests.federation.live_site import FILE, ORDERS, Site
 
 

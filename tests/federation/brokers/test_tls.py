@@ -10,8 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from federation.brokers.addresses import AmqpAddress, TlsUnusable
-from federation.brokers.renewed import NobodyTrusted, TlsFilesBroken
-from federation.brokers.tls import client_context
+from federation.brokers.tls import NobodyTrusted, TlsFilesBroken, client_context
 from federation.mesh import TlsFiles
 from tests.certificates import Authority, replaced
 
@@ -87,7 +86,7 @@ def test_what_is_renewed_is_taken_up(files: TlsFiles) -> None:
 def test_a_pair_that_is_half_renewed_waits_for_its_other_half(
     files: TlsFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "federation.brokers.renewed")
+    caplog.set_level(logging.INFO, "federation.brokers.tls")
     before = client_context(files)
     renewed = Authority("clients'").issues()
     replaced(Path(files.certificate), renewed.certificate)

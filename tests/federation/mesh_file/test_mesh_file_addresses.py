@@ -8,7 +8,7 @@ import pytest
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.credentials import make_credentials
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from federation.mesh import BrokerAddress, Mesh
 from federation.mesh_diff import mesh_diff
 from federation.mesh_json import mesh_as_json, mesh_from_json
@@ -34,9 +34,9 @@ def test_a_list_gives_every_connection_all_places_and_one_login() -> None:
     mesh = mesh_of(with_tokyo(f"{THREE}, management: ['http://h1', 'http://h2:1']"))
     addresses = book(mesh)
     packer = addresses.packer("tokyo")
-    assert packer.places == (Place("h1", 5672), Place("h2", 5673), Place("h3", 5672))
+    assert packer.endpoints == (Endpoint("h1", 5672), Endpoint("h2", 5673), Endpoint("h3", 5672))
     assert (packer.user, packer.password, packer.vhost) == ("r", "secret", "v")
-    assert addresses.stream("tokyo").places == tuple(Place(f"h{n}", 5552) for n in (1, 2, 3))
+    assert addresses.stream("tokyo").endpoints == tuple(Endpoint(f"h{n}", 5552) for n in (1, 2, 3))
     for management in (addresses.management("tokyo"), addresses.monitoring("tokyo")):
         assert management is not None
         assert management.urls == ("http://h1:15672", "http://h2:1")
@@ -46,9 +46,9 @@ def test_both_ends_of_a_link_may_dial_every_node_of_the_cluster() -> None:
     mesh = mesh_of(with_tokyo(THREE))
     link = next(one for one in mesh.links if one.meeting == "tokyo" and one.sender == "paris")
     addresses = book(mesh)
-    assert addresses.link_end(link, "tokyo").places == addresses.packer("tokyo").places
+    assert addresses.link_end(link, "tokyo").endpoints == addresses.packer("tokyo").endpoints
     guest = addresses.link_end(link, "paris")
-    assert guest.places == addresses.packer("tokyo").places
+    assert guest.endpoints == addresses.packer("tokyo").endpoints
     assert (guest.user, guest.password) == ("isthmus.acme.link.paris", "of paris")
 
 
@@ -56,15 +56,15 @@ def test_users_of_the_nodes_own_may_use_every_address_too() -> None:
     mesh = mesh_of(with_tokyo(f"{THREE}, users: separate, management: 'http://h1'"))
     packer = book(mesh).packer("tokyo")
     assert packer.user == "isthmus.acme.packer.tokyo"
-    assert packer.places == book(mesh).administrator("tokyo").places
-    assert len(packer.places) == 3
+    assert packer.endpoints == book(mesh).administrator("tokyo").endpoints
+    assert len(packer.endpoints) == 3
 
 
 def test_via_is_dialled_instead_of_all_addresses() -> None:
     text = with_tokyo(THREE) + "links: [{from: paris, to: tokyo, via: 'gw:7'}]\n"
     mesh = mesh_of(text)
     link = next(one for one in mesh.links if (one.sender, one.receiver) == ("paris", "tokyo"))
-    assert book(mesh).link_end(link, "paris").places == (Place("gw", 7),)
+    assert book(mesh).link_end(link, "paris").endpoints == (Endpoint("gw", 7),)
 
 
 def test_nodes_on_one_host_have_one_stream_address_unless_it_is_written() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from federation.mesh import Begins
 from federation.mesh_file import Reading, parse_mesh
-from federation.mesh_file.branch_table import parse_table
-from federation.mesh_file.problems import Severity
-from federation.mesh_file.yaml_tree import MAX_BYTES, TreeProblem
+from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.yaml.templates import parse_table
+from federation.mesh_file.yaml.tree import MAX_BYTES, TreeProblem
 from tests.federation.marked import at
 
 HEAD = """\

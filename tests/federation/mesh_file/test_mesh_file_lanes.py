@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from federation.lanes import Lane
+from federation.lanes import Lane, RateHours, RateSchedule
 from federation.mesh_diff import mesh_diff
 from federation.mesh_json import mesh_as_json, mesh_from_json
-from federation.rates import RateHours, RateSchedule
 from tests.federation.marked import the_error, the_warning
 from tests.federation.meshes import TRIANGLE, mesh_of, problems_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from federation.mesh_file.problems import Severity
-from federation.mesh_file.yaml_tree import MAX_BYTES
+from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.yaml.tree import MAX_BYTES
 from tests.federation.marked import (
     BROKER,
     at,

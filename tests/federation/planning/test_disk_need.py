@@ -17,7 +17,7 @@ from federation.planning.disk_need import (
     IDENTITY_BYTES,
     MESSAGE_BYTES,
     DiskNeed,
-    Rates,
+    PublishRates,
     disk_need,
 )
 from federation.planning.log_spread import LogSpread, shares
@@ -113,7 +113,7 @@ def test_what_wants_narrow_is_spread_over_those_that_narrow_it() -> None:
         4,
         1,
     )
-    need = disk_need(hub, Rates(8.0), 1000)
+    need = disk_need(hub, PublishRates(8.0), 1000)
     # Its own 8, and of each of the four others' 8 a quarter.
     assert need["a"].messages_per_s == pytest.approx(8 + 4 * 2)
     assert need["head"].messages_per_s == pytest.approx(5 * 8)
@@ -121,7 +121,7 @@ def test_what_wants_narrow_is_spread_over_those_that_narrow_it() -> None:
 
 def test_the_need_is_what_is_logged_in_the_retention_and_two_segments() -> None:
     ring = mesh("a-b", "b-c", "c-a", window_s=72 * 3600)
-    need = disk_need(ring, Rates(100.0), 2048)["a"]
+    need = disk_need(ring, PublishRates(100.0), 2048)["a"]
     each = 2048 + MESSAGE_BYTES + BATCH_BYTES
     kept = 72 * 3600 * 1.1
     assert need.messages_per_s == 300
@@ -131,7 +131,7 @@ def test_the_need_is_what_is_logged_in_the_retention_and_two_segments() -> None:
 
 
 def test_a_rate_can_be_that_of_an_exchange_or_of_one_flow() -> None:
-    rates = Rates(1.0, {"orders": 2.0}, {("orders", "b"): 5.0})
+    rates = PublishRates(1.0, {"orders": 2.0}, {("orders", "b"): 5.0})
     assert [rates.of("orders", "a"), rates.of("orders", "b"), rates.of("news", "b")] == [2, 5, 1]
     pair = mesh("a-b")
     assert disk_need(pair, rates, 10)["a"].messages_per_s == 7
@@ -139,7 +139,7 @@ def test_a_rate_can_be_that_of_an_exchange_or_of_one_flow() -> None:
 
 def test_a_site_where_nothing_passes_needs_no_log() -> None:
     away = mesh("a>b", "c>a", exchange=Exchange("orders", origins=("a",), destinations=("b",)))
-    need = disk_need(away, Rates(10.0), 10)
+    need = disk_need(away, PublishRates(10.0), 10)
     assert need["c"].log_bytes == 0
     assert need["b"].messages_per_s == 10
 

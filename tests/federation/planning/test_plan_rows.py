@@ -10,11 +10,10 @@ from dataclasses import replace
 import pytest
 
 from federation.mesh import Exchange, ForwardingRule, Link, Mesh, Site
-from federation.planning.pair_rows import PairRow, pair_rows, wanted_by
-from federation.planning.point_rows import PointRow, all_points, point_rows
+from federation.planning.pair_figures import PairRow, pair_rows, wanted_by
 from federation.planning.routes import routes_of
-from federation.planning.site_classes import line
-from federation.planning.site_groups import SiteGroups, site_groups
+from federation.planning.single_points import PointRow, all_points, point_rows
+from federation.planning.site_classes import SiteGroups, line, site_groups
 from tests.federation.graphs import joined
 
 

@@ -7,8 +7,12 @@ import itertools
 import networkx as nx
 import pytest
 
-from federation.planning.reliability import MOST_UNCERTAIN, TooManyUncertain, availability_between
-from federation.planning.reliability_samples import Samples
+from federation.planning.reliability import (
+    MOST_UNCERTAIN,
+    Samples,
+    TooManyUncertain,
+    availability_between,
+)
 from federation.planning.routes import Hop
 from tests.federation.graphs import by_counting, random_routes, ring_of, routes_with
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from federation.planning.disk_need import Rates, disk_need
+from federation.planning.disk_need import PublishRates, disk_need
 from isthmus.cli import app
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
 
@@ -87,7 +87,7 @@ def test_logs_keep_what_plan_says_for_a_window_of_that_length(cut_line: Any) -> 
         "b": ["b-c"],
         "c": ["c-b"],
     }
-    need = disk_need(mesh_of(LINE.replace("3h", "2h")), Rates(RATE), 1024)
+    need = disk_need(mesh_of(LINE.replace("3h", "2h")), PublishRates(RATE), 1024)
     for name, one in cut_line["logs"].items():
         assert one["log_bytes"] == round(need[name].log_bytes)
         assert one["log_bytes"] == pytest.approx(3 * RATE * EACH * kept_s + 2 * 64 * 2**20)

@@ -11,7 +11,7 @@ from pamqp import commands
 
 from federation.brokers import address_ring
 from federation.brokers.address_ring import AddressRing
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from relay.bulk_amqp import (
     Address,
     AuthenticationFailed,
@@ -24,7 +24,7 @@ from tests.live_brokers import Vhost
 from tests.relay.bulk_amqp.fake_broker import Client, Script, fake_broker, forever
 from tests.waiting import until
 
-DEAD = Place("127.0.0.1", 1)
+DEAD = Endpoint("127.0.0.1", 1)
 URI = "amqp://user:secret@nowhere.invalid/vhost"
 
 
@@ -48,10 +48,10 @@ async def mute(client: Client) -> None:
 
 
 @contextlib.asynccontextmanager
-async def nodes(*scripts: Script) -> AsyncIterator[list[Place]]:
+async def nodes(*scripts: Script) -> AsyncIterator[list[Endpoint]]:
     async with contextlib.AsyncExitStack() as stack:
         uris = [await stack.enter_async_context(fake_broker(one)) for one in scripts]
-        yield [Place(uri.host, uri.port) for uri in map(Address.parse, uris)]
+        yield [Endpoint(uri.host, uri.port) for uri in map(Address.parse, uris)]
 
 
 async def test_a_dead_first_address_is_passed_over() -> None:
@@ -70,7 +70,7 @@ async def test_a_node_that_takes_connections_and_says_nothing_is_passed_over() -
 
 
 async def test_the_next_connection_begins_at_the_node_that_worked() -> None:
-    ring = AddressRing[Place]()
+    ring = AddressRing[Endpoint]()
     async with nodes(welcoming, welcoming) as places:
         ring.worked(places[1])
         cluster = Cluster.of(URI, places, ring)
@@ -108,7 +108,7 @@ async def test_what_every_node_has_said_is_told_when_none_lets_us_in() -> None:
         with pytest.raises(AuthenticationFailed, match=r":1 vhost .* reached: .*; .* no such user"):
             await connect(Cluster.of(URI, [DEAD, refuser]))
     with pytest.raises(ConnectionFailed) as failed:
-        await connect(Cluster.of(URI, [DEAD, Place("127.0.0.1", 2)]))
+        await connect(Cluster.of(URI, [DEAD, Endpoint("127.0.0.1", 2)]))
     assert not isinstance(failed.value, AuthenticationFailed)
     assert "secret" not in str(failed.value)
 
@@ -133,7 +133,7 @@ async def test_a_name_with_several_addresses_counts_as_several(
             return [(2, 1, 6, "", (ip, port)) for ip in ips]
 
         monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", getaddrinfo)
-        connection = await connect(Cluster.of(URI, [Place("rabbits.example", alive.port)]))
+        connection = await connect(Cluster.of(URI, [Endpoint("rabbits.example", alive.port)]))
         assert connection.address.host == "rabbits.example"
         connection.abort("the test is over")
 
@@ -148,7 +148,7 @@ async def test_nothing_is_left_of_nodes_that_were_slower() -> None:
 
 @pytest.mark.live
 async def test_a_real_broker_behind_a_dead_address_is_reached(vhost: Vhost) -> None:
-    places = [DEAD, Place(vhost.host, vhost.amqp_port)]
+    places = [DEAD, Endpoint(vhost.host, vhost.amqp_port)]
     connection = await connect(Cluster.of(vhost.amqp_uri, places))
     assert connection.server_properties["cluster_name"]
     await connection.close()

@@ -11,7 +11,7 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 
 _RESPONSE = 0x8000
 _OK = 1
@@ -25,7 +25,7 @@ _NOBODY = 0xFFFF
 class FakeNode:
     """One node. `advertised` is how it calls itself, and how others call it."""
 
-    advertised: Place
+    advertised: Endpoint
     hangs: bool = False
     """True if the node takes connections and says nothing."""
     has_quorum: bool = True
@@ -40,7 +40,7 @@ class FakeCluster:
     publishers_at: list[FakeNode] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
-    async def listening(self, *nodes: FakeNode) -> AsyncIterator[Place]:
+    async def listening(self, *nodes: FakeNode) -> AsyncIterator[Endpoint]:
         """A port that leads to these nodes, in turn."""
         turns = 0
         sessions: set[asyncio.Task[None]] = set()
@@ -56,7 +56,7 @@ class FakeCluster:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
-            yield Place("127.0.0.1", server.sockets[0].getsockname()[1])
+            yield Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
         for session in sessions:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)
@@ -105,7 +105,7 @@ class _Session:
     def _metadata(self, stream: bytes) -> bytes:
         """`stream`: its name as it stands in the question."""
         leader = self._cluster.leader
-        nodes: Sequence[Place] = [leader.advertised] if leader is not None else []
+        nodes: Sequence[Endpoint] = [leader.advertised] if leader is not None else []
         brokers = b"".join(
             struct.pack(">H", number) + _string(place.host) + struct.pack(">I", place.port)
             for number, place in enumerate(nodes)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from relay.log.leader_search import MEETINGS, LeaderSearch
 
-A, B, C = (Place(name, 5552) for name in "abc")
+A, B, C = (Endpoint(name, 5552) for name in "abc")
 HIDDEN = ("rabbit-1.internal", 5552)
 
 
-def went(search: LeaderSearch, leader: tuple[str, int]) -> list[Place]:
+def went(search: LeaderSearch, leader: tuple[str, int]) -> list[Endpoint]:
     """All places in the order in which they are tried when none of them is the leader's."""
     tried = []
     while (place := search.next(leader)) is not None:
@@ -27,19 +27,19 @@ def test_the_configured_address_that_the_leader_advertises_is_next() -> None:
 def test_an_address_that_nobody_configured_is_dialled_as_it_is_advertised() -> None:
     search = LeaderSearch((A,))
     search.met(A)
-    assert search.next(HIDDEN) == Place(*HIDDEN)
+    assert search.next(HIDDEN) == Endpoint(*HIDDEN)
 
 
 def test_where_the_advertised_address_does_not_serve_all_others_are_tried() -> None:
     search = LeaderSearch((A, B, C))
     search.met(A)
-    assert went(search, HIDDEN)[:3] == [Place(*HIDDEN), B, C]
+    assert went(search, HIDDEN)[:3] == [Endpoint(*HIDDEN), B, C]
 
 
 def test_a_single_address_may_lead_to_another_node_each_time_but_not_for_ever() -> None:
     search = LeaderSearch((A,))
     search.met(A)
-    assert went(search, HIDDEN) == [Place(*HIDDEN)] + [A] * (MEETINGS - 1)
+    assert went(search, HIDDEN) == [Endpoint(*HIDDEN)] + [A] * (MEETINGS - 1)
 
 
 def test_a_leader_that_has_moved_meanwhile_is_looked_for_where_it_is_now() -> None:
@@ -59,7 +59,7 @@ def test_an_address_where_nobody_answers_is_tried_once() -> None:
 
 
 def test_an_address_pinned_to_one_of_a_names_is_known_by_its_name() -> None:
-    one, other = Place("a", 5552, "10.0.0.1"), Place("a", 5552, "10.0.0.2")
+    one, other = Endpoint("a", 5552, "10.0.0.1"), Endpoint("a", 5552, "10.0.0.2")
     search = LeaderSearch((one, other))
     search.met(one)
     assert search.next(("a", 5552)) == other

@@ -9,18 +9,18 @@ import pytest
 
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
-from federation.brokers.place import Place
+from federation.brokers.endpoint import Endpoint
 from relay.log.site_log import LogClosed
 from relay.log.stream_connection import StreamConnection, open_connection
 from tests.relay.log.fake_stream_cluster import FakeCluster, FakeNode
 from tests.waiting import until
 
-NOWHERE = Place("127.0.0.1", 1)
+NOWHERE = Endpoint("127.0.0.1", 1)
 """Refuses every connection: what a node behind a port forward advertises."""
 
 
 async def opened(
-    *places: Place, ring: AddressRing[Place] | None = None, deadline_s: float = 20.0
+    *places: Endpoint, ring: AddressRing[Endpoint] | None = None, deadline_s: float = 20.0
 ) -> StreamConnection:
     first, *others = places
     address = StreamAddress(first.host, first.port, "/", "u", "p", others=tuple(others))
@@ -36,7 +36,7 @@ async def ended(connection: StreamConnection) -> None:
 
 async def two_nodes(
     stack: contextlib.AsyncExitStack, cluster: FakeCluster
-) -> tuple[list[FakeNode], list[Place]]:
+) -> tuple[list[FakeNode], list[Endpoint]]:
     """Nodes that advertise where they listen."""
     nodes = [FakeNode(NOWHERE), FakeNode(NOWHERE)]
     places = [await stack.enter_async_context(cluster.listening(node)) for node in nodes]
@@ -57,7 +57,7 @@ async def test_a_node_that_is_not_the_leader_tells_where_it_is() -> None:
 
 
 async def test_the_next_connection_begins_at_the_leader_and_follows_it_when_it_moves() -> None:
-    cluster, ring = FakeCluster(), AddressRing[Place]()
+    cluster, ring = FakeCluster(), AddressRing[Endpoint]()
     async with contextlib.AsyncExitStack() as stack:
         nodes, places = await two_nodes(stack, cluster)
         cluster.leader = nodes[1]
@@ -74,7 +74,7 @@ async def test_the_next_connection_begins_at_the_leader_and_follows_it_when_it_m
 
 async def test_behind_port_forwards_the_leader_is_met_by_trying_all_addresses() -> None:
     cluster = FakeCluster()
-    nodes = [FakeNode(Place(f"rabbit-{n}.invalid", 5552)) for n in range(3)]
+    nodes = [FakeNode(Endpoint(f"rabbit-{n}.invalid", 5552)) for n in range(3)]
     cluster.leader = nodes[2]
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(cluster.listening(node)) for node in nodes]
@@ -85,7 +85,7 @@ async def test_behind_port_forwards_the_leader_is_met_by_trying_all_addresses() 
 
 async def test_behind_a_load_balancer_it_is_asked_again_until_it_leads_to_the_leader() -> None:
     cluster = FakeCluster()
-    nodes = [FakeNode(Place(f"rabbit-{n}.invalid", 5552)) for n in range(3)]
+    nodes = [FakeNode(Endpoint(f"rabbit-{n}.invalid", 5552)) for n in range(3)]
     cluster.leader = nodes[2]
     async with cluster.listening(*nodes) as balancer:
         connection = await opened(balancer)
@@ -95,7 +95,7 @@ async def test_behind_a_load_balancer_it_is_asked_again_until_it_leads_to_the_le
 
 async def test_a_leader_that_cannot_be_reached_is_told_with_what_it_advertises() -> None:
     cluster = FakeCluster()
-    follower, leader = FakeNode(Place("a.invalid", 5552)), FakeNode(NOWHERE)
+    follower, leader = FakeNode(Endpoint("a.invalid", 5552)), FakeNode(NOWHERE)
     cluster.leader = leader
     async with cluster.listening(follower) as place:
         with pytest.raises(LogClosed, match=r"advertises 127\.0\.0\.1:1, was not met: no conn"):

@@ -1,0 +1,1 @@
+"""Keys of the mesh file: their types, defaults and meaning, and the forms of their values."""

@@ -1,0 +1,115 @@
+"""The keys of an exchange in the mesh file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from federation.mesh_file.keys.values import Duration, Identity, Section, key
+
+
+class RetryKeys(Section):
+    """What happens to a message that a site's broker refuses, as a full queue does."""
+
+    max_attempts: int = key(
+        5,
+        "tries before a refused message becomes a dead letter",
+        trades="more: a queue that is full for long loses none; its flow waits meanwhile",
+        ge=1,
+        le=1000,
+    )
+    backoff: list[Duration] = key(
+        ["200ms", "30s"],
+        "the first wait and the longest; each wait doubles the one before",
+        trades="shorter: sooner through, and more work for a broker that is in trouble",
+        min_length=2,
+        max_length=2,
+    )
+
+
+class ExchangeKeys(Section):
+    """An AMQP exchange that the mesh spans: published to at one site, delivered at others."""
+
+    name: str = key(..., "of the AMQP exchange, the same at every site", min_length=1)
+    type: Literal["topic", "direct", "fanout", "headers"] = key(
+        "topic", "of the AMQP exchange, the same at every site"
+    )
+    keys: list[str] | None = key(
+        None,
+        "binding keys of what leaves a site; a direct exchange needs them, fanout and headers "
+        "exchanges have none",
+        trades="fewer: less crosses the WAN; the rest stays at its site",
+        without="all of it",
+    )
+    origins: list[str] | None = key(
+        None,
+        "sites, or tags of sites, whose messages leave",
+        without="all sites, but those of `never_via`",
+        alias="from",
+        min_length=1,
+    )
+    destinations: list[str] | None = key(
+        None,
+        "sites, or tags of sites, that get them; a site can narrow that by `wants`",
+        trades="fewer: less crosses the WAN and less disk at each site",
+        without="all sites, but those of `never_via`",
+        alias="to",
+        min_length=1,
+    )
+    never_via: list[str] = key(
+        [],
+        "sites, or tags of sites, that may never hold its messages, not even on the way",
+        trades="more: fewer ways round a cut link; what cannot be reached then is refused here",
+    )
+    mode: Literal["transparent", "split"] = key(
+        "transparent",
+        "where a site's consumers bind: to the exchange itself, or (split) to `NAME.in`",
+        trades="split: some 25 us less a delivery at the broker, and proof against users tagged "
+        "`impersonator`; consumers must bind elsewhere",
+    )
+    identity: Identity = key(
+        "uuid",
+        "what makes two messages the same: the message_id where it is a UUID, any message_id, a "
+        "header, the content, or nothing",
+        trades="message_id and header: only for publishers that never use one again",
+    )
+    scope: Literal["mesh", "origin"] = key(
+        "mesh",
+        "within what an identity is unique",
+        trades="mesh: a publisher that fails over to another site and sends again is known",
+    )
+    order: Literal["strict", "best_effort"] = key(
+        "strict",
+        "whether what an origin published later waits for a message that is tried again",
+        trades="best_effort: no waiting, and messages may overtake",
+    )
+    retry: RetryKeys = key({}, "of messages that a site's broker refuses")
+    acks: Literal["local", "remote"] = key(
+        "local",
+        "when a message counts as taken from its site: when that site's log has it, or a "
+        "neighbour's too",
+        trades="remote: survives the loss of a site's whole broker; a site that is cut off "
+        "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
+        "what comes after a message for it",
+    )
+    priorities: Literal["keep", "order"] = key(
+        "keep",
+        "what a publisher's `priority` does to messages that wait in egress: nothing on RabbitMQ "
+        "3, while on RabbitMQ 4 a higher one goes first (keep); nothing on any release (order)",
+        trades="order: egress is a classic queue, on one broker node, which confirms what is "
+        "written before that is synced; where the exchange is in use already, its egress queue "
+        "has to be drained and deleted first",
+    )
+    lane: str = key(
+        "normal",
+        "which of the mesh's `lanes` its messages go in",
+        trades="urgent: past all backlogs, as long as it is little; bulk: what may wait. Order "
+        "holds within an exchange and lane, so it is not kept across a change of this",
+    )
+    deadline: Duration | None = key(
+        None,
+        "from publishing to delivery; what takes longer is `late` in the audit, delivered all the "
+        "same",
+        trades="shorter: the audit finds a slow line sooner, and a cut one every time; clocks that "
+        "differ count as well",
+        without="nothing is late",
+    )

@@ -1,0 +1,1 @@
+"""Problems of a mesh file: places, texts and remedies."""

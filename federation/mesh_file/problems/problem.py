@@ -1,0 +1,206 @@
+"""x"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from federation.mesh_file.nearest import nearest
+from federation.mesh_file.yaml.tree import Location, Position
+from federation.topic_keys import literal_wildcard
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    """The file can be used, but somebody should look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. Line and column count from 1; a tab is one column."""
+
+    file: str
+    line: int
+    column: int
+    wrong: str
+    """What is wrong, and what was probably meant."""
+    mend: str
+    """What to do about it."""
+    severity: Severity = Severity.ERROR
+    site: str = ""
+    """Of whom it is said; empty if it is no single site's affair."""
+
+    def __str__(self) -> str:
+        kind = "" if self.severity is Severity.ERROR else f"{self.severity.value}: "
+        mend = f"; {self.mend}" if self.mend else ""
+        return f"{self.file}:{self.line}:{self.column}: {kind}{self.wrong}{mend}"
+
+
+class MeshFileError(Exception):
+    """A mesh file that cannot be used. `problems` are in the file's order, warnings too."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
+
+
+@dataclass(slots=True)
+class ProblemList:
+    """Collects findings. `file` is the mesh file's own name."""
+
+    file: str
+    _found: dict[tuple[Position, str], Problem] = field(default_factory=dict)
+    _settled: set[Position] = field(default_factory=set)
+
+    def say(
+        self,
+        at: Position,
+        wrong: str,
+        mend: str,
+        severity: Severity = Severity.ERROR,
+        site: str = "",
+    ) -> None:
+        """The same thing at the same place counts once."""
+        if at._replace(row=None) in self._settled:
+            return
+        problem = Problem(at.file or self.file, at.line, at.column, wrong, mend, severity, site)
+        known = self._found.setdefault((at, wrong), problem)
+        if known.site != site:  # an alias: several sites have it
+            self._found[at, wrong] = replace(known, site="")
+
+    def settle(self, at: Position, wrong: str, mend: str) -> None:
+        """The same, and whatever is said of that place later only follows from it."""
+        self.say(at, wrong, mend)
+        self._settled.add(at)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """In the order of the mesh file; after it those of other files, file by file."""
+        told = dict.fromkeys(self._without_copies())
+        return tuple(sorted(told, key=lambda p: (p.file != self.file, p.file, p.line, p.column)))
+
+    def _without_copies(self) -> Iterable[Problem]:
+        """What a template is wrong about is told once, at the template; what only some of its
+        branches are wrong about, where these are named.
+        """
+        copies: dict[tuple[Position, Severity], list[tuple[Position, Problem]]] = {}
+        for (at, _), problem in self._found.items():
+            if at.row is None:
+                yield problem
+            else:
+                place = at._replace(row=None)
+                copies.setdefault((place, problem.severity), []).append((at, problem))
+        for (template, _), found in copies.items():
+            rows = dict.fromkeys(at.row for at, _ in found)
+            first = found[0][0].row
+            assert first is not None
+            if 2 * len(rows) > first.of:
+                yield from (
+                    _and_others(problem, len(rows) - 1) for at, problem in found if at.row == first
+                )
+                continue
+            for at, problem in found:
+                assert at.row is not None
+                yield Problem(
+                    at.row.file or self.file,
+                    at.row.line,
+                    at.row.column,
+                    f"{problem.wrong} (by line {template.line} of {problem.file})",
+                    problem.mend,
+                    problem.severity,
+                    problem.site,
+                )
+
+
+def _and_others(problem: Problem, count: int) -> Problem:
+    if not count:
+        return problem
+    of_it = "branch" if count == 1 else "branches"
+    wrong = f"{problem.wrong} (and at {count} other {of_it} of this template)"
+    return Problem(
+        problem.file, problem.line, problem.column, wrong, problem.mend, problem.severity
+    )
+
+
+EVERY_SITE = ("all", "any", "every", "*")
+"""What people write for all sites, which is said by leaving the key out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`on_key`: it is the key at `location` that is wrong, not its value. `depends_on` are keys of
+    the same site or exchange: where one of them could not be read, this may be wrongly said.
+    """
+
+    location: Location
+    wrong: str
+    mend: str
+    on_key: bool = False
+    severity: Severity = Severity.ERROR
+    depends_on: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> str:
+        """Of whom it is said; empty if it is no single site's affair."""
+        match self.location:
+            case ("sites", str(name), *_):
+                return name
+        return ""
+
+
+def unknown_site(
+    at: Location, site: str, sites: Collection[str], *, on_key: bool = False
+) -> Violation:
+    """Where only a site's name may stand."""
+    return Violation(at, f"there is no site `{site}`", _meant(site, tuple(sites)), on_key)
+
+
+def unknown_word(
+    at: Location, word: str, sites: Collection[str], tags: Collection[str]
+) -> Violation:
+    """Where a site's name or a tag may stand."""
+    if word in EVERY_SITE:
+        return Violation(at, f"there is no site `{word}`", f"leave `{at[-2]}` out for all sites")
+    if not tags:
+        return unknown_site(at, word, sites)
+    return Violation(
+        at, f"there is no site or tag `{word}`", _meant(word, tuple(sites), tuple(tags))
+    )
+
+
+def literal_wildcards(at: Location, pattern: str) -> Iterator[Violation]:
+    """Of a topic pattern: stars and hashes that stand for nothing but themselves."""
+    if word := literal_wildcard(pattern):
+        yield Violation(
+            at,
+            f"* and # stand for words only by themselves, between dots: `{word}` is taken as it "
+            "stands",
+            f"write {_with_whole_words(pattern)} if any words are meant",
+            severity=Severity.WARNING,
+        )
+
+
+def _with_whole_words(pattern: str) -> str:
+    """What was probably meant: `order.**` is `order.#`, `order.new*` is `order.*`."""
+    words = [
+        word if not literal_wildcard(word) else "#" if "#" in word or "**" in word else "*"
+        for word in pattern.split(".")
+    ]
+    return ".".join(words)
+
+
+# A template may have the same mistake made five hundred times over, among five hundred sites.
+@functools.lru_cache(maxsize=16)
+def _meant(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) -> str:
+    meant = nearest(word, (*sites, *tags))
+    if meant:
+        return f"did you mean `{meant}`?"
+    listed = f"the sites are {_listed(sites)}"
+    return f"{listed}; the tags are {_listed(tags)}" if tags else listed
+
+
+def _listed(words: Collection[str], most: int = 8) -> str:
+    shown = ", ".join(list(words)[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown

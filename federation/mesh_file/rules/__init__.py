@@ -1,0 +1,1 @@
+"""Rules that the keys of a mesh file must satisfy together."""

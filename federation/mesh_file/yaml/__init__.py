@@ -1,0 +1,1 @@
+"""One tree with positions, read from YAML, included files and tables of branches."""
