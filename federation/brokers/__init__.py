@@ -1,1 +1,1 @@
-"""A mesh at its brokers: addresses, rights, and what is declared there."""
+"""A mesh at its brokers: addresses, rights, and the objects declared there."""

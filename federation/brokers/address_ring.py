@@ -1,7 +1,7 @@
 """Order in which the addresses of one cluster are tried. Pure.
 
 Each purpose (a site's egress, its log, one end of a link) has a ring of its own, so that purposes
-spread over the cluster's nodes, and one that works stays where it is.
+spread over the cluster's nodes, and an address that works is kept.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ A = TypeVar("A", bound=Hashable)
 
 
 SHORT_S = 10.0
-"""A node whose connection ended before that may be one of a minority, which lets us in and can do
-nothing: the next node is tried before it."""
+"""Shortest life of a connection after which the same node is tried first again. A shorter
+connection may have been to a node of a minority, which admits clients and can serve none.
+"""
 
 
 def _never_open() -> float | None:
@@ -24,8 +25,8 @@ def _never_open() -> float | None:
 
 
 class AddressRing(Generic[A]):
-    """Remembers which address worked last. `first`: with which of several to begin before any did,
-    counted round.
+    """Memory of the address that worked last. `first`: index, counted round, of the address to
+    begin with before any has worked.
     """
 
     def __init__(self, first: int = 0) -> None:
@@ -35,8 +36,8 @@ class AddressRing(Generic[A]):
         self._is_one_of_several = False
 
     def order(self, addresses: Sequence[A]) -> tuple[A, ...]:
-        """Order of the next attempt: each address once, round from the one that worked last, which
-        comes last if its connection was a short one.
+        """Return the order of the next attempt: each address once, beginning with the address that
+        worked last, or ending with it if its connection was short.
         """
         known = tuple(dict.fromkeys(addresses))
         self._is_one_of_several = len(known) > 1
@@ -55,25 +56,27 @@ class AddressRing(Generic[A]):
         return lasted_s is not None and lasted_s < SHORT_S
 
     def worked(self, address: A, lasted_s: Callable[[], float | None] = _never_open) -> None:
-        """Note a connection to this address. `lasted_s` tells how long the connection lasted, None
-        while it is open, 0 if the node was lost.
+        """Record a connection to `address`. `lasted_s` returns how long the connection lasted: None
+        while the connection is open, 0 if the node was lost.
         """
         self._last, self._lasted_s = address, lasted_s
 
     @property
     def in_use(self) -> A | None:
-        """Address of the present connection; None without a connection."""
+        """Address of the present connection, or None without a connection."""
         return self._last if self._lasted_s() is None else None
 
     @property
     def in_use_of_several(self) -> A | None:
-        """Address of the present connection where there were several to choose from, else None."""
+        """Address of the present connection, or None if there is no connection or no choice of
+        addresses.
+        """
         return self.in_use if self._is_one_of_several else None
 
 
 class AddressRings(Generic[A]):
-    """A ring for each purpose, made when it is asked for. `home` names whose rings they are, so
-    that different sites begin at different addresses.
+    """Rings by purpose, made on demand. `home` names their owner, so that different sites begin at
+    different addresses.
     """
 
     def __init__(self, home: str = "") -> None:
@@ -81,7 +84,7 @@ class AddressRings(Generic[A]):
         self._rings: dict[str, AddressRing[A]] = {}
 
     def of(self, purpose: str) -> AddressRing[A]:
-        """Ring of that purpose, the same each time."""
+        """Return the ring of a purpose, the same ring each time."""
         if purpose not in self._rings:
             self._rings[purpose] = AddressRing(self._turn + len(self._rings))
         return self._rings[purpose]

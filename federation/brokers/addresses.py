@@ -1,10 +1,11 @@
-"""Who connects where, as whom: every address that a node, a link's end or an application uses.
+"""Addresses: where, and as which user, each part of a node, each link's end and each application
+connects.
 
-Private brokers listen on loopback ports that `isthmus up` chooses and writes down in
-STATE/brokers.json; brokers of one's own are where the mesh file says. At a private broker each
-purpose of the site's node has a user of its own (`users.py`), and the ends of links have one for
-each site, so that the broker can vouch for it. At a broker of one's own all use the one user of its
-`broker:` address, unless the site has `users: separate`, and but for the ends of other sites that
+Private brokers listen on loopback ports that `isthmus up` chooses and records in
+STATE/brokers.json; the mesh file gives the addresses of a site's own broker. At a private broker
+each purpose of the site's node has its own user (`users.py`), and each site's link ends have
+another, so that the broker can vouch for them. At a site's own broker all connect as the user of
+its `broker:` address, except with `users: separate`, and except for the ends of other sites that
 have a `link_password`.
 """
 
@@ -39,18 +40,18 @@ _FORMAT = 1
 
 
 class AddressError(Exception):
-    """Root of what this module raises.
+    """Root of the errors of this module.
 
     AddressError
-    +- BrokerNotKnown      a private broker of which nobody wrote down where it is
+    +- BrokerNotKnown      no record of where a private broker listens
     +- BrokersFileBroken   STATE/brokers.json cannot be read
     +- TlsUnusable         a file of the site's `tls:` cannot be used
     """
 
 
 class BrokerNotKnown(AddressError):
-    """The private broker of `site` is not in STATE/brokers.json: run `isthmus up` first, or give
-    the site a `broker:`.
+    """STATE/brokers.json lacks the private broker of `site`: run `isthmus up` first, or give the
+    site a `broker:`.
     """
 
     def __init__(self, site: str) -> None:
@@ -62,11 +63,11 @@ class BrokerNotKnown(AddressError):
 
 
 class TlsUnusable(AddressError):
-    """Correct the file, or what `tls:` says."""
+    """A file of `tls:` cannot be used: correct the file or the key."""
 
 
 class BrokersFileBroken(AddressError):
-    """Delete the file and run `isthmus up` again."""
+    """STATE/brokers.json cannot be read: delete the file and run `isthmus up` again."""
 
     def __init__(self, file: Path, reason: str) -> None:
         self.file = file
@@ -85,8 +86,8 @@ class BrokerPorts:
 
 @dataclass(frozen=True, slots=True)
 class PrivateBroker:
-    """Where a private broker listens, of a cluster its first node. Several sites may share a
-    broker by virtual hosts.
+    """Listeners of a private broker, of a cluster its first node. Several sites may share a broker
+    by virtual hosts.
     """
 
     amqp_port: int
@@ -95,22 +96,22 @@ class PrivateBroker:
     host: str = "127.0.0.1"
     vhost: str = "/"
     control: str = CONTROL
-    """What a shell command for its administrator begins with: it is no node that `rabbitmqctl`
-    finds by itself.
+    """Beginning of a shell command for the broker's administrator: `rabbitmqctl` does not find the
+    node by itself.
     """
     others: tuple[BrokerPorts, ...] = ()
     """Listeners of the cluster's other nodes, at the same host."""
 
     @property
     def nodes(self) -> tuple[BrokerPorts, ...]:
-        """Listeners of all nodes, the first one first."""
+        """Listeners of all nodes, the first node first."""
         own = BrokerPorts(self.amqp_port, self.stream_port, self.management_port)
         return own, *self.others
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where, and as whom, to reach one of a broker's listeners: of a cluster any of `endpoints`."""
+    """A listener of a broker (of a cluster, any of `endpoints`) and the login there."""
 
     host: str
     port: int
@@ -120,13 +121,13 @@ class Listener:
     tls: bool = False
     files: TlsFiles = SYSTEM_TRUST
     is_external: bool = False
-    """The login is the certificate of `files`, and there is no password."""
+    """True if the certificate of `files` is the login, without a password."""
     others: tuple[Endpoint, ...] = ()
-    """Places of this listener at the cluster's other nodes."""
+    """Endpoints of this listener at the cluster's other nodes."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Places of this listener at all nodes, in the order of the mesh file."""
+        """Endpoints of this listener at all nodes, in the order of the mesh file."""
         return Endpoint(self.host, self.port), *self.others
 
     @property
@@ -136,28 +137,28 @@ class Listener:
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None without TLS. Raises TlsUnusable."""
+        """TLS context, or None without TLS. Raises TlsUnusable."""
         return _context(self.files) if self.tls else None
 
 
 @dataclass(frozen=True, slots=True)
 class AmqpAddress(Listener):
-    """All that it takes to connect by AMQP."""
+    """Address and login for AMQP."""
 
     @property
     def uri(self) -> str:
-        """With the password: not for logs."""
+        """URI with the password: not for logs."""
         if self.is_external:
             return self._uri(f"{quote(self.user, safe='')}@") + "?auth_mechanism=external"
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
     def at(self, place: Endpoint) -> AmqpAddress:
-        """Narrow this login to one place."""
+        """Return this login narrowed to one endpoint."""
         return replace(self, host=place.host, port=place.port, others=())
 
     @property
     def public_uri(self) -> str:
-        """Address without user and password; of a cluster, the first node's."""
+        """URI without user and password; of a cluster, the first node's."""
         return self._uri("")
 
     def _uri(self, login: str) -> str:
@@ -168,13 +169,13 @@ class AmqpAddress(Listener):
 
 @dataclass(frozen=True, slots=True)
 class StreamAddress(Listener):
-    """All that it takes to connect by the stream protocol."""
+    """Address and login for the stream protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementAddress:
-    """The management HTTP API: `url` has no path and no login. Any node of a cluster answers for
-    all of it, at one of `urls`.
+    """Address and login of the management HTTP API. `url` has no path and no login. Any node of a
+    cluster answers for the whole cluster, at its entry of `urls`.
     """
 
     url: str
@@ -191,7 +192,7 @@ class ManagementAddress:
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None without TLS. Raises TlsUnusable."""
+        """TLS context, or None without TLS. Raises TlsUnusable."""
         return _context(self.files) if self.url.startswith("https:") else None
 
 
@@ -201,10 +202,10 @@ def _none_known(_: str) -> Collection[str]:
 
 @dataclass(frozen=True, slots=True)
 class AddressBook:
-    """The addresses of a mesh. `environ` is where `env:` passwords are looked up.
+    """Addresses of a mesh. `environ` resolves `env:` passwords.
 
-    Methods raise BrokerNotKnown for a private broker that is not written down, PasswordMissing
-    for a password that is not where the mesh file says, KeyError for a site that is not there.
+    Methods raise BrokerNotKnown for a private broker without a record, PasswordMissing for a
+    password that the mesh file names in vain, KeyError for an unknown site.
     """
 
     mesh: Mesh
@@ -214,27 +215,29 @@ class AddressBook:
     formerly_delivered: Callable[[str], Collection[str]] = field(
         default=_none_known, repr=False, compare=False
     )
-    """By site: exchanges that earlier revisions delivered to there, see `users.site_users`."""
+    """By site: exchanges that earlier revisions delivered there, see `users.site_users`."""
 
     def deliverer(self, site: str) -> AmqpAddress:
-        """A site's own broker, for its deliverer."""
+        """Return the address of a site's broker for its deliverer."""
         return self._private_or_own(site, self._names.relay_user(site), "relay")
 
     def packer(self, site: str) -> AmqpAddress:
-        """A site's own broker, for its packer."""
+        """Return the address of a site's broker for its packer."""
         return self._private_or_own(site, self._names.packer_user(site), "packer")
 
     def keeper(self, site: str) -> AmqpAddress:
-        """A site's own broker, to count what waits there and to take back what was put aside."""
+        """Return the address of a site's broker for counting waiting messages and taking back what
+        was put aside.
+        """
         return self._private_or_own(site, self._names.keeper_user(site), "keeper")
 
     def administrator(self, site: str) -> AmqpAddress:
-        """A site's own broker, for `apply`."""
+        """Return the address of a site's broker for `apply`."""
         return self._private_or_own(site, self._names.admin_user(site), "admin")
 
     def listeners(self, site: str) -> tuple[Endpoint, ...]:
-        """Host and port of each node of a site's broker: sites that have one in common share a
-        broker, and with it the users that are declared there.
+        """Return host and port of each node of a site's broker. Sites with a common listener share
+        a broker, and so the users declared there.
         """
         broker = self.mesh.sites[site].broker
         if broker is not None:
@@ -243,14 +246,14 @@ class AddressBook:
         return tuple(Endpoint(private.host, ports.amqp_port) for ports in private.nodes)
 
     def control(self, site: str) -> str:
-        """What a shell command for the administrator of a site's broker begins with, where that
-        broker runs.
+        """Return the beginning of a shell command for the administrator of a site's broker, to be
+        run where the broker runs.
         """
         private = self.mesh.sites[site].broker is None
         return self._private(site).control if private else CONTROL
 
     def stream(self, site: str) -> StreamAddress:
-        """A site's own log, for the site's own node."""
+        """Return the address of a site's log for the site's node."""
         amqp = self._private_or_own(site, self._names.log_user(site), "log")
         broker = self.mesh.sites[site].broker
         if broker is None:
@@ -272,13 +275,16 @@ class AddressBook:
         return StreamAddress(*where, *login, tls, amqp.files, is_external, tuple(others))
 
     def application(self, site: str) -> AmqpAddress:
-        """A site's own broker, for its applications. At a broker of one's own, applications
-        should have users of their own: this is then the relay's, the only one that is known.
+        """Return the address of a site's broker for its applications. At a site's own broker
+        applications should have users of their own; the relay's user is returned there, since no
+        other is known.
         """
         return self._private_or_own(site, self._names.application_user(site), "app")
 
     def link_end(self, link: Link, site: str) -> AmqpAddress:
-        """The link's meeting broker, for the end at `site`, which is its sender or receiver."""
+        """Return the address of the link's meeting broker for the end at `site`, its sender or
+        receiver.
+        """
         if site not in (link.sender, link.receiver):
             raise ValueError(f"{site!r} is no end of the link {link.name}")
         user, broker = vouched_user(self.mesh, link, site), self.mesh.sites[link.meeting].broker
@@ -298,11 +304,15 @@ class AddressBook:
         return replace(address, host=host, port=port, others=())
 
     def management(self, site: str) -> ManagementAddress | None:
-        """The management API of a site's broker, for `apply`; None if nobody said where it is."""
+        """Return the management API of a site's broker for `apply`, or None if the mesh file gives
+        none.
+        """
         return self._management(site, self.administrator)
 
     def monitoring(self, site: str) -> ManagementAddress | None:
-        """The same, to look only."""
+        """Return the management API of a site's broker for reading, or None if the mesh file gives
+        none.
+        """
         return self._management(site, self._monitor)
 
     def _monitor(self, site: str) -> AmqpAddress:
@@ -353,7 +363,7 @@ class AddressBook:
         return AmqpAddress(*where, user, password, others=places)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
-        """`user`: another than that of the address."""
+        """Return the address of a site's own broker. `user` replaces the address's user."""
         uri = parse_amqp(broker.amqp)
         # Whoever comes as itself comes with its password.
         is_external = broker.auth is BrokerAuth.EXTERNAL and not user
@@ -380,17 +390,21 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def relay_user(mesh: Mesh, site: str) -> str:
-    """The user of a site's deliverer at the site's own broker: what marks its messages."""
+    """Return the user of a site's deliverer at the site's own broker, which marks its messages
+    there.
+    """
     return _shared_user(mesh, site) or Names(mesh.name).relay_user(site)
 
 
 def packer_user(mesh: Mesh, site: str) -> str:
-    """The user that consumes a site's egress."""
+    """Return the user that consumes a site's egress."""
     return _shared_user(mesh, site) or Names(mesh.name).packer_user(site)
 
 
 def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
-    """The user that the link's meeting broker vouches for when `site`, one of its ends, sends."""
+    """Return the user that the link's meeting broker vouches for when `site`, one of its ends,
+    sends.
+    """
     broker, names = mesh.sites[link.meeting].broker, Names(mesh.name)
     comes_as_itself = site != link.meeting and mesh.sites[site].link_password is not None
     if broker is None or comes_as_itself:
@@ -401,13 +415,17 @@ def vouched_user(mesh: Mesh, link: Link, site: str) -> str:
 
 
 def _shared_user(mesh: Mesh, site: str) -> str:
-    """Whom all of a site's node logs in as at its own broker; empty if there is none such."""
+    """Return the user of all purposes of a site's node at its own broker, or an empty text without
+    one.
+    """
     broker = mesh.sites[site].broker
     return "" if broker is None or broker.separate_users else parse_amqp(broker.amqp).user
 
 
 def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:
-    """What `isthmus up` wrote down, by site name; empty before that. Raises BrokersFileBroken."""
+    """Return the private brokers by site name that `isthmus up` recorded; empty before. Raises
+    BrokersFileBroken.
+    """
     file = state / BROKERS_FILE
     try:
         text = file.read_text(encoding="utf-8")
@@ -423,7 +441,7 @@ def read_private_brokers(state: Path) -> dict[str, PrivateBroker]:
 
 
 def write_private_brokers(state: Path, brokers: Mapping[str, PrivateBroker]) -> None:
-    """Write down where the private brokers listen; readers see the old file or the new one."""
+    """Record where the private brokers listen; readers see the old file or the new file."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     content = {
         "format": _FORMAT,
@@ -438,7 +456,9 @@ def _private_broker(written: Mapping[str, Any]) -> PrivateBroker:
 
 
 def _as_json(broker: PrivateBroker) -> dict[str, Any]:
-    """The broker as written down; without others as versions wrote it that knew no clusters."""
+    """Return the broker as recorded. Without others the record is the one of versions before
+    clusters.
+    """
     written = asdict(broker)
     if not broker.others:
         del written["others"]

@@ -1,4 +1,4 @@
-"""A connection by aio-pika, for what is asked of a broker once: declaring, a command's messages."""
+"""A connection by aio-pika, for rare work: declaring, and the messages of a command."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _REFUSALS = (AuthenticationError, ProbableAuthenticationError, ConnectionClosed)
 
 
 async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> AbstractConnection:
-    """Connect to a node of the cluster that answers, each within `within_s`. `name` is shown by the
-    broker. Raises AMQPException, OSError (TlsRefused is one), TimeoutError, TlsUnusable.
+    """Connect to a node of the cluster that answers, each within `within_s`. The broker shows
+    `name`. Raises AMQPException, OSError (TlsRefused is one), TimeoutError, TlsUnusable.
     """
     late: list[AbstractConnection] = []
     try:

@@ -1,7 +1,7 @@
-"""Declares, binds and unbinds over one AMQP connection; knows no mesh.
+"""Declaring, binding and unbinding over one AMQP connection, without knowledge of meshes.
 
-The broker says no by closing the channel, so every step takes whatever channel is open, or a new
-one. A broken connection raises out of here: AMQPException or OSError.
+A broker refuses by closing the channel, so every step takes the open channel or a new one. A broken
+connection raises AMQPException or OSError to the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from federation.brokers.provision import BindingDeclaration, ExchangeDeclaration
 
 CONNECT_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0
-"""For one declaration: a broker that has just come back takes many seconds to elect leaders."""
+"""Limit of one declaration: a broker that has just come back takes many seconds to elect leaders.
+"""
 
 _T = TypeVar("_T")
 _MEND_EXCHANGE = (
@@ -46,8 +47,8 @@ _MEND_LOG = (
 
 @asynccontextmanager
 async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
-    """A connection for declaring. Raises AMQPException, OSError (TlsRefused is one), TimeoutError,
-    TlsUnusable.
+    """Open a connection for declaring. Raises AMQPException, OSError (TlsRefused is one),
+    TimeoutError, TlsUnusable.
     """
     connection = await amqp_client(address, "isthmus apply", CONNECT_TIMEOUT_S)
     async with connection:
@@ -55,14 +56,14 @@ async def declaring(address: AmqpAddress) -> AsyncIterator[Declarer]:
 
 
 class Declarer:
-    """What can be done over such a connection."""
+    """Steps over one connection; each returns an Item for the report."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         self._channel: AbstractChannel | None = None
 
     async def exchange(self, wanted: ExchangeDeclaration) -> Item:
-        """Make it, or say what is there instead."""
+        """Declare an exchange, or report how the present exchange differs."""
 
         async def declare(channel: AbstractChannel, *, passive: bool) -> object:
             return await channel.exchange_declare(
@@ -72,7 +73,9 @@ class Declarer:
         return await self._declared("exchange", wanted.name, declare, _MEND_EXCHANGE)
 
     async def queue(self, wanted: QueueDeclaration) -> Item:
-        """Make it, or say what is there instead; with other members it is the same queue."""
+        """Declare a queue, or report how the present queue differs; other members are no
+        difference.
+        """
         item = await self._queue(wanted)
         while item.outcome is ItemOutcome.DIFFERS and (there := as_there(wanted, item.detail)):
             item = await self._queue(wanted := there)
@@ -89,23 +92,25 @@ class Declarer:
         return await self._declared("queue", wanted.name, declare, mend)
 
     async def bind(self, binding: BindingDeclaration) -> Item:
-        """Bind; nothing happens if it is bound."""
+        """Bind; no effect if the binding exists."""
 
         async def step(channel: AbstractChannel) -> object:
             return await channel.queue_bind(binding.queue, binding.exchange, binding.key)
 
-        return await self._said("binding", str(binding), step, ItemOutcome.CREATED)
+        return await self._step_item("binding", str(binding), step, ItemOutcome.CREATED)
 
     async def unbind(self, binding: BindingDeclaration) -> Item:
-        """Unbind; nothing happens if it is not bound."""
+        """Unbind; no effect without the binding."""
 
         async def step(channel: AbstractChannel) -> object:
             return await channel.queue_unbind(binding.queue, binding.exchange, binding.key)
 
-        return await self._said("binding", str(binding), step, ItemOutcome.UNBOUND)
+        return await self._step_item("binding", str(binding), step, ItemOutcome.UNBOUND)
 
     async def waiting(self, queue: str) -> int | None:
-        """Messages ready there, None if there is no such queue. Raises ChannelClosed."""
+        """Return the number of ready messages in a queue, or None without the queue. Raises
+        ChannelClosed.
+        """
 
         async def step(channel: AbstractChannel) -> int:
             return (await channel.queue_declare(queue, passive=True)).message_count or 0
@@ -134,7 +139,7 @@ class Declarer:
             return _refused(kind, name, error)
         return Item(kind, name, outcome)
 
-    async def _said(
+    async def _step_item(
         self,
         kind: str,
         name: str,

@@ -1,6 +1,6 @@
-"""What the last `apply` left at a site: how to tell, without a management API, what is no longer
-wanted, and what mesh it was. In STATE/applied: one small file a site, and the mesh documents of
-the revisions that these name.
+"""Record of the last `apply` at a site, from which later runs learn, without a management API, what
+is no longer wanted, and which mesh was applied. STATE/applied has a small file for each site, and
+the mesh documents of the revisions that these files name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _FORMAT = 1
 
 
 class AppliedRecordBroken(Exception):
-    """The record cannot be read. Delete it; `apply` then says what it cannot know to unbind."""
+    """The record cannot be read. After its deletion `apply` reports what cannot be unbound any
+    more.
+    """
 
     def __init__(self, file: Path, reason: str) -> None:
         self.file = file
@@ -28,14 +30,14 @@ class AppliedRecordBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """`queues` are the egress queues that are known to exist, bound or not."""
+    """Bindings, and egress queues known to exist (`queues`), bound or not."""
 
     bindings: frozenset[BindingDeclaration] = frozenset()
     queues: frozenset[str] = frozenset()
 
 
 def read_applied(state: Path, mesh: str, site: str) -> Applied | None:
-    """What the last apply left there, None if there was none. Raises AppliedRecordBroken."""
+    """Return the record of a site, or None if there is none. Raises AppliedRecordBroken."""
     file = _file(state, mesh, site)
     try:
         text = file.read_text(encoding="utf-8")
@@ -52,7 +54,7 @@ def read_applied(state: Path, mesh: str, site: str) -> Applied | None:
 
 
 def write_applied(state: Path, mesh: str, site: str, revision: str, applied: Applied) -> None:
-    """Write down what is there now."""
+    """Record the present state of a site."""
     content = {
         "format": _FORMAT,
         "revision": revision,
@@ -65,9 +67,7 @@ def write_applied(state: Path, mesh: str, site: str, revision: str, applied: App
 
 
 def applied_revision(state: Path, mesh: str, site: str) -> str | None:
-    """The revision that was applied at the site last, from this state folder; None if nobody can
-    tell.
-    """
+    """Return the revision applied last at the site from this state folder, or None if unknown."""
     try:
         content = json.loads(_file(state, mesh, site).read_text(encoding="utf-8"))
         return str(content["revision"])
@@ -76,7 +76,9 @@ def applied_revision(state: Path, mesh: str, site: str) -> str | None:
 
 
 def read_applied_mesh(state: Path, mesh: str, revision: str) -> Mesh | None:
-    """The mesh of a revision that was applied from this state folder, if it was kept."""
+    """Return the mesh of a revision applied from this state folder, or None if no document was
+    kept.
+    """
     try:
         text = _mesh_file(state, mesh, revision).read_text(encoding="utf-8")
         return mesh_from_json(json.loads(text))
@@ -85,8 +87,8 @@ def read_applied_mesh(state: Path, mesh: str, revision: str) -> Mesh | None:
 
 
 def write_applied_mesh(state: Path, mesh: Mesh) -> None:
-    """Keep the mesh of a revision that is being applied, and drop those of revisions that no
-    site's record names any more.
+    """Keep the mesh of a revision being applied, and drop the documents of revisions that no site's
+    record names any more.
     """
     file = _mesh_file(state, mesh.name, mesh.revision)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,9 @@
-"""x"""
+"""Applying a mesh: making the declarations of `provision` exist at the brokers, or previewing that.
+
+Nothing is deleted, and nothing changed that cannot be changed in place: the report names it with a
+remedy. Only the binding of an egress queue whose exchange or key was taken out of the file is
+removed: unbound, the queue drains; bound, it would fill until the disk is full.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +43,11 @@ from federation.names import Names
 
 
 async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
-    """Make one site's broker as the mesh says. `state` is where the last apply is remembered.
+    """Make one site's broker as the mesh declares. `state` is the folder with the record of the
+    last apply.
 
-    All that goes wrong at the broker is in the report. Before anything is done it may raise
-    BrokerNotKnown, PasswordMissing or AppliedRecordBroken.
+    Faults at the broker are in the report. Before any change BrokerNotKnown, PasswordMissing or
+    AppliedRecordBroken may be raised.
     """
     declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
     management, applying = book.management(site), _Applying(book, declared, state)
@@ -51,26 +57,26 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
         vhost = book.administrator(site).vhost
         why = "the mesh file has no `management:` for this site"
         for policy in declared.policies:
-            applying.say(unchecked("policy", policy.name, why, by_hand(policy, vhost)))
-        applying.say(*await apply_guests(book, site, None, why))
+            applying.add(unchecked("policy", policy.name, why, by_hand(policy, vhost)))
+        applying.add(*await apply_guests(book, site, None, why))
         await applying.over_amqp(None)
         return applying.report
     async with ManagementApi(management) as api:
         # Users first: a neighbour waits for its user, nobody waits for an exchange.
-        applying.say(*await apply_users(api, declared.users))
-        applying.say(*await apply_guests(book, site, api))
+        applying.add(*await apply_users(api, declared.users))
+        applying.add(*await apply_guests(book, site, api))
         names, control = Names(book.mesh.name), book.control(site)
         known = (*declared.users, *guests(book.mesh, site).values())
-        applying.say(*await guests_left_over(api, known, names, control))
-        applying.say(*await apply_policies(api, declared.policies))
+        applying.add(*await guests_left_over(api, known, names, control))
+        applying.add(*await apply_policies(api, declared.policies))
         await applying.over_amqp(api)
         for policy in declared.policies:
-            applying.say(*await policy_in_force(api, names.log, policy))
+            applying.add(*await policy_in_force(api, names.log, policy))
     return applying.report
 
 
 class _Applying:
-    """One apply of one site: collects what was found, so that a cut half-way loses no word."""
+    """One apply of one site. Collects items as they are found, so that a cut half-way loses none."""
 
     def __init__(self, book: AddressBook, declared: Declarations, state: Path) -> None:
         self._mesh = book.mesh
@@ -85,42 +91,42 @@ class _Applying:
     def report(self) -> SiteReport:
         return SiteReport(self._declared.site, tuple(self._items))
 
-    def say(self, *items: Item) -> None:
+    def add(self, *items: Item) -> None:
         self._items.extend(items)
 
     async def is_one_cluster(self, management: ManagementAddress | None) -> bool:
-        """True if the addresses of a list lead to one cluster, as far as they answer; a single
-        address is not asked.
+        """Return True if the addresses of a list lead to one cluster, as far as they answer; a
+        single address is not tested.
         """
-        if len(self._address.places) < 2 and (management is None or len(management.urls) < 2):
+        if len(self._address.endpoints) < 2 and (management is None or len(management.urls) < 2):
             return True
         answers = await node_answers(self._address, management, self._names.prefix)
         if wrong := several_clusters(answers):
             item = Item("broker", self._address.where, ItemOutcome.FAILED, wrong, ONE_CLUSTER)
-            self.say(item)
+            self.add(item)
             return False
         if any(not answer.why_not for answer in answers):
             mend = "start that node and apply again: its cluster has to be this one"
             silent = [answer for answer in answers if answer.why_not]
-            self.say(*(unchecked("broker", one.address, one.why_not, mend) for one in silent))
+            self.add(*(unchecked("broker", one.address, one.why_not, mend) for one in silent))
         return True
 
     async def over_amqp(self, api: ManagementApi | None) -> None:
-        """Exchanges, queues and bindings."""
+        """Declare exchanges, queues and bindings."""
         here = self._mesh.sites[self._declared.site]
         members = replicas_of(here, await broker_nodes(here, api))
         is_cluster = members is not None or here.is_cluster
         try:
             async with declaring(self._address) as declarer:
                 for exchange in self._declared.exchanges:
-                    self.say(await declarer.exchange(exchange))
+                    self.add(await declarer.exchange(exchange))
                 for queue in self._declared.queues:
                     wanted = on_cluster(queue, members) if is_cluster else queue
-                    self.say(await declarer.queue(wanted))
+                    self.add(await declarer.queue(wanted))
                 await self._bindings(declarer, api)
         except (AMQPException, OSError) as error:
             reason = str(error) or f"no answer in {CONNECT_TIMEOUT_S:.0f} s"
-            self.say(
+            self.add(
                 Item(
                     "broker",
                     self._address.public_uri,
@@ -131,7 +137,7 @@ class _Applying:
             )
 
     async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
-        listed = await self._listed(api)
+        listed = await self._present(api)
         # Without a list, binding again does no harm, and the record tells what is new.
         present = listed if listed is not None else (self._former or Applied())
         known = present.queues | (self._former or Applied()).queues
@@ -147,18 +153,18 @@ class _Applying:
     async def _bind(
         self, declarer: Declarer, present: Collection[BindingDeclaration], *, is_sure: bool
     ) -> set[BindingDeclaration]:
-        """Bind what must be bound; what is bound after that."""
+        """Create the declared bindings; return those that exist afterwards."""
         failed = {(i.kind, i.name) for i in self._items if i.outcome is ItemOutcome.FAILED}
         bound = set()
         for binding in self._declared.bindings:
             if failed & {("exchange", binding.exchange), ("queue", binding.queue)}:
-                continue  # said already
+                continue  # reported already
             item = Item("binding", str(binding), ItemOutcome.THERE)
             if not is_sure or binding not in present:
                 item = await declarer.bind(binding)
                 if item.outcome is ItemOutcome.CREATED and binding in present:
                     item = replace(item, outcome=ItemOutcome.THERE)
-            self.say(item)
+            self.add(item)
             if item.outcome is not ItemOutcome.FAILED:
                 bound.add(binding)
         return bound
@@ -166,7 +172,7 @@ class _Applying:
     async def _unbind(
         self, declarer: Declarer, unwanted: Collection[BindingDeclaration]
     ) -> set[BindingDeclaration]:
-        """Unbind what was taken out of the file; what of it is still bound after that."""
+        """Remove bindings that the file no longer has; return those that still exist afterwards."""
         left = set()
         for binding in sorted(unwanted, key=str):
             if self._names.egress(binding.exchange) == binding.queue:
@@ -182,11 +188,13 @@ class _Applying:
                     "somebody else bound an egress queue of the mesh",
                     "unbind it, and bind that exchange to one of the mesh instead",
                 )
-            self.say(item)
+            self.add(item)
         return left
 
     async def _retired(self, declarer: Declarer, known: Collection[str]) -> set[str]:
-        """Tell what waits in egress queues that the file no longer asks for; those that exist."""
+        """Report messages in egress queues that the file no longer needs; return the queues that
+        exist.
+        """
         wanted = {queue.name for queue in self._declared.queues}
         there = set()
         for queue in sorted(set(known) - wanted):
@@ -195,7 +203,7 @@ class _Applying:
                 # Kept in mind even when nothing is ready: a node may have some in hand.
                 there.add(queue)
             if waiting:
-                self.say(
+                self.add(
                     Item(
                         "queue",
                         queue,
@@ -207,16 +215,16 @@ class _Applying:
                 )
         return there
 
-    async def _listed(self, api: ManagementApi | None) -> Applied | None:
-        """This mesh's egress queues and their bindings, or None if nobody can list them."""
+    async def _present(self, api: ManagementApi | None) -> Applied | None:
+        """Return this mesh's egress queues and their bindings, or None if they cannot be listed."""
         why: ManagementError | str = "the mesh file has no `management:` for this site"
         if api is not None:
             try:
-                return await listed(api, self._names)
+                return await egress_present(api, self._names)
             except ManagementError as error:
                 why = error
         if self._former is None:
-            self.say(
+            self.add(
                 unchecked(
                     "binding",
                     f"{self._names.egress_prefix}*",
@@ -227,9 +235,9 @@ class _Applying:
         return None
 
 
-async def listed(api: ManagementApi, names: Names) -> Applied:
-    """The mesh's egress queues and their bindings, the default exchange's left out; and of the
-    queues of what is put aside, and of leases, the bindings that are ours. Raises ManagementError.
+async def egress_present(api: ManagementApi, names: Names) -> Applied:
+    """Return the mesh's egress queues and their bindings, without those of the default exchange; of
+    the queues of what is put aside, and of leases, the bindings of Isthmus. Raises ManagementError.
     """
     found = await api.get("bindings", api.vhost) or []
     queues = await api.get("queues", api.vhost, columns="name") or []
@@ -251,12 +259,13 @@ async def listed(api: ManagementApi, names: Names) -> Applied:
 
 
 class NoManagement(Exception):
-    """Nobody can be asked at that site; the text says why."""
+    """The site has no management API to ask; the text names the reason."""
 
 
 async def preview_site(book: AddressBook, site: str) -> list[str]:
-    """One line each: `+` what is missing, `~` what would be changed, `-` what would be unbound, `!`
-    what is there otherwise and apply cannot change. Empty: all is as it should be.
+    """Return the changes that `apply` would make at a site, read from its management API: `+`
+    missing, `~` to be changed, `-` to be unbound, `!` different and beyond what apply can change.
+    Empty if all is as declared.
 
     Raises NoManagement, ManagementError, AddressError, PasswordMissing.
     """
@@ -276,19 +285,19 @@ async def preview_site(book: AddressBook, site: str) -> list[str]:
 async def _exchanges_and_queues(api: ManagementApi, declared: Declarations) -> list[str]:
     exchanges = _by_name(await api.get("exchanges", api.vhost, columns="name,type"))
     queues = _by_name(await api.get("queues", api.vhost, columns="name,arguments"))
-    said = []
+    lines = []
     for exchange in declared.exchanges:
         found = exchanges.get(exchange.name)
         if found is None:
-            said.append(f"+ exchange {exchange.name}")
+            lines.append(f"+ exchange {exchange.name}")
         elif found["type"] != exchange.type:
-            said.append(f"! exchange {exchange.name}: is {found['type']}, not {exchange.type}")
+            lines.append(f"! exchange {exchange.name}: is {found['type']}, not {exchange.type}")
     for queue in declared.queues:
         if queue.name not in queues:
-            said.append(f"+ queue {queue.name}")
+            lines.append(f"+ queue {queue.name}")
         else:
-            said += _otherwise(queue, queues[queue.name].get("arguments") or {})
-    return said
+            lines += _otherwise(queue, queues[queue.name].get("arguments") or {})
+    return lines
 
 
 def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
@@ -300,7 +309,7 @@ def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
 
 
 async def _changed_bindings(api: ManagementApi, declared: Declarations, names: Names) -> list[str]:
-    there = (await listed(api, names)).bindings
+    there = (await egress_present(api, names)).bindings
     wanted = frozenset(declared.bindings)
     missing = [f"+ binding {one}" for one in declared.bindings if one not in there]
     return missing + sorted(f"- binding {one}" for one in there - wanted)
@@ -324,21 +333,21 @@ async def _changed_policy(api: ManagementApi, policy: PolicyDeclaration) -> list
 
 
 async def _changed_users(api: ManagementApi, users: tuple[UserDeclaration, ...]) -> list[str]:
-    """Of private brokers, and of other sites' ends of links."""
-    said = []
+    """Preview users: those of private brokers, and those of other sites' link ends."""
+    lines = []
     for user in users:
         try:
             if await api.get("users", user.name) is None:
-                said.append(f"+ user {user.name}")
+                lines.append(f"+ user {user.name}")
             found = await api.get("permissions", api.vhost, user.name)
         except ManagementError as error:
             return [f"? users: {error}"]
         wanted = {"configure": user.configure, "write": user.write, "read": user.read}
         if found is None:
-            said.append(f"+ rights {user.name}")
+            lines.append(f"+ rights {user.name}")
         elif any(found.get(key) != value for key, value in wanted.items()):
-            said.append(f"~ rights {user.name}")
-    return said
+            lines.append(f"~ rights {user.name}")
+    return lines
 
 
 def _by_name(found: Any) -> dict[str, dict[str, Any]]:

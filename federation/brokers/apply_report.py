@@ -1,4 +1,4 @@
-"""What an apply found and did at one site."""
+"""Report of an apply at one site."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 
 class ItemOutcome(StrEnum):
-    """What came of one thing that must exist."""
+    """State of one declared object after an apply."""
 
     THERE = "already there"
     CREATED = "created"
     CHANGED = "changed"
     UNBOUND = "unbound"
-    """Taken out of the file, so that its queue drains."""
+    """Taken out of the file, so that the queue drains."""
     LEFT = "left over"
-    """There, though the file no longer asks for it: nothing is deleted, somebody should look."""
+    """Present, though the file no longer has it: nothing is deleted, a person should look."""
     UNCHECKED = "not checked"
-    """Nobody could look; the detail says why, the mend how to do it by hand."""
+    """Impossible to examine; the detail has the reason, the mend the commands to run by hand."""
     DIFFERS = "differs"
-    """There, but otherwise, and it cannot be changed in place."""
+    """Present with other attributes, which cannot be changed in place."""
     FAILED = "failed"
 
 
@@ -29,7 +29,7 @@ BAD = frozenset({ItemOutcome.DIFFERS, ItemOutcome.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing at a site. `kind` is exchange, queue, binding, user, rights, policy or broker."""
+    """One object at a site. `kind` is exchange, queue, binding, user, rights, policy or broker."""
 
     kind: str
     name: str
@@ -40,19 +40,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class SiteReport:
-    """All that an apply looked at, in that order."""
+    """All items of an apply, in its order."""
 
     site: str
     items: tuple[Item, ...]
 
     @property
     def changes(self) -> tuple[Item, ...]:
-        """What the apply did."""
+        """Items that the apply changed."""
         return tuple(item for item in self.items if item.outcome in DONE)
 
     @property
     def faults(self) -> tuple[Item, ...]:
-        """What keeps the site from working as the file says."""
+        """Items that keep the site from working as declared."""
         return tuple(item for item in self.items if item.outcome in BAD)
 
     @property
@@ -61,5 +61,5 @@ class SiteReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs or failed; what could not be checked does not count."""
+        """True if nothing differs or failed; unchecked items do not count."""
         return not self.faults

@@ -25,8 +25,8 @@ async def apply_users(
     users: Iterable[UserDeclaration],
     by_hand: str = "let its administrator make it",
 ) -> list[Item]:
-    """Users with their passwords and tags, and their rights in the site's virtual host. `by_hand`:
-    what to do where that is refused.
+    """Set users with their passwords and tags, and their rights in the site's virtual host.
+    `by_hand`: remedy where the broker refuses.
     """
     items: list[Item] = []
     for user in users:
@@ -41,8 +41,8 @@ async def apply_users(
 async def guests_left_over(
     api: ManagementApi, users: Collection[UserDeclaration], names: Names, control: str
 ) -> list[Item]:
-    """Neighbours that still have rights here though no link of the file meets here, the last one
-    among them. `control`: what commands for the broker begin with.
+    """Find neighbours that still have rights here though no link of the file meets here. `control`:
+    beginning of a command for the broker.
     """
     try:
         found = await api.get("vhosts", api.vhost, "permissions") or []
@@ -64,7 +64,7 @@ async def guests_left_over(
 
 
 async def apply_policies(api: ManagementApi, policies: Iterable[PolicyDeclaration]) -> list[Item]:
-    """Policies; one that is there and says something else is changed."""
+    """Set policies; change a present policy with another definition."""
     items: list[Item] = []
     for policy in policies:
         try:
@@ -75,8 +75,8 @@ async def apply_policies(api: ManagementApi, policies: Iterable[PolicyDeclaratio
 
 
 async def policy_in_force(api: ManagementApi, queue: str, ours: PolicyDeclaration) -> list[Item]:
-    """Whether ours is the policy that holds for the queue: of several that match, the one with
-    the highest priority wins and the others say nothing.
+    """Find other policies that hold for the queue instead of `ours`: of several policies that
+    match, the highest priority wins and the others have no effect.
     """
     try:
         policies = await api.get("policies", api.vhost) or []
@@ -108,12 +108,12 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def unchecked(kind: str, name: str, why: ManagementError | str, mend: str) -> Item:
-    """What could not be looked at."""
+    """Return the item of an object that could not be examined."""
     return Item(kind, name, ItemOutcome.UNCHECKED, str(why), mend)
 
 
 def by_hand(policy: PolicyDeclaration, vhost: str) -> str:
-    """The command with which the broker's administrator sets the policy."""
+    """Return the command with which the broker's administrator sets the policy."""
     definition = json.dumps(dict(policy.definition))
     return (
         f"rabbitmqctl set_policy -p {vhost} --priority {policy.priority} "
@@ -148,7 +148,7 @@ def _tags(found: dict[str, Any]) -> set[str]:
 
 
 async def apply_rights(api: ManagementApi, user: UserDeclaration) -> Item:
-    """Its rights in the site's virtual host. Raises ManagementError."""
+    """Set a user's rights in the site's virtual host. Raises ManagementError."""
     wanted = {"configure": user.configure, "write": user.write, "read": user.read}
     found = await api.get("permissions", api.vhost, user.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):
@@ -169,21 +169,27 @@ async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
         return Item("policy", policy.name, ItemOutcome.THERE)
     await api.put("policies", api.vhost, policy.name, body=wanted)
     if found is None:
-        return Item("policy", policy.name, ItemOutcome.CREATED, _said(wanted))
+        return Item("policy", policy.name, ItemOutcome.CREATED, _definition_text(wanted))
     return Item(
-        "policy", policy.name, ItemOutcome.CHANGED, f"{_said(found)} is now {_said(wanted)}"
+        "policy",
+        policy.name,
+        ItemOutcome.CHANGED,
+        f"{_definition_text(found)} is now {_definition_text(wanted)}",
     )
 
 
-def _said(policy: dict[str, Any]) -> str:
+def _definition_text(policy: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in policy.get("definition", {}).items())
 
 
 async def apply_guests(
     book: AddressBook, site: str, api: ManagementApi | None, why_not: str = ""
 ) -> list[Item]:
-    """Make those that the broker of `site` needs, or say what to run there. `why_not`: why there is
-    no API.
+    """Set the users that other sites' link ends (with a `link_password`) need at the site's own
+    broker, or report the commands to run there.
+
+    The broker's administrator may make these users, or `apply`, given the management API, a user
+    with the tag `administrator` and the passwords. `why_not`: reason why there is no API.
     """
     vhost = book.administrator(site).vhost
     items: list[Item] = []
@@ -204,8 +210,8 @@ async def apply_guests(
 
 
 def guest_by_hand(user: UserDeclaration, vhost: str) -> str:
-    """The commands with which the broker's administrator makes the user. The password is what the
-    site's `link_password` names; it comes from a file, since others see a command's words.
+    """Return the commands with which the broker's administrator makes the user. The password (of
+    the site's `link_password`) comes from a file, since others see a command's words.
     """
     return (
         f"rabbitmqctl add_user {user.name} < PASSWORD_FILE && rabbitmqctl set_permissions "
@@ -216,7 +222,7 @@ def guest_by_hand(user: UserDeclaration, vhost: str) -> str:
 async def _rights_alone(
     api: ManagementApi, user: UserDeclaration, missing: PasswordMissing, commands: str
 ) -> Item:
-    """Of a user whose password is not here: it has to be there already."""
+    """Set the rights of a user whose password is not here; the user must exist already."""
     try:
         if await api.get("users", user.name) is None:
             return unchecked("user", user.name, str(missing), commands)

@@ -1,4 +1,6 @@
-"""The three addresses of a broker as the mesh file gives them: AMQP, stream, management. Pure."""
+"""Addresses of a broker's three listeners as the mesh file gives them: AMQP, stream, management.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 
 class BadUri(ValueError):
-    """Not such an address. `wrong` and `mend` never quote a password."""
+    """An invalid address. `wrong` and `mend` never quote a password."""
 
     def __init__(self, wrong: str, mend: str) -> None:
         self.wrong = wrong
@@ -18,7 +20,7 @@ class BadUri(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AmqpUri:
-    """`password` is None where the URI has none."""
+    """Parts of an AMQP URI. `password` is None in a URI without password."""
 
     host: str
     port: int
@@ -28,7 +30,7 @@ class AmqpUri:
     tls: bool = False
 
     def without_password(self) -> str:
-        """The URI, in full, less the password."""
+        """Return the full URI without the password."""
         scheme = "amqps" if self.tls else "amqp"
         user = quote(self.user, safe="")
         return f"{scheme}://{user}@{bracketed(self.host)}:{self.port}/{quote(self.vhost, safe='')}"
@@ -36,19 +38,21 @@ class AmqpUri:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Where a listener is, and whether it speaks TLS."""
+    """Host and port of a listener; `tls` if the listener speaks TLS."""
 
     host: str
     port: int
     tls: bool = False
 
     def as_uri(self, scheme: str, tls_scheme: str) -> str:
-        """`scheme://host:port`."""
+        """Return `scheme://host:port`."""
         return f"{tls_scheme if self.tls else scheme}://{bracketed(self.host)}:{self.port}"
 
 
 def parse_amqp(text: str) -> AmqpUri:
-    """`amqp[s]://user[:password]@host[:port][/vhost]`. No vhost is `/`. Raises BadUri."""
+    """Parse `amqp[s]://user[:password]@host[:port][/vhost]`; the default vhost is `/`. Raises
+    BadUri.
+    """
     like = "write amqps://USER@HOST/VHOST"
     parts, tls = _split(text, {"amqp": False, "amqps": True}, like)
     if not parts.username:
@@ -66,20 +70,20 @@ def parse_amqp(text: str) -> AmqpUri:
 
 
 def parse_stream(text: str) -> HostPort:
-    """`rabbitmq-stream[+tls]://host[:port]`. Raises BadUri."""
+    """Parse `rabbitmq-stream[+tls]://host[:port]`. Raises BadUri."""
     like = "write rabbitmq-stream+tls://HOST:5551; user and virtual host are the broker's"
     schemes = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
     return _listener(text, "the stream address", schemes, like)
 
 
 def parse_management(text: str) -> HostPort:
-    """`http[s]://host[:port]`. Raises BadUri."""
+    """Parse `http[s]://host[:port]`. Raises BadUri."""
     like = "write https://HOST:15671; the user is the broker's"
     return _listener(text, "the management address", {"http": 15672, "https": 15671}, like)
 
 
 def parse_admin(text: str) -> HostPort:
-    """`http[s]://host:port` of a node. Raises BadUri."""
+    """Parse `http[s]://host:port` of a node. Raises BadUri."""
     like = "write http://127.0.0.1:PORT or https://HOST:PORT, a free port of the node's machine"
     found = _listener(text, "the node's address", {"http": 0, "https": 0}, like)
     if not found.port:
@@ -88,7 +92,9 @@ def parse_admin(text: str) -> HostPort:
 
 
 def _listener(text: str, what: str, ports: dict[str, int], like: str) -> HostPort:
-    """`ports` are the default ones by scheme: in clear first, then with TLS."""
+    """Parse an address of host and port. `ports`: default port by scheme, in clear first, then with
+    TLS.
+    """
     clear, _ = ports
     parts, tls = _split(text, {scheme: scheme != clear for scheme in ports}, like)
     if parts.username or parts.path not in ("", "/"):
@@ -97,7 +103,7 @@ def _listener(text: str, what: str, ports: dict[str, int], like: str) -> HostPor
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """`host:port`; an IPv6 address in brackets. Raises BadUri."""
+    """Parse `host:port`, with an IPv6 address in brackets. Raises BadUri."""
     like = "write HOST:PORT, such as hub.example:5671"
     try:
         parts = urlsplit(f"//{text}")
@@ -110,7 +116,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Of an address, or of the name `localhost`."""
+    """Return True for a loopback address and for the name `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -118,7 +124,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """An IPv6 address in brackets; any other host as it is."""
+    """Return an IPv6 address in brackets, any other host unchanged."""
     return f"[{host}]" if ":" in host else host
 
 

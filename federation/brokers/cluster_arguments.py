@@ -1,9 +1,9 @@
-"""Arguments that queues and logs have on a cluster alone: the number of members, where the leader
-begins, and how soon a consumer on a lost node counts as gone.
+"""Arguments of queues and logs on clusters only: number of members, place of the leader, and the
+time until a consumer on a lost node counts as gone.
 
-A site with one broker node has none of them, so that what is there already stays the same. An
-argument cannot change after the first declaration: whatever a queue was declared with is accepted.
-Members can change later (`rabbitmq-queues grow`).
+A site with one broker node gets none of them, so that present queues stay the same. No argument can
+change after the first declaration: the arguments of a present queue are accepted. Members can
+change later (`rabbitmq-queues grow`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ QUEUE_MEMBERS = "x-quorum-initial-group-size"
 LOG_MEMBERS = "x-initial-cluster-size"
 LEADER = "x-queue-leader-locator"
 EVENLY = "balanced"
-"""Value of LEADER: leaders begin at the nodes that have the fewest, not all where `apply` is."""
+"""Value of LEADER: leaders begin at the nodes with the fewest leaders, not all where `apply`
+connects.
+"""
 LOST_CONSUMER = "x-consumer-disconnected-timeout"
 LOST_CONSUMER_MS = 1_000
-"""From 4.3 on a quorum queue keeps what a consumer on a lost node had in hand for so long, a minute
-unless told; older releases give it back at once, and take no notice of the argument.
+"""From 4.3 on a quorum queue keeps the messages in hand of a consumer on a lost node for so long (a
+minute by default); older releases give them back at once, and ignore the argument.
 """
 _KEYS = {"quorum": QUEUE_MEMBERS, "stream": LOG_MEMBERS}
 _MOST = 5
@@ -34,8 +36,8 @@ _INEQUIVALENT = re.compile(
 
 
 def replicas_of(site: Site, nodes: int | None) -> int | None:
-    """Members of each queue and of the log at a site with so many broker nodes (None: nobody
-    knows); None: nothing is to be declared of them.
+    """Return the members of each queue and of the log at a site with `nodes` broker nodes (None if
+    unknown), or None if nothing is to be declared about members.
     """
     if site.replicas is not None:
         return None if site.replicas == nodes == 1 else site.replicas
@@ -46,7 +48,7 @@ def replicas_of(site: Site, nodes: int | None) -> int | None:
 
 
 async def broker_nodes(site: Site, api: ManagementApi | None) -> int | None:
-    """Nodes of a site's broker; None if nobody may list them."""
+    """Return the number of nodes of a site's broker, or None if they may not be listed."""
     if site.broker is None:
         return site.brokers
     if api is None:
@@ -58,8 +60,8 @@ async def broker_nodes(site: Site, api: ManagementApi | None) -> int | None:
 
 
 def on_cluster(queue: QueueDeclaration, members: int | None) -> QueueDeclaration:
-    """Declare that queue of a cluster with so many members, None where nobody knows how many nodes
-    there are; a classic queue has no argument of a cluster's.
+    """Return the declaration of a queue on a cluster with `members` (None if unknown); a classic
+    queue has no such arguments.
     """
     key = _KEYS.get(str(queue.arguments.get("x-queue-type")))
     arguments = dict(queue.arguments)
@@ -74,8 +76,8 @@ def on_cluster(queue: QueueDeclaration, members: int | None) -> QueueDeclaration
 
 
 def as_there(queue: QueueDeclaration, refusal: str) -> QueueDeclaration | None:
-    """Declare that argument of a cluster's which the broker's refusal names as the queue that is
-    there was declared; None if the refusal names another argument.
+    """Return `queue` with the cluster argument that the broker's refusal names set as the present
+    queue has it, or None if the refusal names another argument.
     """
     found = _INEQUIVALENT.search(refusal)
     if found is None:
@@ -86,7 +88,7 @@ def as_there(queue: QueueDeclaration, refusal: str) -> QueueDeclaration | None:
     return replace(queue, arguments=arguments)
 
 
-def _value(told: str) -> str | int | bool:
-    if told in ("true", "false"):
-        return told == "true"
-    return int(told) if told.isdigit() else told
+def _value(text: str) -> str | int | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdigit() else text

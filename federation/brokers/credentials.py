@@ -1,8 +1,8 @@
-"""The passwords that Isthmus makes itself, for private brokers and for `users: separate`.
+"""Passwords made by Isthmus, for private brokers and for `users: separate`.
 
-They stand in STATE/secrets.json, readable by its owner only, and are made once: brokers and nodes
-of several runs must agree on them. Passwords of brokers of one's own come from the mesh file
-(`env:`, `file:`) and are never stored.
+STATE/secrets.json has them, readable by its owner only. They are made once, since brokers and nodes
+of several runs must agree on them. Passwords of sites' own brokers come from the mesh file (`env:`,
+`file:`) and are never stored.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LOCK_FILE = "secrets.lock"
 _FORMAT = 1
 KINDS = ("relay", "link", "app", "admin")
 LATER_KINDS = ("packer", "log", "keeper", "monitor")
-"""... which files of earlier versions lack: they are made and added."""
+"""Kinds that files of earlier versions lack: they are made and added."""
 NODE_KINDS = ("relay", "link", *LATER_KINDS)
-"""Of a site's node, at its own broker."""
+"""Kinds of a site's node at its own broker."""
 
 
 class CredentialsError(Exception):
-    """The secrets file cannot be used. Put it back from a copy, or run `isthmus down`, delete it
-    and `isthmus up`: private brokers take up new passwords when they start.
+    """The secrets file cannot be used. Restore the file from a copy, or run `isthmus down`, delete
+    the file and run `isthmus up`: private brokers take new passwords when they start.
     """
 
     def __init__(self, file: Path, reason: str) -> None:
@@ -42,8 +42,8 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SitePasswords:
-    """The passwords of one site's users. `relay` is its deliverer's; `link` that of its ends of
-    links, at all private brokers where they meet. Empty: not made yet.
+    """Passwords of one site's users; empty until made. `relay`: its deliverer. `link`: its link
+    ends, at all private brokers where they meet.
     """
 
     relay: str = field(repr=False)
@@ -58,12 +58,12 @@ class SitePasswords:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What was made for a mesh, by site name."""
+    """Passwords made for a mesh, by site name."""
 
     sites: Mapping[str, SitePasswords]
 
     def of(self, site: str) -> SitePasswords:
-        """Raises KeyError for a site that none were made for."""
+        """Return the passwords of a site. Raises KeyError for a site without any."""
         return self.sites[site]
 
 
@@ -72,8 +72,8 @@ def make_credentials(
     known: Mapping[str, SitePasswords] | None = None,
     random_text: Callable[[int], str] = secrets.token_urlsafe,
 ) -> Credentials:
-    """The known ones, and new ones for sites and users that have none. Sites that left the mesh
-    keep theirs: they may come back. `random_text` makes text of that many random bytes.
+    """Return the known passwords, and new passwords for sites and users without any. Sites that
+    left the mesh keep theirs: they may come back. `random_text` makes text of so many random bytes.
     """
     known = known or {}
     made = dict(known)
@@ -85,10 +85,10 @@ def make_credentials(
 
 
 def load_or_make(state: Path, mesh: Mesh) -> Credentials:
-    """The credentials in that state folder, made and stored first where there are none.
+    """Return the credentials of a state folder, made and stored first where they lack.
 
-    Several processes may call it at once: one makes them, all get the same. Raises
-    CredentialsError, OSError.
+    Several processes may call this function at once: one makes the passwords, all get the same.
+    Raises CredentialsError, OSError.
     """
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = state / SECRETS_FILE

@@ -1,4 +1,4 @@
-"""Endpoint of a broker's listener, and the places that a name with several addresses stands for."""
+"""Endpoint of a broker's listener, and the endpoints of a name with several addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from federation.brokers.broker_uri import bracketed
 
 class Endpoint(NamedTuple):
     """Host and port to connect to. `ip` is dialled instead of the host, whose name TLS still
-    checks; empty where the name stands for a single address.
+    checks; empty if the name has a single address.
     """
 
     host: str
@@ -26,14 +26,14 @@ class Endpoint(NamedTuple):
 
     @property
     def dialled(self) -> str:
-        """The host that a socket is opened to."""
+        """Host that a socket is opened to."""
         return self.ip or self.host
 
 
 async def resolved(places: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """Resolve names: a name with several addresses becomes a place for each of them.
+    """Resolve names: a name with several addresses becomes an endpoint for each of them.
 
-    A name that cannot be resolved stays as it is: whoever connects to it says why.
+    A name that cannot be resolved stays: the error comes from connecting to it.
     """
     found: dict[Endpoint, None] = {}
     for place in places:

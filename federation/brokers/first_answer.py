@@ -1,7 +1,8 @@
-"""Connect to whichever of several addresses answers, in their order, without waiting for the dead.
+"""Connecting to whichever of several addresses answers, in their order, without waiting for the
+dead.
 
-An address that refuses is passed over at once. A node that hangs takes connections and says
-nothing: the next address is tried beside it after a head start, and the first that answers is it.
+An address that refuses is passed over at once. A node that hangs accepts connections and stays
+silent: after a head start the next address is tried beside it, and the first answer wins.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ A = TypeVar("A", bound=Hashable)
 C = TypeVar("C")
 
 HEAD_START_S = 3.0
-"""Longer: slow lines log in at the address that comes first. Shorter: a node that hangs costs
-less."""
+"""Head start of each address. Longer: slow lines log in at the first address. Shorter: a node that
+hangs costs less.
+"""
 
 
 class NoneAnswered(Exception, Generic[A]):
-    """No address could be connected to; `errors` has each one's own, in their order."""
+    """No address could be connected to; `errors` has the error of each, in their order."""
 
     def __init__(self, errors: Mapping[A, Exception]) -> None:
         self.errors = errors
@@ -33,10 +35,10 @@ async def first_answer(
     failures: tuple[type[Exception], ...],
     head_start_s: float = HEAD_START_S,
 ) -> tuple[A, C]:
-    """Find the first address that `connect` succeeds at, and what `connect` gave for it.
+    """Return the first address at which `connect` succeeds, and the result of `connect`.
 
-    `failures` are the errors after which the next address is tried; any other is raised at once.
-    `drop` is given a connection that came when another was first. Raises NoneAnswered.
+    `failures`: errors after which the next address is tried; any other is raised at once. `drop`
+    gets each connection that came too late. Raises NoneAnswered.
     """
     race = _Race(connect, drop, failures)
     try:
@@ -71,7 +73,7 @@ class _Race(Generic[A, C]):
         self._running[asyncio.create_task(connected())] = address
 
     async def answer(self, within_s: float | None) -> tuple[A, C] | None:
-        """The first connection; None when all that run have failed, or time is over."""
+        """Return the first connection, or None when all attempts have failed or time is over."""
         clock = asyncio.get_running_loop().time
         limit = None if within_s is None else clock() + within_s
         while self._running:
@@ -91,7 +93,7 @@ class _Race(Generic[A, C]):
         return None
 
     async def end(self) -> None:
-        """Give up what still runs; a connection that is there all the same is dropped."""
+        """Cancel the attempts; drop a connection that comes nevertheless."""
         pending = {task for task in self._running if not task.done()}
         for task in self._running:
             if task.done():

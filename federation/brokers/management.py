@@ -1,8 +1,8 @@
-"""RabbitMQ's management HTTP API, as much of it as `apply` needs.
+"""RabbitMQ's management HTTP API, as far as `apply` needs it.
 
 ManagementError
-+- ManagementAway      nobody answers there, or not in time
-+- ManagementRefused   it answers, and says no: wrong password, missing tag or permission
++- ManagementAway      no answer, or not in time
++- ManagementRefused   the API refuses: wrong password, missing tag or permission
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from federation.brokers.tls_refusals import tls_refusal
 
 T = TypeVar("T")
 _BROKEN_FOR_A_MOMENT = ExponentialRetry(attempts=5, start_timeout=0.1)
-"""A server error of a GET or PUT, which may be repeated: RabbitMQ answers 500 while the processes
-that collect statistics for a new queue or virtual host come up. Gives up after 3 s."""
+"""Retries of a GET or PUT after a server error: RabbitMQ answers 500 while the processes that
+collect statistics for a new queue or virtual host start. Gives up after 3 s.
+"""
 
 
 class ManagementError(Exception):
@@ -40,18 +41,18 @@ class ManagementError(Exception):
 
 
 class ManagementAway(ManagementError):
-    """Nobody answers: is the plugin rabbitmq_management on, and the address right?"""
+    """No answer: is the plugin rabbitmq_management on, and the address right?"""
 
 
 class ManagementRefused(ManagementError):
-    """It says no: the user needs the tag that the reason names (`administrator` for users,
+    """A refusal: the user needs the tag that the reason names (`administrator` for users,
     `policymaker` for policies) and permissions in the virtual host.
     """
 
 
 class ManagementApi:
-    """One broker's API, as an asynchronous context: of a cluster whichever node answers. Paths are
-    given in parts, names unquoted. Making it may raise TlsUnusable.
+    """API of one broker (of a cluster, whichever node answers), an asynchronous context. Paths are
+    given in parts, names unquoted. The constructor may raise TlsUnusable.
     """
 
     def __init__(self, address: ManagementAddress, *, timeout_s: float = 15.0) -> None:
@@ -79,15 +80,15 @@ class ManagementApi:
         await self._session.close()
 
     async def get(self, *path: str, **query: str) -> Any | None:
-        """What is there, or None. Raises ManagementError."""
+        """Return the JSON at a path, or None if nothing is there. Raises ManagementError."""
         return await self._ask("GET", path, query=query)
 
     async def put(self, *path: str, body: object) -> None:
-        """Make it so. Raises ManagementError."""
+        """Create or replace the object at a path. Raises ManagementError."""
         await self._ask("PUT", path, body=body)
 
     async def date(self) -> datetime:
-        """What time it is there, to the second. Raises ManagementError."""
+        """Return the broker's time, to the second. Raises ManagementError."""
         return await self._anywhere(self._date)
 
     async def _date(self, base: str) -> datetime:
@@ -117,7 +118,7 @@ class ManagementApi:
         return await self._anywhere(ask)
 
     async def _anywhere(self, ask: Callable[[str], Awaitable[T]]) -> T:
-        """The answer of the first node that gives one, beginning with the one that did last."""
+        """Return the first node's answer, beginning with the node that answered last."""
         away: list[ManagementAway] = []
         for base in self._ring.order(self.address.urls):
             try:

@@ -1,8 +1,8 @@
-"""Question whether all addresses of a site lead to one cluster.
+"""Test whether all addresses of a site lead to one cluster.
 
-The name that RabbitMQ gives its cluster does not tell: unless somebody has set it, each node gives
-its own. But what is declared at one node is known to all of its cluster, so a queue that lives as
-long as this question, on one connection, is looked for over all others.
+RabbitMQ's name of a cluster does not decide: by default each node gives its own. But a queue
+declared at one node is known to its whole cluster, so a queue with the life of this test, declared
+over one connection, is looked for over all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from federation.brokers.management import ManagementApi, ManagementError
 ONE_CLUSTER = (
     "a site is one cluster: take the others' addresses out; a broker apart is a site of its own"
 )
-"""Remedy where there are several."""
+"""Remedy where there are several clusters."""
 WITHIN_S = 10.0
 _KNOWN_WITHIN_S = 3.0
 """Wait until all nodes know of a queue: since 4.0 some may be a moment late."""
@@ -33,18 +33,18 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """Answer of the node at one address. `cluster` is the name that the node gives its cluster."""
+    """Answer of the node at one address. `cluster` is the node's name of its cluster."""
 
     address: str
     cluster: str = ""
     why_not: str = ""
-    """Reason why the node could not be asked; empty if it was."""
+    """Reason why the node could not answer; empty if there was an answer."""
     is_stranger: bool = False
-    """The node does not know what was declared at the first node that answered."""
+    """True if the node does not know the queue declared at the first node that answered."""
 
 
 def several_clusters(answers: Sequence[NodeAnswer]) -> str:
-    """Describe addresses that do not belong to the first one's cluster; empty if all do."""
+    """Describe addresses outside the first address's cluster; empty if there are none."""
     first = next((answer.address for answer in answers if not answer.why_not), "")
     strangers = [answer for answer in answers if answer.is_stranger]
     if not strangers:
@@ -59,8 +59,8 @@ def several_clusters(answers: Sequence[NodeAnswer]) -> str:
 async def node_answers(
     amqp: AmqpAddress, management: ManagementAddress | None, prefix: str
 ) -> list[NodeAnswer]:
-    """Ask every AMQP and management address, in that order. `prefix` begins the queue's name; the
-    user of `amqp` must have the right to declare it. Raises TlsUnusable.
+    """Ask every AMQP and management address, in their order. `prefix` begins the queue's name; the
+    user of `amqp` must have the right to declare the queue. Raises TlsUnusable.
     """
     queue = f"{prefix}one-cluster.{secrets.token_hex(8)}"
     async with AsyncExitStack() as stack:
@@ -82,7 +82,7 @@ async def node_answers(
 
 
 async def _connected(address: AmqpAddress) -> AbstractConnection | str:
-    """Connect; a text says why there is no connection."""
+    """Return a connection, or a text with the reason why there is none."""
     try:
         return await amqp_client(address, "isthmus: one cluster?", WITHIN_S)
     except (AMQPException, OSError) as error:
@@ -90,7 +90,7 @@ async def _connected(address: AmqpAddress) -> AbstractConnection | str:
 
 
 async def _declared(node: AbstractConnection, queue: str) -> str:
-    """Declare the queue; the reason if that fails, else an empty text."""
+    """Declare the queue; return the reason of a failure, else an empty text."""
     try:
         channel = await node.channel()
         await channel.declare_queue(queue, exclusive=True, auto_delete=True)

@@ -1,4 +1,4 @@
-"""Where the password of a broker is: the mesh file says where, not what."""
+"""Passwords of brokers, by reference: the mesh file names where a password is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class PasswordMissing(Exception):
-    """A password that is not where the mesh file says. Set it there, and start again."""
+    """A reference without a password behind it. Set the password there, and start again."""
 
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
@@ -16,9 +16,8 @@ class PasswordMissing(Exception):
 
 
 def resolve_password(password: str, environ: Mapping[str, str]) -> str:
-    """What `env:NAME`, `file:PATH` or a password in clear stands for. Raises PasswordMissing.
-
-    Of a file it is the first line.
+    """Return the password of `env:NAME`, `file:PATH` (its first line) or a text in clear. Raises
+    PasswordMissing.
     """
     if not password:
         raise PasswordMissing(

@@ -1,4 +1,4 @@
-"""What must exist at one site's broker, as values. Making it so is for apply.
+"""Objects that must exist at one site's broker, as values; `apply` creates them.
 
 Users and their rights are in `users.py`.
 """
@@ -22,27 +22,32 @@ from federation.mesh import Exchange, ExchangeMode, Mesh, PriorityRule, Site
 from federation.names import Names, matching
 
 NEVER_DROP = 2_147_483_647
-"""`x-delivery-limit` of all our quorum queues: RabbitMQ 4 drops after 20 returns by default, and
--1, which stops that there, makes 3.10 drop at the first return."""
+"""`x-delivery-limit` of all quorum queues of Isthmus: RabbitMQ 4 drops after 20 returns by default,
+and -1, which prevents that there, makes 3.10 drop at the first return.
+"""
 
 CLASSIC_VERSION = 2
-"""`x-queue-version` of our classic queues: memory does not grow with what waits there. The only one
-since RabbitMQ 4, known since 3.10."""
+"""`x-queue-version` of classic queues: memory does not grow with the waiting messages. The only
+version since RabbitMQ 4, known since 3.10.
+"""
 
 ONE_AT_A_TIME = "x-single-active-consumer"
-"""Argument of a queue whose consumers take turns: the next one begins once what the former one had
-in hand is back in its place."""
+"""Argument of a queue whose consumers take turns: the next consumer begins once the messages in
+hand of the former are back in their place.
+"""
 
 LOG_SEGMENT_BYTES = 64 * 2**20
-"""Retention works by whole segments, so small ones keep the disk near what the window needs; not
-smaller, as each segment is files and an index entry."""
+"""Segment of a log. Retention works by whole segments, so small segments keep the disk near the
+need of the window; not smaller, since each segment is files and an index entry.
+"""
 
 MOST_PROBES = 100
-"""Most probes that a lease keeps of contenders in line, while nobody holds the lease."""
+"""Limit of the probes that a lease keeps of contenders in line, while nobody holds the lease."""
 
 POLICY_PRIORITY = 50
-"""Above the 0 that operators' catch-all policies usually have: of several policies that match,
-only the one with the highest priority holds."""
+"""Priority above the usual 0 of operators' catch-all policies: of several policies that match, only
+the highest priority holds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class QueueDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class BindingDeclaration:
-    """`key` is empty for fanout and headers exchanges, which take all."""
+    """A binding. `key` is empty for fanout and headers exchanges, which take all."""
 
     exchange: str
     queue: str
@@ -75,7 +80,7 @@ class BindingDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
-    """A policy: what may change later without a queue being made anew."""
+    """A policy: settings that may change later without a new queue."""
 
     name: str
     pattern: str
@@ -86,7 +91,7 @@ class PolicyDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """All that must exist at one site's broker, in an order in which it can be made."""
+    """All objects of one site's broker, in an order in which they can be made."""
 
     site: str
     exchanges: tuple[ExchangeDeclaration, ...]
@@ -99,10 +104,11 @@ class Declarations:
 def declarations(
     mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
 ) -> Declarations:
-    """What must exist at the broker of `site`. Raises KeyError for a site that is not there.
+    """Return the objects that must exist at the broker of `site`. Raises KeyError for an unknown
+    site.
 
-    Users only for private brokers and with `users: separate`: else they are the administrator's.
-    `formerly_delivered`: see `site_users`.
+    Users are declared for private brokers and with `users: separate` only; elsewhere the
+    administrator makes them. `formerly_delivered`: see `site_users`.
     """
     names = Names(mesh.name)
     here = mesh.sites[site]

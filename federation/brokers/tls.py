@@ -1,4 +1,12 @@
-"""x"""
+"""TLS as a client: the trusted authorities, the certificate shown, and their renewal on disk.
+
+The server's certificate and host name are always checked, and TLS is 1.2 or newer: the mesh file
+cannot change that.
+
+A renewed file counts for the next connection. Certificate and key are two files, written one after
+the other, and a copy is half complete for a moment. So files that cannot be used just now break
+nothing: the last good context stays, with one warning, until the files can be used again.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +28,19 @@ Context = TypeVar("Context", bound=ssl.SSLContext)
 
 
 class TlsFilesBroken(Exception):
-    """A PEM file cannot be read or used; the text names it."""
+    """A PEM file cannot be read or used; the text names the file."""
 
 
 class NobodyTrusted(TlsFilesBroken):
-    """A file of authorities that has none. No moment of a renewal, but what its owner says: what
-    was trusted before is not trusted any more.
+    """A file of authorities without any. This is no moment of a renewal but its owner's will:
+    authorities trusted before are not trusted any more.
     """
 
 
 class RenewedContext(Generic[Context]):
-    """`make` makes the context from `paths`, and raises TlsFilesBroken where it cannot."""
+    """A TLS context that follows its files. `make` makes the context from `paths`, and raises
+    TlsFilesBroken if they cannot be used.
+    """
 
     def __init__(self, paths: tuple[str, ...], make: Callable[[], Context]) -> None:
         self._paths = paths
@@ -39,8 +49,8 @@ class RenewedContext(Generic[Context]):
         self._warned = ""
 
     def present(self) -> Context:
-        """What the files are good for now. Raises TlsFilesBroken where they never were good for
-        anything, and NobodyTrusted.
+        """Return the context of the present files. Raises TlsFilesBroken if the files were never
+        usable, and NobodyTrusted.
         """
         # Looked at first: files that change while they are read look changed the next time.
         stamp = tuple(map(FileStamp.of, self._paths))
@@ -64,16 +74,16 @@ class RenewedContext(Generic[Context]):
 
 
 class ClientContext(ssl.SSLContext):
-    """Knows what it was made from, for whoever has to say why a connection came to nothing."""
+    """A TLS context with its files, which explanations of a failed connection name."""
 
     files: TlsFiles
 
 
 def client_context(files: TlsFiles) -> ClientContext:
-    """Checks the server's certificate and host name. What is renewed on disk is taken up by the
-    next call; files that cannot be used just now are no reason to fail if they could be before.
+    """Return a context that checks the server's certificate and host name. A later call takes up
+    renewed files; files that cannot be used just now cause no error if they could be used before.
 
-    Without `ca`, the system's authorities are trusted, and those that SSL_CERT_FILE names. Raises
+    Without `ca`, the system's authorities and those of SSL_CERT_FILE are trusted. Raises
     TlsFilesBroken.
     """
     system = ssl.get_default_verify_paths()
@@ -107,7 +117,7 @@ def _made_of(files: TlsFiles) -> ClientContext:
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Show this certificate from now on. Raises TlsFilesBroken."""
+    """Load a certificate and its key into a context. Raises TlsFilesBroken."""
     try:
         # Without this, a key with a passphrase asks for it at the terminal.
         context.load_cert_chain(certificate, key, password=_no_passphrase)
@@ -122,7 +132,7 @@ def _no_passphrase() -> str:
 
 
 def _is_blank(path: str) -> bool:
-    """A file that is there, whole, and has no certificate in it."""
+    """Return True for a readable file without any certificate."""
     try:
         return b"-----BEGIN" not in Path(path).read_bytes()
     except OSError:

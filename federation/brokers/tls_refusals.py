@@ -1,4 +1,4 @@
-"""Why a connection over TLS came to nothing, in words that say what to do. Pure."""
+"""Reasons why a connection over TLS failed, in words with a remedy. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from typing import Any
 from federation.brokers.tls import ClientContext
 from federation.mesh import SYSTEM_TRUST, TlsFiles
 
-_Told = Callable[[TlsFiles, str], str]
+_Wording = Callable[[TlsFiles, str], str]
 
 
 class TlsRefused(ConnectionError):
-    """No connection, since one side does not accept the other's certificate; the text says which,
-    and what to do.
-    """
+    """One side does not accept the other's certificate; the text names which, and a remedy."""
 
 
 def tls_refusal(
     error: BaseException | None, context: ssl.SSLContext | None, *, in_login: bool = True
 ) -> str:
-    """What to say of an error of a connection that was made with `context`; empty where it did not
-    fail because of TLS.
+    """Explain an error of a connection that was made with `context`; empty if TLS was not the
+    cause.
 
-    A refusal by the other side comes when the handshake seems over: from the first read, or as a
-    mere end of the connection where that read came too late. So an end `in_login` may be one.
+    The other side's refusal comes after an apparently complete handshake: with the first read, or
+    as a mere end of the connection if that read came too late. So an end `in_login` may be a
+    refusal.
     """
     if context is None:
         return ""
@@ -35,15 +34,15 @@ def tls_refusal(
     if found is None:
         ended = next((one for one in every if isinstance(one, _ENDS)), None)
         return _broken_off(files, str(ended)) if in_login and (ended or error is None) else ""
-    said = found.strerror or str(found)
+    detail = found.strerror or str(found)
     if isinstance(found, ssl.SSLCertVerificationError):
-        told = _OF_THEIRS.get(found.verify_code, _another_fault)
-        return told(files, found.verify_message.rstrip("."))
-    return _ALERTS.get(found.reason or "", _another_alert)(files, said)
+        wording = _VERIFY_ERRORS.get(found.verify_code, _another_fault)
+        return wording(files, found.verify_message.rstrip("."))
+    return _ALERTS.get(found.reason or "", _another_alert)(files, detail)
 
 
 def not_offered(mechanism: str, offered: str) -> str:
-    """What to say where a broker's mechanisms for logging in lack the one that is needed."""
+    """Explain that a broker does not offer the login mechanism needed."""
     mend = (
         ": enable its plugin rabbitmq_auth_mechanism_ssl, add EXTERNAL to its auth_mechanisms, and "
         "let it ask for certificates (ssl_options.verify = verify_peer)"
@@ -52,79 +51,79 @@ def not_offered(mechanism: str, offered: str) -> str:
     return lacks + (mend if mechanism == "EXTERNAL" else "")
 
 
-def _broken_off(files: TlsFiles, said: str) -> str:
+def _broken_off(files: TlsFiles, detail: str) -> str:
     whether = f"does not accept {_ours(files)}" if files.certificate else "wants a certificate"
     return (
-        f"it ended the connection before it said anything ({said or 'end of file'}): perhaps it "
+        f"it ended the connection before it said anything ({detail or 'end of file'}): perhaps it "
         f"{whether}; see its log"
     )
 
 
-def _expired(files: TlsFiles, said: str) -> str:
+def _expired(files: TlsFiles, detail: str) -> str:
     return "its certificate has expired: renew it there (or this machine's clock is wrong)"
 
 
-def _not_yet(files: TlsFiles, said: str) -> str:
+def _not_yet(files: TlsFiles, detail: str) -> str:
     return "its certificate is not valid yet: see the clocks, here and where it was issued"
 
 
-def _for_another_host(files: TlsFiles, said: str) -> str:
+def _for_another_host(files: TlsFiles, detail: str) -> str:
     return (
-        f"its certificate is for another host ({said}): write an address that stands in the "
+        f"its certificate is for another host ({detail}): write an address that stands in the "
         "certificate, or have it issued for this one"
     )
 
 
-def _unknown_authority(files: TlsFiles, said: str) -> str:
+def _unknown_authority(files: TlsFiles, detail: str) -> str:
     whom = files.ca or "the system's authorities"
     return (
-        f"nobody in {whom} vouches for its certificate ({said}): put the certificate of its "
+        f"nobody in {whom} vouches for its certificate ({detail}): put the certificate of its "
         "authority into the file that `tls: ca` names"
     )
 
 
-def _another_fault(files: TlsFiles, said: str) -> str:
-    return f"its certificate is not accepted: {said}"
+def _another_fault(files: TlsFiles, detail: str) -> str:
+    return f"its certificate is not accepted: {detail}"
 
 
-def _wants_one(files: TlsFiles, said: str) -> str:
+def _wants_one(files: TlsFiles, detail: str) -> str:
     if files.certificate:
-        return f"it is not content with the certificate {files.certificate} ({said}): see its log"
+        return f"it is not content with the certificate {files.certificate} ({detail}): see its log"
     return "it wants a certificate of us: name one with `tls: certificate` and `key`"
 
 
-def _ours_unknown(files: TlsFiles, said: str) -> str:
+def _ours_unknown(files: TlsFiles, detail: str) -> str:
     return (
         f"it does not trust who issued {_ours(files)}: have another one issued, or put the "
         "certificate of its authority into the file that the other side trusts"
     )
 
 
-def _ours_expired(files: TlsFiles, said: str) -> str:
+def _ours_expired(files: TlsFiles, detail: str) -> str:
     return f"{_ours(files)} has expired: renew the file (or the other side's clock is wrong)"
 
 
-def _ours_refused(files: TlsFiles, said: str) -> str:
-    return f"it does not accept {_ours(files)} ({said}): see its log"
+def _ours_refused(files: TlsFiles, detail: str) -> str:
+    return f"it does not accept {_ours(files)} ({detail}): see its log"
 
 
-def _no_tls(files: TlsFiles, said: str) -> str:
-    return f"what listens there speaks no TLS ({said}): is it the port of the TLS listener?"
+def _no_tls(files: TlsFiles, detail: str) -> str:
+    return f"what listens there speaks no TLS ({detail}): is it the port of the TLS listener?"
 
 
-def _too_old(files: TlsFiles, said: str) -> str:
-    return f"no version of TLS that both sides speak ({said}): it has to speak TLS 1.2 or newer"
+def _too_old(files: TlsFiles, detail: str) -> str:
+    return f"no version of TLS that both sides speak ({detail}): it has to speak TLS 1.2 or newer"
 
 
-def _another_alert(files: TlsFiles, said: str) -> str:
-    return f"no TLS connection: {said}"
+def _another_alert(files: TlsFiles, detail: str) -> str:
+    return f"no TLS connection: {detail}"
 
 
 def _ours(files: TlsFiles) -> str:
     return f"our certificate {files.certificate}" if files.certificate else "our certificate"
 
 
-_OF_THEIRS: dict[int, _Told] = {
+_VERIFY_ERRORS: dict[int, _Wording] = {
     9: _not_yet,
     10: _expired,
     18: _unknown_authority,
@@ -134,9 +133,9 @@ _OF_THEIRS: dict[int, _Told] = {
     62: _for_another_host,
     64: _for_another_host,
 }
-"""By OpenSSL's number (X509_V_ERR_*)."""
+"""Wordings by OpenSSL's number (X509_V_ERR_*)."""
 
-_ALERTS: dict[str, _Told] = {
+_ALERTS: dict[str, _Wording] = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": _wants_one,
     "SSLV3_ALERT_HANDSHAKE_FAILURE": _wants_one,  # TLS 1.2 has no alert of its own for it
     "SSL/TLS_ALERT_HANDSHAKE_FAILURE": _wants_one,
@@ -152,14 +151,14 @@ _ALERTS: dict[str, _Told] = {
     "WRONG_VERSION_NUMBER": _no_tls,
     "RECORD_LAYER_FAILURE": _no_tls,
 }
-"""By OpenSSL's name of what the other side said, or of what came instead."""
+"""Wordings by OpenSSL's name of the other side's alert, or of the bytes in its place."""
 
 
 _ENDS = (ConnectionResetError, BrokenPipeError, EOFError)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """What was raised, and what it was raised from: clients wrap it."""
+    """Yield the error and its causes: clients wrap errors."""
     seen: set[int] = set()
     ahead: list[Any] = [error]
     while ahead:

@@ -1,12 +1,12 @@
-"""The users of a site's private broker, one a purpose, each with the smallest rights that work.
+"""Users of a site's private broker, one for each purpose, each with the smallest rights that work.
 
-A stolen password opens what its purpose needs and nothing else: none but the application's and the
-administrator's may write to the default exchange, through which any queue can be reached, and none
-may bind an exchange to a queue but a link's end, its own. docs/security.md shows them as a table.
+A stolen password opens only what its purpose needs: only the application's and the administrator's
+users may write to the default exchange, which reaches any queue, and only a link's end may bind an
+exchange to a queue, its own. docs/security.md has the table.
 
-RabbitMQ's rights are three patterns: *configure* lets declare and delete, *write* publish, append
-to a stream and (of a queue) bind it, *read* consume, purge and (of an exchange) bind to it. To ask
-how many messages a queue has takes none.
+RabbitMQ's rights are three patterns: *configure* allows declaring and deleting, *write* publishing,
+appending to a stream and (of a queue) binding it, *read* consuming, purging and (of an exchange)
+binding to it. Counting the messages of a queue needs no right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from federation.mesh import Link, Mesh
 from federation.names import Names, matching
 
 NOT_OURS = r"^(?!isthmus\.)"
-"""Pattern of what applications may use: all names but those that begin with `isthmus.`."""
+"""Pattern of the names that applications may use: all that do not begin with `isthmus.`."""
 
 NOTHING = matching()
 
@@ -41,11 +41,11 @@ class UserDeclaration:
 def site_users(
     mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
 ) -> list[UserDeclaration]:
-    """The users of a private broker: those of its own node, its applications and administrators,
-    and one for each site of which an end of a link comes here.
+    """Return the users of a private broker: those of the site's node, its applications and
+    administrators, and a user for each site with a link end here.
 
-    `formerly_delivered`: exchanges that earlier revisions delivered to here. What was under way
-    when the file lost them is still delivered.
+    `formerly_delivered`: exchanges that earlier revisions delivered here; messages under way when
+    the file lost them are still delivered.
     """
     names, own = Names(mesh.name), credentials.of(site)
     links = links_meeting_at(mesh, site)
@@ -61,7 +61,7 @@ def site_users(
 def separate_users(
     mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()
 ) -> list[UserDeclaration]:
-    """Those of the site's own node alone, for a broker of one's own: as at a private broker."""
+    """Return the users of the site's node alone, for its own broker: as at a private broker."""
     names, own = Names(mesh.name), credentials.of(site)
     links = links_meeting_at(mesh, site)
     has_ends = any(site in (link.sender, link.receiver) for link in links)
@@ -70,8 +70,8 @@ def separate_users(
 
 
 def guests(mesh: Mesh, site: str) -> dict[str, UserDeclaration]:
-    """By site: the users that other sites' ends of links need at the broker of one's own of `site`,
-    if they have a `link_password`. Whoever makes them has to look that up; here it is empty.
+    """Return, by site, the users that other sites' link ends need at the own broker of `site`, if
+    they have a `link_password`. Passwords are left empty for the caller to resolve.
     """
     links = links_meeting_at(mesh, site)
     ends = dict.fromkeys(end for link in links for end in (link.sender, link.receiver))
@@ -131,13 +131,13 @@ def _node_users(
 
 
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
-    """What connects two ends at the broker of `site`: links, and the strands of each."""
+    """Return the links, in all their lanes, whose ends meet at the broker of `site`."""
     return [one for link in mesh.links if link.meeting == site for one in mesh.strands(link)]
 
 
 def leases(mesh: Mesh, site: str) -> tuple[str, ...]:
-    """The queues by which a cluster's nodes know the deliverer and the packer, in this order; none
-    for a site with one broker node. Each has a fanout exchange of its own name.
+    """Return the lease queues of a cluster's deliverer and packer, in this order; none for a site
+    with one broker node. Each has a fanout exchange of the same name.
     """
     names = Names(mesh.name)
     return (names.deliverer_lease, names.packer_lease) if mesh.sites[site].is_cluster else ()
@@ -148,12 +148,14 @@ def _some(name: str) -> list[str]:
 
 
 def put_aside_queues(names: Names) -> tuple[str, str]:
-    """The queues of what a site does not deliver. Each has a fanout exchange of its own name."""
+    """Return the queues of messages that a site does not deliver. Each has a fanout exchange of the
+    same name.
+    """
     return names.dead_letters, names.quarantine
 
 
 def password_hash(password: str, salt: bytes) -> str:
-    """RabbitMQ's own form: base64 of the salt (4 bytes) and SHA-256 of salt and password."""
+    """Return RabbitMQ's hash: base64 of the salt (4 bytes) and SHA-256 of salt and password."""
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 

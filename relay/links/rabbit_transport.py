@@ -195,7 +195,7 @@ class RabbitLinkConnector:
     async def connect(self) -> RabbitLinkEnd:
         """Raises LinkUnreachable, LinkRefused, LinkTaken."""
         address = self._address
-        places = address.endpoints
+        places = address.places
         try:
             connection = await connect(
                 Cluster.of(address.uri, places, self._ring) if places else address.uri,
