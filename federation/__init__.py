@@ -1,1 +1,1 @@
-"""The declared mesh: what the YAML file says, and what follows from it. Runs nothing."""
+"""The declared mesh: the YAML file's content, and everything derived from it. Runs nothing."""

@@ -1,16 +1,16 @@
-"""To which sites does a message go? By its exchange, its key, and what sites want. Pure.
+"""Destination sites of a message, by its exchange, its key, and what sites want. Pure.
 
 A site takes all of an exchange, or narrows it by patterns (`wants`): topic patterns, or whole keys
-of a direct exchange. As soon as one site narrows an exchange, its messages are addressed by key::
+of a direct exchange. As soon as any site narrows an exchange, its messages are addressed by key::
 
     wants      s1: store.s1.#     s2: store.s2.#     head office: everything
     store.s1.price                -> s1, head office
     store.s9.price                -> head office
     news                          -> head office
 
-A key that all sites take is addressed as if nobody narrowed. One that nobody takes is addressed to
-its own origin, where it is logged like any other and goes no further: so it is in the ledger, and
-what an egress queue hands out again is told from the log whatever anybody wanted at the time.
+A key that all sites take is addressed as if no site narrowed. A key that no site takes is addressed
+to its own origin, where it is logged like any other and goes no further: so the ledger has it, and
+a message returned to an egress queue is recognized from the log whatever sites wanted at the time.
 """
 
 from __future__ import annotations
@@ -22,28 +22,31 @@ from typing import Protocol
 from federation.mesh import Exchange, Mesh
 
 KEYS_REMEMBERED = 8192
-"""Keys whose sites are remembered: a look-up costs a thirtieth of a search. Then all are forgotten,
-which costs less than to know which one was used last."""
+"""Keys whose sites are cached: a look-up costs a thirtieth of a search. A full cache is cleared,
+which costs less than tracking the last use of each key.
+"""
 SETS_REMEMBERED = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """How one site addresses its messages of one exchange. All sites are cluster IDs."""
+    """Rules by which a site addresses its messages of one exchange. All sites are cluster IDs."""
 
     origin: str
     plain: tuple[str, ...]
-    """The destination set of what all sites take; empty for every site of the mesh."""
+    """Destination set of a key that all sites take; empty for every site of the mesh."""
     whole: tuple[str, ...]
     """Sites that take everything, without the origin."""
     narrowed: tuple[tuple[str, tuple[str, ...]], ...]
-    """The others, each with its patterns."""
+    """Sites that narrow the exchange, each with its patterns."""
     by_topic: bool = True
-    """Whether they are topic patterns; else whole keys."""
+    """True if the patterns are topic patterns, false if whole keys."""
 
 
 def addressing_of(mesh: Mesh, exchange: Exchange, site: str) -> Addressing | None:
-    """How `site` addresses its messages of the exchange; None where no other site narrows it."""
+    """Return how `site` addresses its messages of the exchange, or None if no other site narrows
+    it.
+    """
     whole: list[str] = []
     narrowed: list[tuple[str, tuple[str, ...]]] = []
     for other in mesh.sites.values():
@@ -68,11 +71,11 @@ def addressing_of(mesh: Mesh, exchange: Exchange, site: str) -> Addressing | Non
 
 
 class DestinationIndex:
-    """Finds the destination set of a key. The same set is the same tuple, nearly always."""
+    """Index of destination sets by key. Equal sets are nearly always the same tuple."""
 
     def __init__(self, addressing: Addressing) -> None:
         self.nobody = (addressing.origin,)
-        """The set of a message that no site takes."""
+        """Destination set of a message that no site takes."""
         self._whole = addressing.whole
         self._plain = addressing.plain
         self._narrowed = len(addressing.narrowed)
@@ -85,7 +88,7 @@ class DestinationIndex:
         self._sets: dict[frozenset[str], tuple[str, ...]] = {}
 
     def of(self, key: bytes) -> tuple[str, ...]:
-        """Sorted cluster IDs; empty for every site of the mesh."""
+        """Return sorted cluster IDs; empty for every site of the mesh."""
         found = self._known.get(key)
         if found is None:
             found = self._set_of(self._patterns.sites_for(key))
@@ -108,19 +111,19 @@ class DestinationIndex:
 
 
 class PatternIndex(Protocol):
-    """Which sites' patterns match a key."""
+    """Index of sites by the patterns that match a key."""
 
     def add(self, pattern: bytes, site: str) -> None:
-        """The site takes what this pattern matches."""
+        """Add a pattern of a site."""
         ...
 
     def sites_for(self, key: bytes) -> frozenset[str]:
-        """The sites of all patterns that match the key."""
+        """Return the sites of all patterns that match the key."""
         ...
 
 
 class KeyIndex:
-    """For direct exchanges: a pattern is a whole key."""
+    """Index for direct exchanges: a pattern is a whole key."""
 
     def __init__(self) -> None:
         self._sites: dict[bytes, set[str]] = {}
@@ -133,7 +136,7 @@ class KeyIndex:
 
 
 class _Node:
-    """What may follow, and whose patterns end here."""
+    """Node of the tree of words: its children, and the sites whose patterns end here."""
 
     __slots__ = ("any_word", "any_words", "loops", "sites", "words")
 
@@ -142,15 +145,16 @@ class _Node:
         self.any_word: _Node | None = None
         self.any_words: _Node | None = None
         self.loops = loops
-        """Behind a `#`: takes any word and stays."""
+        """True behind a `#`: any word leads back here."""
         self.sites: set[str] = set()
 
 
 class TopicIndex:
-    """Topic patterns as one tree of words, in which all places that fit are followed at once: the
-    time is that of the words that fit, not of the patterns, and no pattern makes it explode.
+    """Topic patterns as one tree of words, in which all matching nodes are followed at once: the
+    time grows with the words that match, not with the patterns, and no pattern makes it explode.
 
-    Words stand between dots; `*` is any one, `#` any number of them. An empty key has none.
+    Words stand between dots; `*` is any single word, `#` any number of words. An empty key has
+    none.
     """
 
     def __init__(self) -> None:
@@ -186,7 +190,7 @@ class TopicIndex:
 
 
 def _with_no_word(nodes: Iterable[_Node]) -> list[_Node]:
-    """These, and those that a `#` leads to for no word at all; each once."""
+    """Return the nodes, and those that a `#` reaches without a word; each once."""
     found: dict[_Node, None] = {}
     for node in nodes:
         found[node] = None

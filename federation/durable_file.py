@@ -1,4 +1,7 @@
-"""x"""
+"""Small files that are replaced whole, and stamps that show a change.
+
+After a crash a reader finds the old file or the new file.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import NamedTuple
 
 OWNER_ONLY = 0o600
 ANYBODY = 0o666
-"""Mode of a file, less what the process's umask takes off."""
+"""Mode of a file, before the process's umask."""
 
 
 def write(file: Path, text: str, *, durable: bool = False, mode: int = ANYBODY) -> None:
-    """Replace `file` by one with this text. `durable`: on the disk, under its name, when this
-    returns; otherwise safe from the end of the process and not from a power cut. Raises OSError.
+    """Replace `file` by a file with this text. `durable`: on the disk, under its name, upon return;
+    otherwise safe from the end of the process but not from a power cut. Raises OSError.
     """
     temporary = file.with_name(f"{file.name}.new")
     temporary.unlink(missing_ok=True)  # so that the new one has its mode from the start
@@ -38,7 +41,7 @@ def sync(path: Path) -> None:
 
 
 class FileStamp(NamedTuple):
-    """Times in ns, size in bytes, and which file of which device stands under the name."""
+    """Stamp of a file, different after any change: times in ns, size in bytes, inode and device."""
 
     changed_ns: int
     """Time of the inode's last change: a copy may bear its source's time of modification."""
@@ -49,7 +52,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> FileStamp | None:
-        """Stamp of the file as it is now; None where there is none, or none that can be seen."""
+        """Return the stamp of the present file, or None if there is no visible file."""
         try:
             found = os.stat(path)
         except OSError:

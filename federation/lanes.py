@@ -1,4 +1,9 @@
-"""x"""
+"""Lanes, classes of traffic that share a link by weight, and the rates of links. Pure.
+
+Each batch name has a lane's number, so mesh files of all revisions, and at sites without the newest
+revision, must agree on the number whatever other lanes they have: it follows from the lane's name
+alone. Two names may have the same number; the mesh file refuses the second.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,20 @@ from dataclasses import dataclass
 from zlib import crc32
 
 NORMAL = "normal"
-"""The lane of an exchange that names none, and of a batch whose lane the mesh file has no more."""
+"""Lane of an exchange that names none, and of a batch whose lane the mesh file no longer has."""
 
 NORMAL_NUMBER = 0
 _NUMBERS = {NORMAL: NORMAL_NUMBER, "urgent": 1, "bulk": 2}
 _FIRST_DRAWN, _DRAWN = 3, 200
 STEP = 4
-"""How much more each lane weighs than the next, where the file gives no weights."""
+"""Ratio of a lane's weight to the next lane's, where the file gives no weights."""
 MOST_LANES = 5
 MOST_WEIGHT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One of a mesh's. `weight` is its part of a link's rate, against those of the others."""
+    """A lane of a mesh. `weight` is its part of a link's rate, relative to those of the others."""
 
     name: str
     number: int
@@ -28,20 +33,20 @@ class Lane:
 
 
 def lane_number(name: str) -> int:
-    """What stands in the names of its batches: 0 to 255."""
+    """Return the number that stands in the names of a lane's batches: 0 to 255."""
     known = _NUMBERS.get(name)
     return _FIRST_DRAWN + crc32(name.encode()) % _DRAWN if known is None else known
 
 
 def lane_word(number: int, lanes: Iterable[Lane] = ()) -> str:
-    """How people call it, as far as the number tells."""
+    """Return a lane's name, or `number N` if the name is unknown."""
     names = {lane.number: lane.name for lane in lanes}
     names |= {known: name for name, known in _NUMBERS.items()}
     return names.get(number, f"number {number}")
 
 
 def weights_of(names: Iterable[str]) -> dict[str, int]:
-    """The weights of lanes that are only named, the first of which goes before all others."""
+    """Return the weights of lanes given by name only, the most urgent first."""
     listed = list(names)
     return {name: STEP ** (len(listed) - 1 - n) for n, name in enumerate(listed)}
 
@@ -52,8 +57,8 @@ _BITS = (("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3))
 
 @dataclass(frozen=True, slots=True)
 class RateHours:
-    """From one minute of the day (0 to 1439) until before another, over midnight if that is
-    smaller. `rate` in bytes a second, None: no limit.
+    """Rate from minute `begins` of the day (0 to 1439) until before minute `ends`, over midnight if
+    `ends` is smaller. `rate` in bytes a second, or None without a limit.
     """
 
     begins: int
@@ -61,7 +66,7 @@ class RateHours:
     rate: int | None
 
     def has(self, minute: int) -> bool:
-        """Whether that minute of the day is in it."""
+        """Return True if the hours include a minute of the day."""
         if self.begins < self.ends:
             return self.begins <= minute < self.ends
         return minute >= self.begins or minute < self.ends
@@ -72,15 +77,15 @@ class RateHours:
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
-    """`rate` (bytes a second, None: no limit) but for `hours`, which do not overlap; by the clock
-    on the wall of the site that sends.
+    """Rate of a link, or of all links out of a site: `rate` (bytes a second, or None without a
+    limit) except in `hours`, which do not overlap, by the wall clock of the sending site.
     """
 
     rate: int | None
     hours: tuple[RateHours, ...] = ()
 
     def at(self, minute: int) -> int | None:
-        """What holds at that minute of the day."""
+        """Return the rate at a minute of the day."""
         return next((one.rate for one in self.hours if one.has(minute)), self.rate)
 
     def __str__(self) -> str:
@@ -88,7 +93,7 @@ class RateSchedule:
 
 
 def show_rate(rate: int | None) -> str:
-    """For people, in bits, as lines are sold."""
+    """Return the rate for people, in bits, as lines are sold."""
     if rate is None:
         return "unlimited"
     bits = rate * 8

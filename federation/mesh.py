@@ -1,4 +1,4 @@
-"""The declared mesh as frozen values: what everything else is told. Reads and runs nothing."""
+"""The declared mesh as frozen values, the input of everything else. Reads and runs nothing."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from enum import StrEnum
 from federation.lanes import NORMAL, NORMAL_NUMBER, Lane, RateSchedule
 
 RETENTION_MARGIN_S = 900.0
-"""The least time that things are kept beyond the outage window."""
+"""Least time that data is kept beyond the outage window."""
 
 OLDEST_BATCH_FORMAT = 1
 NEWEST_BATCH_FORMAT = 2
-"""Of those that this version of the program reads: its own, and the one before. See the drawing in
-`relay.batches.format`."""
+"""Oldest and newest batch format that this version reads: its own and the one before. See the
+drawing in `relay.batches.format`.
+"""
 SIGNED_BATCH_FORMAT = 2
-"""The first one that has room for a signature."""
+"""First format with room for a signature."""
 
 LINE_AVAILABILITY = 0.99
-"""Of a link, where the file says nothing: three and a half days a year away."""
+"""Default availability of a link: three and a half days a year away."""
 
 
 def retention_s(outage_window_s: float) -> float:
-    """How long things are kept for a window of that many seconds."""
+    """Return the time (s) that data is kept for an outage window."""
     return outage_window_s + max(RETENTION_MARGIN_S, 0.1 * outage_window_s)
 
 
 class ForwardingRule(StrEnum):
-    """How loops are broken. Any graph but the complete one uses the ring's rule."""
+    """Rule by which loops are broken. Any graph but the complete one uses the ring's rule."""
 
     RING = "ring"
     """Pass on to a neighbour that is not on the path yet."""
@@ -37,7 +38,7 @@ class ForwardingRule(StrEnum):
 
 
 class ExchangeMode(StrEnum):
-    """Where a site's consumers bind."""
+    """Exchange that a site's consumers bind to."""
 
     TRANSPARENT = "transparent"
     """Publish to and bind to the same exchange."""
@@ -46,10 +47,10 @@ class ExchangeMode(StrEnum):
 
 
 class IdentityKind(StrEnum):
-    """What makes two messages the same."""
+    """Property that makes two messages the same."""
 
     UUID = "uuid"
-    """`message_id` where it is a UUID; others are each their own."""
+    """`message_id` if it is a UUID; any other message is unique."""
     MESSAGE_ID = "message_id"
     HEADER = "header"
     CONTENT = "content"
@@ -57,7 +58,7 @@ class IdentityKind(StrEnum):
 
 
 class IdentityScope(StrEnum):
-    """Within what an identity is unique."""
+    """Scope in which an identity is unique."""
 
     MESH = "mesh"
     ORIGIN = "origin"
@@ -69,12 +70,12 @@ class OrderRule(StrEnum):
 
 
 class AckRule(StrEnum):
-    """When a publisher's message counts as taken from egress."""
+    """Moment at which a publisher's message counts as taken from egress."""
 
     LOCAL = "local"
-    """When the site's own log has it."""
+    """The site's own log has the message."""
     REMOTE = "remote"
-    """When a neighbour's log has it too: survives the loss of the site's whole broker."""
+    """A neighbour's log has the message too: survives the loss of the site's whole broker."""
 
 
 class PriorityRule(StrEnum):
@@ -82,50 +83,54 @@ class PriorityRule(StrEnum):
 
     KEEP = "keep"
     """Leave the order to a quorum queue: RabbitMQ 3 ignores priorities, RabbitMQ 4 hands out the
-    highest first."""
+    highest first.
+    """
     ORDER = "order"
-    """Keep the order of publishing: egress is a classic queue, on one broker node, which knows no
-    priorities."""
+    """Keep the order of publishing: egress is a classic queue, on one broker node, without
+    priorities.
+    """
 
 
 class WhenLogIsFull(StrEnum):
-    """What happens when the log holds `max_bytes` that are still needed."""
+    """Action when the log holds `max_bytes` that are still needed."""
 
     BLOCK = "block"
-    """Nothing more is taken: egress queues grow, neighbours wait."""
+    """Take nothing more: egress queues grow, neighbours wait."""
     GAP = "gap"
-    """The oldest goes; what needed it stops and says `gap`."""
+    """Drop the oldest; readers that needed it stop and report `gap`."""
 
 
 class SigningRule(StrEnum):
-    """Who answers for what a batch says."""
+    """Site that answers for a batch's content."""
 
     NONE = "none"
-    """The neighbour that brought it."""
+    """The neighbour that sent the batch."""
     ED25519 = "ed25519"
-    """Its origin, which signs it."""
+    """The batch's origin, by its signature."""
 
 
 class Unsigned(StrEnum):
-    """What becomes of a batch without signature, where batches are signed."""
+    """Treatment of a batch without signature, where batches are signed."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"
-    """While a mesh begins to sign, and its logs still have batches from before."""
+    """For a mesh that begins to sign, whose logs still have batches from before."""
 
 
 class Begins(StrEnum):
-    """Where a site begins that joins a mesh which runs already."""
+    """Start of a site that joins a running mesh."""
 
     NOW = "now"
-    """With what each origin packs once it knows of the site."""
+    """With the messages that each origin packs once it knows of the site."""
     START = "start"
-    """With what the logs still hold of what was for every site."""
+    """With the messages for every site that the logs still hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityRule:
-    """`header` names the header for `IdentityKind.HEADER`, and is empty otherwise."""
+    """Identity of an exchange's messages. `header` names the header for `IdentityKind.HEADER`, and
+    is empty otherwise.
+    """
 
     kind: IdentityKind = IdentityKind.UUID
     header: str = ""
@@ -133,7 +138,7 @@ class IdentityRule:
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """How often a refused message is tried before it is a dead letter. Seconds."""
+    """Attempts and waits (s) before a refused message becomes a dead letter."""
 
     max_attempts: int = 5
     backoff_first_s: float = 0.2
@@ -142,12 +147,16 @@ class RetryRule:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An AMQP exchange that the mesh spans. `origins`/`destinations` are site names; None: all."""
+    """An AMQP exchange that the mesh spans. `origins` and `destinations` are site names, or None
+    for all.
+    """
 
     name: str
     type: str = "topic"
     keys: tuple[str, ...] = ("#",)
-    """Binding keys of what leaves a site; fanout and headers exchanges have none: all leaves."""
+    """Binding keys of the messages that leave a site; fanout and headers exchanges have none: all
+    leave.
+    """
     origins: tuple[str, ...] | None = None
     destinations: tuple[str, ...] | None = None
     mode: ExchangeMode = ExchangeMode.TRANSPARENT
@@ -156,20 +165,20 @@ class Exchange:
     order: OrderRule = OrderRule.STRICT
     retry: RetryRule = RetryRule()
     lane: int = NORMAL_NUMBER
-    """The number of its lane."""
+    """Number of its lane."""
     never_via: tuple[str, ...] = ()
     """Sites that must never hold its messages, not even on the way."""
     acks: AckRule = AckRule.LOCAL
     priorities: PriorityRule = PriorityRule.KEEP
     deadline_s: float | None = None
-    """From publishing to delivery; what takes longer is a finding of the audit."""
+    """Limit from publishing to delivery; a later delivery is a finding of the audit."""
 
     def leaves(self, site: str) -> bool:
-        """Whether what is published to it at `site` goes out."""
+        """Return True if messages published at `site` go out."""
         return site not in self.never_via and (self.origins is None or site in self.origins)
 
     def reaches(self, site: str) -> bool:
-        """Whether `site` delivers it."""
+        """Return True if `site` delivers the exchange's messages."""
         return site not in self.never_via and (
             self.destinations is None or site in self.destinations
         )
@@ -181,16 +190,16 @@ class Exchange:
 
 
 class BrokerAuth(StrEnum):
-    """What makes the user of a broker's address that user."""
+    """Proof by which a client logs in as the user of a broker's address."""
 
     PASSWORD = "password"
     EXTERNAL = "external"
-    """The certificate that we show (SASL EXTERNAL): the broker takes the user's name from it."""
+    """The client's certificate (SASL EXTERNAL), from which the broker takes the user's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Absolute paths of PEM files; empty: the system's authorities, no certificate of our own."""
+    """Absolute paths of PEM files; empty: the system's authorities, no certificate of Isthmus."""
 
     ca: str = ""
     certificate: str = ""
@@ -199,26 +208,26 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
-    """What asking a node from other machines takes, on either side."""
+    """Access to a node's admin port from other machines, for either side."""
 
     token: str = ""
-    """`env:NAME` or `file:PATH`; empty: the node is asked on its own machine only."""
+    """`env:NAME` or `file:PATH`; empty: access from the node's own machine only."""
     tls: TlsFiles = TlsFiles()
-    """`ca`: whom those who ask trust; `certificate` and `key`: the node's own, and empty where
-    something else stands before it with one.
+    """`ca`: authorities that clients trust; `certificate` and `key`: the node's own, empty if a
+    proxy with a certificate stands before the node.
     """
 
 
 LOCAL_ADMIN = AdminAccess()
-"""On loopback, for any program of that machine."""
+"""Access on loopback, for any program of the node's machine."""
 
 SYSTEM_TRUST = TlsFiles()
-"""Nothing of our own."""
+"""The system's authorities, no certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimit:
-    """How much of a site's disk its log may take. `max_bytes` None: whatever the window needs."""
+    """Disk that a site's log may take. `max_bytes` None: as much as the outage window needs."""
 
     max_bytes: int | None = None
     on_full: WhenLogIsFull = WhenLogIsFull.BLOCK
@@ -226,10 +235,10 @@ class LogLimit:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """How to reach a site's broker, as the mesh file says. Passwords are resolved elsewhere.
+    """Addresses of a site's broker, as the mesh file gives them. Passwords are resolved elsewhere.
 
-    A cluster has several addresses of each kind: the first stands apart, so that meshes that were
-    written down before there were lists are read as ever.
+    A cluster has several addresses of each kind. The first is a field of its own, so that mesh
+    documents from before lists stay readable.
     """
 
     amqp: str
@@ -237,16 +246,20 @@ class BrokerAddress:
     stream: str
     """`rabbitmq-stream[+tls]://host:port`."""
     password: str
-    """`env:NAME`, `file:PATH`, or the password itself (warned of). Empty where none is needed."""
+    """`env:NAME`, `file:PATH`, or the password itself (with a warning); empty where none is
+    needed.
+    """
     management: str | None = None
-    """`http[s]://host:port`, for what AMQP cannot declare (users, policies); None: not told."""
+    """`http[s]://host:port`, for objects that AMQP cannot declare (users, policies); None if not
+    given.
+    """
     tls: TlsFiles = SYSTEM_TRUST
     auth: BrokerAuth = BrokerAuth.PASSWORD
-    """By which AMQP logs in; streams, too, where there is no password. The management API knows
-    passwords only.
+    """Login by AMQP, and by streams if there is no password. The management API takes passwords
+    only.
     """
     separate_users: bool = False
-    """Each purpose of the site's node logs in as a user of its own, which `apply` makes."""
+    """True if each purpose of the site's node logs in as a user of its own, which `apply` makes."""
     more_amqp: tuple[str, ...] = ()
     """Further nodes of the cluster, with the user and virtual host of `amqp`."""
     more_streams: tuple[str, ...] = ()
@@ -254,58 +267,59 @@ class BrokerAddress:
 
     @property
     def amqps(self) -> tuple[str, ...]:
-        """The AMQP addresses of all nodes, in the order of the file."""
+        """AMQP addresses of all nodes, in the order of the file."""
         return self.amqp, *self.more_amqp
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The stream addresses of all nodes."""
+        """Stream addresses of all nodes."""
         return self.stream, *self.more_streams
 
     @property
     def managements(self) -> tuple[str, ...]:
-        """The management addresses of all nodes; none where none was given."""
+        """Management addresses of all nodes; none if not given."""
         return () if self.management is None else (self.management, *self.more_managements)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One broker cluster and virtual host. No `broker`: `isthmus up` runs a private one."""
+    """A broker cluster and virtual host. Without `broker`, `isthmus up` runs a private one."""
 
     name: str
     cluster_id: str
     broker: BrokerAddress | None = None
     tags: tuple[str, ...] = ()
     wants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Exchange -> topic patterns of what this site takes of it; an exchange that is not in there
-    is wanted whole.
+    """Exchange -> topic patterns of the messages that this site takes; an exchange without entry is
+    taken whole.
     """
     availability: float = 1.0
-    """The part of the time that its broker and node work, 0 to 1."""
+    """Part of the time that its broker and node work, 0 to 1."""
     log: LogLimit = LogLimit()
     admin: str | None = None
-    """`http[s]://host:port` where its node tells its status; None: on loopback only."""
+    """`http[s]://host:port` of its node's admin port; None: on loopback only."""
     admin_access: AdminAccess = LOCAL_ADMIN
     begins: Begins = Begins.NOW
     public_keys: tuple[str, ...] = ()
-    """That its batches may be signed with, as `federation.signing_keys` writes them: one, or two
-    while it goes from one to the other."""
+    """Public keys of its signatures, as `federation.signing_keys` writes them: one, or two during a
+    change of keys.
+    """
     private_key: str = ""
-    """`env:NAME` or `file:PATH`, where its node finds the one that it signs with."""
+    """`env:NAME` or `file:PATH`, where its node finds the key that it signs with."""
     link_password: str | None = None
-    """`env:NAME` or `file:PATH`: what its node shows at brokers of other sites' own, as the user of
-    its links' ends; None: it logs in there as that broker's own user.
+    """`env:NAME` or `file:PATH`: password of its node at other sites' own brokers, as the user of
+    its link ends; None: its node logs in there as that broker's own user.
     """
     max_rate: RateSchedule | None = None
-    """Of all links out of it together."""
+    """Limit of all links out of it together."""
     brokers: int = 1
-    """Nodes of its private cluster; of a broker of its own nobody counts them here."""
+    """Number of nodes of its private cluster; an own broker's nodes are not counted here."""
     replicas: int | None = None
-    """Members of each of the relay's queues and of the log; None: one for each broker node."""
+    """Members of each relay queue and of the log; None: one for each broker node."""
 
     @property
     def is_cluster(self) -> bool:
-        """True if the file says that the site's broker has several nodes."""
+        """True if the file gives the site's broker several nodes."""
         has_several = self.broker is not None and bool(self.broker.more_amqp)
         return has_several or self.brokers > 1 or (self.replicas or 1) > 1
 
@@ -314,9 +328,9 @@ class Site:
 class Link:
     """A directed connection from site to neighbour. All three are site names.
 
-    `meeting` is whose broker both ends connect to. `via` is `host:port` to dial instead of that
-    broker's own address (a port forward, a tunnel, the WAN proxy); only for the end that is not
-    the meeting site's own.
+    Both ends connect to the broker of `meeting`. `via` is `host:port` to dial instead of that
+    broker's own address (a port forward, a tunnel, the WAN proxy), only for the end that is not the
+    meeting site's own.
     """
 
     sender: str
@@ -324,11 +338,12 @@ class Link:
     meeting: str
     via: str | None = None
     availability: float = LINE_AVAILABILITY
-    """The part of the time that its line works, 0 to 1."""
+    """Part of the time that its line works, 0 to 1."""
     max_rate: RateSchedule | None = None
     lane: str = ""
-    """A strand of it: what carries this lane alone. Empty for the link itself, which carries the
-    normal lane, and all of them in a mesh without lanes."""
+    """Lane of a link that carries this lane alone. Empty for the link itself, which carries the
+    normal lane, and all messages in a mesh without lanes.
+    """
 
     @property
     def name(self) -> str:
@@ -336,7 +351,7 @@ class Link:
 
     @property
     def line_name(self) -> str:
-        """The same for all its strands: what people call the link."""
+        """Name for people, the same for all lanes of the link."""
         return f"{self.sender}-{self.receiver}"
 
 
@@ -354,25 +369,27 @@ class Mesh:
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
     """Cluster ID -> site name."""
     batch_format: int = OLDEST_BATCH_FORMAT
-    """What packers write: one that every site's node reads."""
+    """Format that packers write, which every site's node must read."""
     signing: SigningRule = SigningRule.NONE
     unsigned: Unsigned = Unsigned.REFUSE
     repairers: tuple[str, ...] | None = None
-    """Sites whose repairs others believe: they send in the names of any. None: all sites."""
+    """Sites whose repairs other sites accept, although a repair sends in the names of others; None:
+    all.
+    """
     revoked_keys: tuple[str, ...] = ()
-    """Public keys that somebody else may have: what is signed with them is refused."""
+    """Public keys that are no longer secret: batches signed with them are refused."""
     lanes: tuple[Lane, ...] = ()
-    """The first goes before all others; none: everything goes one way."""
+    """Lanes, the most urgent first; empty: all messages share one way."""
 
     @property
     def retention_s(self) -> float:
-        """How long a log and the barrier's memory are kept: the window plus a margin, so that a
-        link that was away for just the window is not a race against retention. Seconds.
+        """Time (s) that a log and the barrier's memory are kept: the window plus a margin, so that
+        a link away for just the window does not race against retention.
         """
         return retention_s(self.outage_window_s)
 
     def repairs_for_others(self, site: str) -> bool:
-        """Whether other sites take what `site` sends again of anybody's messages."""
+        """Return True if other sites accept the messages that `site` sends again for any origin."""
         return self.repairers is None or site in self.repairers
 
     def links_from(self, site: str) -> tuple[Link, ...]:
@@ -382,8 +399,8 @@ class Mesh:
         return tuple(link for link in self.links if link.receiver == site)
 
     def strands(self, link: Link) -> tuple[Link, ...]:
-        """What carries the link's lanes, in the order of the lanes: the link itself, and one more
-        for each lane but the normal one. Each is a link to whoever runs it.
+        """Return the links that carry the lanes of a link, in the order of the lanes: the link
+        itself, and one more for each lane but the normal one.
         """
         if not self.lanes:
             return (link,)
@@ -393,16 +410,14 @@ class Mesh:
 
     @property
     def last_lane(self) -> int | None:
-        """The number of the one that waits for all others, for what is sent again; None: there are
-        no lanes.
-        """
+        """Number of the least urgent lane, which messages sent again take; None without lanes."""
         return self.lanes[-1].number if self.lanes else None
 
     def destination_set(self, exchange: Exchange) -> tuple[str, ...]:
-        """Sorted cluster IDs that the exchange's batches are for; empty for every site.
+        """Return sorted cluster IDs that the exchange's batches are for; empty for every site.
 
-        Those that are kept from some sites name all others, so that they are not for these when
-        the file allows it later, nor where a node does not know the file yet.
+        An exchange with `never_via` names all other sites, so that its batches are not for the
+        excluded sites when a later file allows them, nor at a node without the present file.
         """
         if exchange.destinations is None and not exchange.never_via:
             return ()

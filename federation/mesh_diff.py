@@ -1,4 +1,4 @@
-"""What changes from one state of a mesh to another, in the words of its file. Pure."""
+"""Changes from one state of a mesh to another, in the words of its file. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WORDS = {
     "more_streams": "further stream addresses",
     "more_managements": "further management addresses",
 }
-"""Names of fields that the file calls otherwise."""
+"""Fields that the file names otherwise."""
 _NOTHING: dict[str, str] = {"origins": "all", "destinations": "all"}
 
 
 def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
-    """One line each: `+` for what is there now, `-` for what is not any more, `~` for what is
-    otherwise. Sites first, then links, exchanges, and the mesh as a whole.
+    """Return the changes, a line each: `+` new, `-` gone, `~` different. Sites first, then links,
+    exchanges, and the mesh as a whole.
     """
     lines = [
         *_differences("site", former.sites, new.sites),
@@ -42,7 +42,7 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
     if former.rule != new.rule:
         lines.append(f"~ {_WORDS['rule']} {former.rule.value} -> {new.rule.value}")
     if former.repairers != new.repairers:
-        was, now = (_shown("repairers", mesh.repairers) for mesh in (former, new))
+        was, now = (_value_text("repairers", mesh.repairers) for mesh in (former, new))
         lines.append(f"~ repairs_from {was} -> {now}")
     lines += [f"+ revoked_keys {one}" for one in new.revoked_keys if one not in former.revoked_keys]
     lines += [f"- revoked_keys {one}" for one in former.revoked_keys if one not in new.revoked_keys]
@@ -70,7 +70,7 @@ def _differences(
 ) -> Iterable[str]:
     for name in new:
         if name not in former:
-            yield f"+ {kind} {name}{_where_it_begins(new[name])}"
+            yield f"+ {kind} {name}{_start_text(new[name])}"
     for name in former:
         if name not in new:
             yield f"- {kind} {name}"
@@ -80,7 +80,7 @@ def _differences(
             yield f"~ {kind} {name}: {', '.join(_fields(before, after))}"
 
 
-def _where_it_begins(new: object) -> str:
+def _start_text(new: object) -> str:
     if not isinstance(new, Site):
         return ""
     if new.begins is Begins.START:
@@ -99,10 +99,10 @@ def _fields(before: Any, after: Any) -> Iterable[str]:
         elif is_dataclass(old) and is_dataclass(now) and not isinstance(now, RateSchedule):
             yield f"{word} ({', '.join(_fields(old, now))})"
         else:
-            yield f"{word} {_shown(one.name, old)} -> {_shown(one.name, now)}"
+            yield f"{word} {_value_text(one.name, old)} -> {_value_text(one.name, now)}"
 
 
-def _shown(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if name == "repairers" and value is None:
         return "all"
     if value is None or value == ():
@@ -116,7 +116,7 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_shown(key, one)}" for key, one in value.items()) or "none"
+        return "; ".join(f"{key}: {_value_text(key, one)}" for key, one in value.items()) or "none"
     if is_dataclass(value):
         return "set"
     if name.endswith("_s"):

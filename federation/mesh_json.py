@@ -1,7 +1,7 @@
-"""A Mesh as JSON and back: how revisions are kept. Passwords in clear are left out.
+"""A Mesh as JSON and back: the form in which revisions are kept, without passwords in clear.
 
-Keys are the names of the fields of `mesh`'s values. What a document of an earlier version lacks
-gets its default; what it has besides is passed over.
+Keys are the field names of `mesh`'s values. A field that an earlier version's document lacks gets
+its default; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ _REFERENCES = ("env:", "file:")
 
 
 class BadMeshJson(ValueError):
-    """No mesh can be made of this."""
+    """A document from which no mesh can be made."""
 
 
 def mesh_as_json(mesh: Mesh) -> dict[str, Any]:
-    """All of it, fit for `json.dumps`."""
-    said = asdict(mesh)
-    for site in said["sites"].values():
+    """Return the whole mesh, fit for `json.dumps`."""
+    document = asdict(mesh)
+    for site in document["sites"].values():
         broker = site["broker"]
         if broker is not None and not broker["password"].startswith(_REFERENCES):
             broker["password"] = ""
-    return said
+    return document
 
 
-def mesh_from_json(said: object) -> Mesh:
-    """The mesh of such a document. Raises BadMeshJson."""
-    made = _value(Mesh, said)
+def mesh_from_json(document: object) -> Mesh:
+    """Return the mesh of a document. Raises BadMeshJson."""
+    made = _value(Mesh, document)
     assert isinstance(made, Mesh)
     return made
 
 
-def _value(kind: Any, said: Any) -> Any:
+def _value(kind: Any, document: Any) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        if said is None and type(None) in arguments:
+        if document is None and type(None) in arguments:
             return None
-        return _value(next(one for one in arguments if one is not type(None)), said)
+        return _value(next(one for one in arguments if one is not type(None)), document)
     if origin is tuple:
-        if not isinstance(said, list | tuple):
-            raise BadMeshJson(f"{said!r} is no list")
-        return tuple(_value(arguments[0], one) for one in said)
+        if not isinstance(document, list | tuple):
+            raise BadMeshJson(f"{document!r} is no list")
+        return tuple(_value(arguments[0], one) for one in document)
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(said, dict):
-            raise BadMeshJson(f"{said!r} is no mapping")
-        return {key: _value(arguments[1], one) for key, one in said.items()}
+        if not isinstance(document, dict):
+            raise BadMeshJson(f"{document!r} is no mapping")
+        return {key: _value(arguments[1], one) for key, one in document.items()}
     if is_dataclass(kind):
-        return _section(kind, said)
+        return _section(kind, document)
     if isinstance(kind, type) and issubclass(kind, Enum):
         try:
-            return kind(said)
+            return kind(document)
         except ValueError as error:
             raise BadMeshJson(str(error)) from error
-    if kind is float and isinstance(said, int):
-        return float(said)
-    if not isinstance(said, kind):
-        raise BadMeshJson(f"{said!r} is no {kind.__name__}")
-    return said
+    if kind is float and isinstance(document, int):
+        return float(document)
+    if not isinstance(document, kind):
+        raise BadMeshJson(f"{document!r} is no {kind.__name__}")
+    return document
 
 
-def _section(kind: Any, said: Any) -> Any:
-    if not isinstance(said, dict):
-        raise BadMeshJson(f"{said!r} is no mapping")
+def _section(kind: Any, document: Any) -> Any:
+    if not isinstance(document, dict):
+        raise BadMeshJson(f"{document!r} is no mapping")
     hints = get_type_hints(kind)
     found = {}
     for one in fields(kind):
-        if one.name in said:
-            found[one.name] = _value(hints[one.name], said[one.name])
+        if one.name in document:
+            found[one.name] = _value(hints[one.name], document[one.name])
         elif one.default is MISSING and one.default_factory is MISSING:
             raise BadMeshJson(f"a {kind.__name__} without {one.name!r}")
     return kind(**found)

@@ -1,11 +1,12 @@
-"""Every name that Isthmus gives to something on a broker, made in one place.
+"""Names of all objects that Isthmus creates on a broker.
 
 All begin with `isthmus.<mesh>.`, so that several meshes can share a virtual host and rights can be
-given by a pattern. Names of meshes, sites and lanes have no dots (`rules` sees to it), so no
-name is a prefix of another by accident: rights of site `a` never cover what belongs to site `a-b`.
+given by a pattern. Names of meshes, sites and lanes have no dots (the mesh file's rules refuse
+them), so no name is a prefix of another by accident: rights of site `a` never cover the objects of
+site `a-b`.
 
-A link's strand has the link's names with its lane behind them, so that a mesh that gets lanes keeps
-the links that it has.
+A lane's objects bear the link's names with the lane behind, so that a mesh that gets lanes keeps
+its present links.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from federation.mesh import Link
 
 MAX_NAME_BYTES = 255
-"""What AMQP, streams and RabbitMQ's users allow."""
+"""Limit of AMQP, streams and RabbitMQ's users."""
 _OF_LINK = "the names of its sites"
 
 
 class NameTooLong(ValueError):
-    """A name that a broker would refuse. Shorten what `made_from` says."""
+    """A name that a broker would refuse. `made_from` names the part to shorten."""
 
     def __init__(self, name: str, made_from: str) -> None:
         self.name = name
@@ -36,19 +37,19 @@ class NameTooLong(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one mesh. Every method raises NameTooLong."""
+    """Names of one mesh. Every method raises NameTooLong."""
 
     mesh: str
 
     @property
     def prefix(self) -> str:
-        """What all of this mesh's names begin with; the last dot included."""
+        """Beginning of all names of this mesh, with the last dot."""
         return f"isthmus.{self.mesh}."
 
     # Queues and streams of a site
 
     def egress(self, exchange: str) -> str:
-        """The queue where a site's outgoing messages of that exchange wait."""
+        """Return the queue where a site's outgoing messages of an exchange wait."""
         return self._made(f"egress.{exchange}", "the name of the exchange or of the mesh")
 
     @property
@@ -57,17 +58,17 @@ class Names:
 
     @property
     def log(self) -> str:
-        """The stream that is a site's log."""
+        """Stream that is a site's log."""
         return self._made("log", "the name of the mesh")
 
     @property
     def packer_lock(self) -> str:
-        """The exclusive queue whose owner may consume egress."""
+        """Exclusive queue whose owner may consume egress."""
         return self._made("lock.packer", "the name of the mesh")
 
     @property
     def deliverer_lock(self) -> str:
-        """The exclusive queue whose owner may publish locally."""
+        """Exclusive queue whose owner may publish locally."""
         return self._made("lock.deliverer", "the name of the mesh")
 
     @property
@@ -82,77 +83,81 @@ class Names:
 
     @property
     def dead_letters(self) -> str:
-        """The queue of messages given up, with reason, count and path; and the exchange that leads
-        to it alone, so that whoever writes to it needs no right to the default exchange.
+        """Queue of messages given up, with reason, count and path; and the exchange that leads to
+        it alone, so that writers need no right to the default exchange.
         """
         return self._made("dead", "the name of the mesh")
 
     @property
     def quarantine(self) -> str:
-        """The queue of what cannot be decoded or is older than the window; and its exchange."""
+        """Queue of batches that cannot be decoded or are older than the window; and its
+        exchange.
+        """
         return self._made("quarantine", "the name of the mesh")
 
     @property
     def deliverer_mark(self) -> str:
-        """The consumer name under which a deliverer's position is stored in its own log."""
+        """Consumer name under which a deliverer's position is stored in its own log."""
         return self._made("deliverer", "the name of the mesh")
 
     # Links: all at the meeting site's broker
 
     def link_data(self, link: Link) -> str:
-        """The exchange that the link's sender publishes batches to."""
+        """Return the exchange that the link's sender publishes batches to."""
         return self._made(f"data.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def link_acks(self, link: Link) -> str:
-        """The exchange that the link's receiver publishes welcomes and acks to."""
+        """Return the exchange that the link's receiver publishes welcomes and acks to."""
         return self._made(f"acks.{link.sender}.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def receiver_queue(self, link: Link) -> str:
-        """The exclusive queue, bound to the data exchange, of which there is one receiver."""
+        """Return the receiver's exclusive queue, bound to the data exchange."""
         return self._made(f"link.{link.receiver}.data-from.{link.sender}{_lane(link)}", _OF_LINK)
 
     def sender_queue(self, link: Link) -> str:
-        """The exclusive queue, bound to the acks exchange, of the sender."""
+        """Return the sender's exclusive queue, bound to the acks exchange."""
         return self._made(f"link.{link.sender}.acks-from.{link.receiver}{_lane(link)}", _OF_LINK)
 
     def link_queue_prefix(self, site: str) -> str:
-        """What the names of the queues begin with that `site` holds at other sites' brokers."""
+        """Return the beginning of the names of queues that `site` holds at other sites' brokers."""
         return self._made(f"link.{site}.", "the name of the site")
 
     # Users and policies
 
     def relay_user(self, site: str) -> str:
-        """The user of a site's deliverer at the site's own private broker: what marks its messages
+        """Return the user of a site's deliverer at its private broker, which marks its messages
         there.
         """
         return self._made(f"relay.{site}", "the name of the site")
 
     def packer_user(self, site: str) -> str:
-        """The user of a site's packer, which consumes egress."""
+        """Return the user of a site's packer, which consumes egress."""
         return self._made(f"packer.{site}", "the name of the site")
 
     def log_user(self, site: str) -> str:
-        """The user that writes and reads a site's log, by the stream protocol."""
+        """Return the user that writes and reads a site's log, by the stream protocol."""
         return self._made(f"log.{site}", "the name of the site")
 
     def keeper_user(self, site: str) -> str:
-        """The user that counts what waits in a site's queues and takes back what was put aside."""
+        """Return the user that counts the messages in a site's queues and takes back those put
+        aside.
+        """
         return self._made(f"keeper.{site}", "the name of the site")
 
     def monitor_user(self, site: str) -> str:
-        """The user that asks a site's management API how things are."""
+        """Return the user that reads a site's management API."""
         return self._made(f"monitor.{site}", "the name of the site")
 
     def link_user(self, site: str) -> str:
-        """The user of a site's ends of links, at its own broker and at others': what the broker
-        vouches for.
+        """Return the user of a site's link ends, at its own broker and at others', for which the
+        broker vouches.
         """
         return self._made(f"link.{site}", "the name of the site")
 
     def ends_user(self, site: str) -> str:
-        """The user of a site's ends of links at its own broker, where that is no private one. Not
-        the one above: two sites may be virtual hosts of one broker, and that one's password there
-        is the site's `link_password`.
+        """Return the user of a site's link ends at its own broker, if that is not private.
+        Different from `link_user`: two sites may be virtual hosts of one broker, where the password
+        of `link_user` is the site's `link_password`.
         """
         return self._made(f"ends.{site}", "the name of the site")
 
@@ -161,16 +166,16 @@ class Names:
         return f"{self.prefix}link."
 
     def application_user(self, site: str) -> str:
-        """The user of the applications at a private broker."""
+        """Return the user of the applications at a private broker."""
         return self._made(f"app.{site}", "the name of the site")
 
     def admin_user(self, site: str) -> str:
-        """The user with which `apply` sets users and policies at a private broker."""
+        """Return the user with which `apply` sets users and policies at a private broker."""
         return self._made(f"admin.{site}", "the name of the site")
 
     @property
     def log_policy(self) -> str:
-        """The policy that says how long the log is kept."""
+        """Policy that sets the log's retention."""
         return self._made("log-retention", "the name of the mesh")
 
     def _made(self, rest: str, made_from: str) -> str:
@@ -181,9 +186,10 @@ class Names:
 
 
 def matching(names: Iterable[str] = (), prefixes: Iterable[str] = ()) -> str:
-    """A pattern for RabbitMQ's rights and policies: just these names, and all that begin so.
+    """Return a pattern for RabbitMQ's rights and policies: exactly `names`, and all names with one
+    of the `prefixes`.
 
-    Of nothing, a pattern that matches nothing (RabbitMQ's own word for that is the empty name).
+    Without either, the pattern matches nothing (RabbitMQ's own pattern for that is the empty text).
     """
     whole = [_literal(name) for name in names]
     begun = [f"{_literal(prefix)}.*" for prefix in prefixes]

@@ -1,4 +1,4 @@
-"""Who can be reached from where under a forwarding rule. Pure; a mesh of 500 sites in no time."""
+"""Reachability between sites under a forwarding rule. Pure; fast for 500 sites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Neighbours = Mapping[str, Collection[str]]
 
 
 def neighbours(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Receivers by sender."""
+    """Return receivers by sender."""
     found: dict[str, set[str]] = {}
     for sender, receiver in pairs:
         found.setdefault(sender, set()).add(receiver)
@@ -19,10 +19,10 @@ def neighbours(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def reached_from(site: str, graph: Neighbours, rule: ForwardingRule) -> set[str]:
-    """The sites that a batch of `site` gets to, `site` itself included.
+    """Return the sites that a batch of `site` gets to, including `site`.
 
-    Under the ring's rule that is any site at the end of a path: a path without repeats exists
-    whenever there is any. Sites on the way need not want the batch.
+    Under the ring's rule these are all sites at the end of a path: a path without repeats exists
+    whenever any path does. Sites on the way need not want the batch.
     """
     if rule is ForwardingRule.COMPLETE:
         return {site, *graph.get(site, ())}
@@ -36,7 +36,7 @@ def reached_from(site: str, graph: Neighbours, rule: ForwardingRule) -> set[str]
 
 
 class Reach:
-    """Answers for many exchanges over one graph, working each origin out once."""
+    """Reachability in one graph for many exchanges, with each origin searched once."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], rule: ForwardingRule) -> None:
         pairs = list(pairs)
@@ -50,7 +50,7 @@ class Reach:
     def missing(
         self, origins: Iterable[str], destinations: Iterable[str]
     ) -> Iterator[tuple[str, str]]:
-        """Pairs (origin, destination) with no way from the one to the other."""
+        """Yield the pairs (origin, destination) without a path."""
         wanted = list(destinations)
         all_wanted = frozenset(wanted)
         are_linked = self._all.issuperset(wanted)

@@ -1,7 +1,7 @@
-"""The keys with which sites sign their batches: Ed25519, written as OpenSSL writes them.
+"""Keys with which sites sign their batches: Ed25519, in OpenSSL's forms.
 
-A public key stands in the mesh file, as the one line between BEGIN and END PUBLIC KEY. A private
-one is a PEM file (PKCS #8, without passphrase), or the same text in an environment variable, there
+A public key stands in the mesh file, as the single line between BEGIN and END PUBLIC KEY. A private
+key is a PEM file (PKCS #8, without passphrase), or the same text in an environment variable, there
 also without its BEGIN and END lines. `isthmus keygen` and `openssl genpkey` make both.
 """
 
@@ -30,7 +30,7 @@ _LIKE = "write what `isthmus keygen` prints, or the line of `openssl pkey -pubou
 
 
 class BadPublicKey(ValueError):
-    """Not such a key. Neither `wrong` nor `mend` quotes it: it may be a private one."""
+    """An invalid public key. Neither `wrong` nor `mend` quotes it: it may be a private one."""
 
     def __init__(self, wrong: str, mend: str = _LIKE) -> None:
         self.wrong = wrong
@@ -39,7 +39,7 @@ class BadPublicKey(ValueError):
 
 
 class PrivateKeyUnusable(Exception):
-    """What should be a site's private key is not there, or is none. Nothing of it is quoted."""
+    """A site's private key is missing or invalid. Nothing of it is quoted."""
 
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
@@ -48,7 +48,7 @@ class PrivateKeyUnusable(Exception):
 
 
 def parse_public_key(text: str) -> Ed25519PublicKey:
-    """The key of that one line. Raises BadPublicKey."""
+    """Parse the line of a public key. Raises BadPublicKey."""
     try:
         der = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -80,23 +80,23 @@ def _is_private(der: bytes) -> bool:
 
 
 def public_key_text(key: Ed25519PublicKey) -> str:
-    """The line that stands in a mesh file."""
+    """Return the line of a public key for a mesh file."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(der).decode()
 
 
 def private_key_pem(key: Ed25519PrivateKey) -> bytes:
-    """What stands in a file that only the site's node may read."""
+    """Return the content of a private key's file, which only the site's node may read."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def key_id(key: Ed25519PublicKey) -> bytes:
-    """Which of a site's keys a signature is of: the first bytes of the SHA-256 of the key."""
+    """Return the ID that names a signature's key: the first bytes of the key's SHA-256."""
     return hashlib.sha256(key.public_bytes_raw()).digest()[:KEY_ID_BYTES]
 
 
 def load_private_key(where: str, environ: Mapping[str, str]) -> Ed25519PrivateKey:
-    """What `env:NAME` or `file:PATH` stands for. Raises PrivateKeyUnusable."""
+    """Load the key that `env:NAME` or `file:PATH` names. Raises PrivateKeyUnusable."""
     if where.startswith("env:"):
         name = where.removeprefix("env:")
         place = f"the environment variable {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def may_both_match(one: str, other: str) -> bool:
-    """Whether there is a key that both patterns match."""
+    """Return True if some key matches both patterns."""
     left, right = one.split("."), other.split(".")
     # row[j]: the words of `left` so far and the first j of `right` can match the same words.
     row = [True] + [False] * len(right)
@@ -23,8 +23,8 @@ def may_both_match(one: str, other: str) -> bool:
 
 
 def literal_wildcard(pattern: str) -> str:
-    """The first word that has a `*` or `#` beside something else, where brokers take it as it
-    stands; empty if there is none.
+    """Return the first word with a `*` or `#` beside other characters, which brokers take
+    literally; empty if there is none.
     """
     for word in pattern.split("."):
         if len(word) > 1 and ("*" in word or "#" in word):

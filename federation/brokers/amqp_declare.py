@@ -131,7 +131,7 @@ class Declarer:
         except (ChannelClosed, TimeoutError) as error:
             return _refused(kind, name, error)
         try:
-            # Of what is there already, this asks whether it is the same.
+            # If it is there already, the broker compares the attributes.
             await self._do(lambda channel: declare(channel, passive=False))
         except ChannelPreconditionFailed as error:
             return Item(kind, name, ItemOutcome.DIFFERS, _reason(error), mend)
@@ -160,7 +160,7 @@ class Declarer:
                     self._channel = await opened.get_underlay_channel()
                 return await step(self._channel)
         except TimeoutError:
-            # An answer that comes after all would be taken for the next step's.
+            # A late answer would be taken for the next step's.
             self._channel = None
             raise
 
@@ -179,5 +179,5 @@ def _refused(kind: str, name: str, error: Exception) -> Item:
 
 
 def _reason(error: Exception) -> str:
-    # What the broker said, without its number.
+    # The broker's text, without its number.
     return str(error.args[-1]) if error.args else type(error).__name__

@@ -76,7 +76,7 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
 
 
 class _Applying:
-    """One apply of one site. Collects items as they are found, so that a cut half-way loses none."""
+    """One apply of one site. Items are collected as found, so that a cut half-way loses none."""
 
     def __init__(self, book: AddressBook, declared: Declarations, state: Path) -> None:
         self._mesh = book.mesh

@@ -47,7 +47,7 @@ async def guests_left_over(
     try:
         found = await api.get("vhosts", api.vhost, "permissions") or []
     except ManagementError:
-        # Said already: without these rights, apply_users could do nothing either.
+        # Reported already: without these rights, apply_users could do nothing either.
         return []
     wanted = {user.name for user in users}
     return [
@@ -103,7 +103,7 @@ def _matches(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
     except re.error:
-        # PCRE knows more than Python does. Better to name one policy too many.
+        # PCRE has syntax that Python lacks: better name a policy too many.
         return True
 
 
@@ -170,12 +170,8 @@ async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
     await api.put("policies", api.vhost, policy.name, body=wanted)
     if found is None:
         return Item("policy", policy.name, ItemOutcome.CREATED, _definition_text(wanted))
-    return Item(
-        "policy",
-        policy.name,
-        ItemOutcome.CHANGED,
-        f"{_definition_text(found)} is now {_definition_text(wanted)}",
-    )
+    detail = f"{_definition_text(found)} is now {_definition_text(wanted)}"
+    return Item("policy", policy.name, ItemOutcome.CHANGED, detail)
 
 
 def _definition_text(policy: dict[str, Any]) -> str:

@@ -151,7 +151,9 @@ class ManagementApi:
 
 def _reason(text: str) -> str:
     try:
-        said = json.loads(text)
+        answer = json.loads(text)
     except ValueError:
         return text[:200]
-    return str(said.get("reason") or said.get("error") or "") if isinstance(said, dict) else ""
+    return (
+        str(answer.get("reason") or answer.get("error") or "") if isinstance(answer, dict) else ""
+    )
