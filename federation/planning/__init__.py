@@ -1,1 +1,1 @@
-"""What follows from a mesh on paper: ways, single points, availability, disk. Runs nothing."""
+"""Planning of a mesh on paper: ways, single points of failure, availability, disk. Runs nothing."""

@@ -1,4 +1,4 @@
-"""A part of the time, as the plan tells it: with how sure it is, and for people. Pure."""
+"""Availability of a site or pair, with its error and its text for people. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ YEAR_S = 365.25 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """`part` of the time, 0 to 1. `standard_error` is 0 if it was worked out exactly."""
+    """Part of the time, 0 to 1. `standard_error` is 0 for an exact figure."""
 
     part: float
     standard_error: float = 0.0
@@ -20,13 +20,13 @@ class Availability:
         return self.standard_error == 0
 
     def and_then(self, other: Availability) -> Availability:
-        """Both of two that fail independently."""
+        """Return the availability of two that fail independently and are both needed."""
         part = self.part * other.part
         error = math.hypot(self.standard_error * other.part, other.standard_error * self.part)
         return Availability(part, error)
 
     def __str__(self) -> str:
-        """As a percentage, with as many digits as tell it from 100; `~` if it was sampled."""
+        """Return a percentage with enough digits to differ from 100; `~` marks a sampled figure."""
         if self.is_exact:
             return show_part(self.part)
         part = show_part(self.part).removesuffix(" %")
@@ -37,7 +37,7 @@ NEVER = Availability(0.0)
 
 
 def show_part(part: float) -> str:
-    """`99.99 %`: two digits of what is missing to 100, at most twelve."""
+    """Return `99.99 %`: two digits of the difference to 100, at most twelve decimals."""
     missing = 100 * (1 - part)
     if missing < 1e-12:
         return "100 %"
@@ -46,7 +46,7 @@ def show_part(part: float) -> str:
 
 
 def show_apart(part: float) -> str:
-    """How long in a year that is not: `53 min`, `3.7 d`."""
+    """Return the time in a year outside `part`: `53 min`, `3.7 d`."""
     seconds = (1 - part) * YEAR_S
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0)):
         if seconds >= size:
@@ -55,7 +55,7 @@ def show_apart(part: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Two digits, without an exponent where that can be."""
+    """Return two digits, without an exponent where possible."""
     if value >= 10:
         return f"{value:,.0f}"
     return f"{value:.2g}"

@@ -1,6 +1,6 @@
-"""The blocks of a graph: what hangs together with the rest at single sites only. Pure.
+"""Blocks of a graph: subgraphs that touch the rest at single sites only. Pure.
 
-Any way between two sites crosses the same blocks in the same order. So each block is worked out by
+All ways between two sites cross the same blocks in the same order. So each block is computed by
 itself, once for all pairs of twins, and a tree, whose blocks are single lines, is a product of its
 links.
 """
@@ -28,7 +28,9 @@ from federation.planning.site_classes import class_of, twin_classes, with_availa
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the ways from one site to another. Disjoint: that share no link, or no site between."""
+    """Figures of the ways from one site to another. Disjoint ways share no link, or no site
+    between.
+    """
 
     hops: int
     link_disjoint: int
@@ -36,7 +38,7 @@ class Figures:
     availability: Availability
 
     def and_then(self, site: float, onwards: Figures) -> Figures:
-        """On through a site that works for that part of the time: all ways cross it."""
+        """Return the figures on through a site of availability `site`, which all ways cross."""
         here = Availability(site).and_then(onwards.availability)
         return Figures(
             self.hops + onwards.hops,
@@ -47,7 +49,7 @@ class Figures:
 
 
 class Blocks:
-    """All blocks of one graph; each pair of a block is worked out when it is asked for first."""
+    """All blocks of one graph; each pair of a block is computed on demand."""
 
     def __init__(self, routes: Routes, most_uncertain: int) -> None:
         self._sites = routes.sites
@@ -75,7 +77,7 @@ class Blocks:
                 self._of[site].append(block)
 
     def figures_from(self, origin: str) -> Mapping[str, Figures]:
-        """Of every site that can be reached from there."""
+        """Return the figures of every site that can be reached from `origin`."""
         found: dict[str, Figures] = {}
         waiting: list[tuple[str, _Block | None]] = [(origin, None)]
         while waiting:
@@ -105,7 +107,9 @@ class _Block:
         self._tangled: _Tangled | None = None
 
     def figures(self, entry: str, exit: str) -> Figures | None:
-        """Across the block; None if its links do not lead there."""
+        """Return the figures across the block, or None if its links do not lead from `entry` to
+        `exit`.
+        """
         if len(self.sites) == 2:
             hop = self._routes.hops.get((entry, exit))
             return None if hop is None else Figures(1, 1, 1, Availability(hop.availability))
@@ -128,7 +132,7 @@ class _Block:
 
 
 class _Tangled:
-    """What is needed in a block that is more than a line, kept between its pairs."""
+    """Graph and caches of a block that is more than a line, shared by its pairs."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -144,7 +148,7 @@ class _Tangled:
         self._sampled: dict[str, Mapping[str, Availability]] = {}
 
     def like(self, entry: str, exit: str) -> tuple[str, str]:
-        """The pair of twins that stands for this one."""
+        """Return the pair of twins that represents a pair."""
         numbers = self._class[entry], self._class[exit]
         if self._is_even:
             numbers = min(numbers), max(numbers)
@@ -157,7 +161,7 @@ class _Tangled:
         return self._hops[entry].get(exit)
 
     def disjoint(self, entry: str, exit: str) -> tuple[int, int]:
-        """How many ways there are at most that share no link, and no site."""
+        """Return the greatest number of ways that share no link, and that share no site."""
         if not self._flow:
             links = build_auxiliary_edge_connectivity(self._graph)
             sites = build_auxiliary_node_connectivity(self._graph)

@@ -1,16 +1,16 @@
-"""The disk that the outage window needs at each site, at a rate that somebody expects. Pure.
+"""Disk that the outage window needs at each site, at an expected rate. Pure.
 
-A site's log keeps every batch that enters it, its own, those it takes and those it passes on, for
+A site's log keeps every batch that enters it, whether of its own, for itself or passed on, for
 `retention_s`, the outage window and its margin::
 
     log    = retention_s x sum over flows (messages/s logged here x bytes a message)
-             + 2 segments of 64 MiB: the one being written, and one that is not all old enough
+             + 2 segments of 64 MiB: the segment being written, and one only partly old enough
     bytes  = (size + MESSAGE_BYTES) / compression + batch / messages in a batch
     batch  = BATCH_BYTES + the names of its destinations, where they are not every site
 
-A batch has as many messages as come in while it lingers: at a few hundred a second, one. On each
-broker node that has a replica of the log, once. Besides, the node's state folder remembers every
-identity that was delivered or published here, for one to two windows::
+A batch has as many messages as come in while it lingers: at a few hundred a second, a single
+message. Each broker node with a replica of the log holds these bytes once. Besides, the node's
+state folder remembers every identity delivered or published here, for one to two windows::
 
     state  = 2 x retention_s x (messages/s delivered + published here) x IDENTITY_BYTES
 """
@@ -27,15 +27,17 @@ from federation.planning.routes import by_routes, routes_of
 from federation.planning.site_classes import class_of, twin_classes
 
 MESSAGE_BYTES = 160
-"""Beside the body: identity, times and lengths (41), key and properties of an ordinary client."""
+"""Bytes beside the body: identity, times and lengths (41), key and properties of an ordinary
+client.
+"""
 BATCH_BYTES = 400
-"""Header, path, and what the stream wraps around it."""
+"""Bytes of header, path, and the stream's framing."""
 IDENTITY_BYTES = 64
-"""A key of 16 bytes, 18 of what is known of it, and RocksDB's own."""
+"""Bytes of an identity: a key of 16, its value of 18, and RocksDB's own."""
 LINGER_S = 0.003
 MOST_IN_A_BATCH = 256
 BATCH_FILLS_AT = 256 * 1024
-"""The packer's own defaults: how long a batch waits, when it is full."""
+"""The packer's defaults: linger time, and messages and bytes of a full batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,20 @@ class PublishRates:
     everywhere: float = 0.0
     exchanges: Mapping[str, float] = field(default_factory=dict)
     flows: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """By exchange and site."""
+    """Rates by exchange and site."""
 
     def of(self, exchange: str, site: str) -> float:
-        """What holds for one flow: the most special that was said."""
+        """Return the rate of one flow: the most specific given."""
         of_all = self.exchanges.get(exchange, self.everywhere)
         return self.flows.get((exchange, site), of_all)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
-    """Of one site. Rates a second; bytes for the whole retention."""
+    """Disk need of one site. Rates a second; bytes for the whole retention."""
 
     messages_per_s: float
-    """That enter its log."""
+    """Messages that enter its log."""
     bytes_per_s: float
     log_bytes: float
     state_bytes: float
@@ -66,12 +68,12 @@ class DiskNeed:
 
     @property
     def is_short(self) -> bool:
-        """Whether its log may not hold what the window needs."""
+        """True if its log may not hold what the window needs."""
         return self.limit.max_bytes is not None and self.log_bytes > self.limit.max_bytes
 
     @property
     def lasts_s(self) -> float | None:
-        """How long an outage its limited log covers; None without a limit. Seconds."""
+        """Longest outage (s) that its limited log covers, or None without a limit."""
         if self.limit.max_bytes is None or not self.bytes_per_s:
             return None
         return max(0.0, self.limit.max_bytes - 2 * LOG_SEGMENT_BYTES) / self.bytes_per_s
@@ -87,7 +89,9 @@ class _Sum:
 def disk_need(
     mesh: Mesh, rates: PublishRates, size: float, compression: float = 1.0
 ) -> dict[str, DiskNeed]:
-    """By site. `size` is bytes of a body; `compression` how many times smaller batches get."""
+    """Return the need by site. `size`: bytes of a body; `compression`: factor by which batches
+    shrink.
+    """
     sums = {site: _Sum() for site in mesh.sites}
     for kept_from, exchanges in by_routes(mesh).items():
         routes = routes_of(mesh, kept_from)
@@ -101,8 +105,8 @@ def disk_need(
 
 
 class _Colour:
-    """What tells sites apart for one exchange. Patterns that only one site has make it no other
-    than the next one that has patterns of its own.
+    """Properties that distinguish sites for one exchange. Patterns of a single site do not
+    distinguish it from another site with patterns of its own.
     """
 
     def __init__(self, mesh: Mesh, exchange: Exchange, rates: PublishRates) -> None:
@@ -132,7 +136,7 @@ def _add(
     rates: PublishRates,
     sizes: tuple[float, float],
 ) -> None:
-    """One exchange's part, an origin a class worked out for all."""
+    """Add the need of one exchange, computed once for each class of origins."""
     numbers = class_of(classes)
     taken = {site: sum(site in group for group in groups) / len(groups) for site in numbers}
     for origins in classes:
@@ -165,7 +169,7 @@ def bytes_each(
     size: float,
     compression: float,
 ) -> float:
-    """Of log, for each message of a flow of that rate."""
+    """Return the log's bytes for each message of a flow of rate `rate`."""
     named = exchange.destinations is not None or len(groups) > 1
     names = [sum(len(mesh.sites[site].cluster_id) + 1 for site in group) for group in groups]
     batch = BATCH_BYTES + (sum(names) / len(names) if named else 0)

@@ -1,9 +1,8 @@
-"""Which sites' logs a message enters on its way. Pure.
+"""Logs that a message enters on its way. Pure.
 
-A site logs what it sends, what it takes, and what it passes on: whatever a neighbour sends it
-because some site behind it wants it. Messages that a site narrows by `wants` are told apart by
-that: sites with the same patterns are one *share*, and a message is for one share and for all
-sites that take everything.
+A site logs what it sends, what it takes, and what it passes on, which is all that a neighbour sends
+for some site behind it. The `wants` of sites divide messages: sites with the same patterns are a
+*share*, and a message is for one share and for all sites that take everything.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ ALL_KEYS = "#"
 
 
 def shares(mesh: Mesh, exchange: Exchange) -> list[frozenset[str]]:
-    """Who gets the messages of that exchange, by what the sites' `wants` tell apart. At least one
-    share; a message is for the sites of exactly one.
+    """Return the sets of sites that get the messages of an exchange, divided by the sites' `wants`.
+    There is at least one share; a message is for the sites of exactly one.
     """
     whole: set[str] = set()
     narrowed: dict[frozenset[str], set[str]] = {}
@@ -33,7 +32,7 @@ def shares(mesh: Mesh, exchange: Exchange) -> list[frozenset[str]]:
 
 
 class LogSpread:
-    """Answers for one graph, whatever the exchange."""
+    """Spread of messages over the logs of one graph, for any exchange."""
 
     def __init__(self, routes: Routes) -> None:
         self._rule = routes.rule
@@ -46,7 +45,7 @@ class LogSpread:
         self._behind: dict[Pair, int] = {}
 
     def logged(self, origin: str, spread: Sequence[frozenset[str]]) -> Mapping[str, int]:
-        """By site: the shares whose messages from `origin` it logs, bit n for number n."""
+        """Return, by site, the shares whose messages from `origin` it logs, bit n for share n."""
         wanted = [self._mask(share) & ~self._bits[origin] for share in spread]
         # What nobody takes is in its origin's log all the same.
         own = (1 << len(spread)) - 1
@@ -75,7 +74,7 @@ class LogSpread:
         return sum(bit for site, bit in self._bits.items() if site in sites)
 
     def _reached_behind(self, site: str, neighbour: str) -> int:
-        """What can be reached from that neighbour without coming back through `site`."""
+        """Return the sites reached from `neighbour` without coming back through `site`."""
         known = self._behind.get((site, neighbour))
         if known is not None:
             return known
@@ -99,5 +98,5 @@ class LogSpread:
 
 
 def _hit(wanted: Sequence[int], sites: int) -> int:
-    """The shares that any of those sites wants, bit n for number n."""
+    """Return the shares that any of the sites wants, bit n for share n."""
     return sum(1 << n for n, mask in enumerate(wanted) if mask & sites)

@@ -1,4 +1,6 @@
-"""x"""
+"""Figures of pairs of sites: hops, disjoint ways, availability; and pairs with equal figures in
+rows. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from federation.planning.routes import Pair, Routes
 from federation.planning.site_classes import HopKind, SiteGroups, twin_classes, with_availability
 
 MOST_HOSTS = 4
-"""Sites that may fail and that others meet at, up to which every case is worked out by itself."""
+"""Limit of hosts that may fail up to which each combination of failures is computed by itself."""
 
 
 class PairFigures:
-    """Answers for the pairs of one graph. `most_uncertain`: see `reliability`."""
+    """Figures of the pairs of one graph. `most_uncertain`: see `reliability`."""
 
     def __init__(self, routes: Routes, *, most_uncertain: int = MOST_UNCERTAIN) -> None:
         self._routes = routes
@@ -29,17 +31,19 @@ class PairFigures:
         self._hosts = _Hosts(routes, most_uncertain) if routes.hosts else None
 
     def figures_from(self, origin: str) -> Mapping[str, Figures]:
-        """Of every site that messages of `origin` get to."""
+        """Return the figures of every site that messages of `origin` get to."""
         if self._routes.rule is ForwardingRule.COMPLETE:
             return {
                 receiver: Figures(1, 1, 1, self._direct(origin, receiver))
                 for receiver in self._graph.successors(origin)
             }
         found = self._blocks.figures_from(origin)
-        return found if self._hosts is None else self._hosts.heeded(origin, found)
+        return found if self._hosts is None else self._hosts.corrected(origin, found)
 
     def shortest(self, origin: str, destination: str) -> list[str]:
-        """The sites of one way of the fewest hops, both ends included; empty: there is none."""
+        """Return the sites of a way with the fewest hops, both ends included; empty if there is no
+        way.
+        """
         if self._routes.rule is ForwardingRule.COMPLETE:
             return [origin, destination] if self._graph.has_edge(origin, destination) else []
         if not nx.has_path(self._graph, origin, destination):
@@ -47,7 +51,7 @@ class PairFigures:
         return nx.shortest_path(self._graph, origin, destination)
 
     def disjoint_ways(self, origin: str, destination: str) -> list[list[str]]:
-        """As many ways as there are that share no site between, the shortest first."""
+        """Return the most ways that share no site between, the shortest first."""
         if self._routes.rule is ForwardingRule.COMPLETE:
             way = self.shortest(origin, destination)
             return [way] if way else []
@@ -65,7 +69,7 @@ class PairFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Some hosts work, the others do not: so much of the time."""
+    """A combination of working and failed hosts, and its part of the time."""
 
     weight: float
     down: frozenset[str]
@@ -73,7 +77,7 @@ class _Case:
 
 
 class _Hosts:
-    """Sites that others meet at, and so fail together with links that do not touch them."""
+    """Hosts: sites that others meet at, which fail together with links between those others."""
 
     def __init__(self, routes: Routes, most_uncertain: int) -> None:
         self._routes = routes
@@ -81,21 +85,21 @@ class _Hosts:
         self._samples = Samples(routes) if len(self._unsure) > MOST_HOSTS else None
         self._cases = [] if self._samples else list(self._all_cases(most_uncertain))
 
-    def heeded(self, origin: str, found: Mapping[str, Figures]) -> dict[str, Figures]:
-        """The figures with what depends on hosts put right."""
+    def corrected(self, origin: str, found: Mapping[str, Figures]) -> dict[str, Figures]:
+        """Return the figures, corrected for their dependence on hosts."""
         parts = self._parts(origin)
         needed = {
             host: self._reached_without(host, origin) for host in self._routes.hosts - {origin}
         }
-        said = {}
+        figures = {}
         for site, one in found.items():
             hangs = any(site != host and site not in left for host, left in needed.items())
-            said[site] = replace(
+            figures[site] = replace(
                 one,
                 availability=parts.get(site, one.availability),
                 site_disjoint=1 if hangs else one.site_disjoint,
             )
-        return said
+        return figures
 
     def _reached_without(self, host: str, origin: str) -> set[str]:
         graph = self._routes.without({host}).graph()
@@ -115,11 +119,11 @@ class _Hosts:
                 parts[site] = parts.get(site, 0) + case.weight * one.availability.part
                 error = case.weight * one.availability.standard_error
                 variances[site] = variances.get(site, 0) + error**2
-        said = {}
+        averages = {}
         for site, part in parts.items():
             weight = sum(one for down, one in given.items() if site not in down)
-            said[site] = Availability(part / weight, variances[site] ** 0.5 / weight)
-        return said
+            averages[site] = Availability(part / weight, variances[site] ** 0.5 / weight)
+        return averages
 
     def _all_cases(self, most_uncertain: int) -> Iterator[_Case]:
         for works in itertools.product((True, False), repeat=len(self._unsure)):
@@ -136,15 +140,15 @@ class _Hosts:
 
 
 Track = Callable[[Sequence[tuple[str, ...]]], Iterable[tuple[str, ...]]]
-"""Hands out what it is given and may show how far that is."""
+"""Iterates over its argument and may show the progress."""
 Wanted = Callable[[str, str], bool]
-"""Whether anything is sent from the one site to the other."""
+"""Callable: True if some exchange sends from the first site to the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Pairs of two groups. `figures` are those of the pair `worst`, which is joined least; None:
-    no way leads there. `both_ways`: the pairs the other way round have the same, and are counted.
+    """Pairs of two groups. `figures` are those of the worst joined pair, `worst`, or None without a
+    way. `both_ways`: the reverse pairs have the same figures, and are counted.
     """
 
     origins: int
@@ -157,7 +161,7 @@ class PairRow:
 
 
 def wanted_by(exchanges: Sequence[Exchange], sites: Iterable[str], *, every: bool) -> Wanted:
-    """Pairs that one of the exchanges joins; `every`: all pairs."""
+    """Return a test for pairs that one of the exchanges joins; `every`: for all pairs."""
     leaves: dict[str, int] = {}
     reaches: dict[str, int] = {}
     for site in sites:
@@ -169,7 +173,7 @@ def wanted_by(exchanges: Sequence[Exchange], sites: Iterable[str], *, every: boo
 def classes_for(
     routes: Routes, exchanges: Sequence[Exchange], groups: SiteGroups, kind: HopKind
 ) -> list[tuple[str, ...]]:
-    """Twins of one group that the exchanges do not tell apart."""
+    """Return twins of one group that the exchanges treat alike."""
 
     def colour(site: str) -> tuple[object, ...]:
         part = tuple((one.leaves(site), one.reaches(site)) for one in exchanges)
@@ -182,8 +186,8 @@ def classes_for(
 def class_pairs(
     origins: Sequence[str], classes: Iterable[Sequence[str]], wanted: Wanted
 ) -> Iterator[tuple[str, Sequence[str], int]]:
-    """For the first of a class: who stands for each class of destinations, how many pairs of the
-    two classes there are.
+    """Yield, for the origin that represents a class, the representative and members of each class
+    of destinations, and the number of pairs of the two classes.
     """
     origin = origins[0]
     for destinations in classes:
@@ -200,7 +204,7 @@ def pair_rows(
     wanted: Wanted,
     track: Track = iter,
 ) -> list[PairRow]:
-    """All wanted pairs, the worst joined first."""
+    """Return the rows of all wanted pairs, the worst joined first."""
     figures = PairFigures(routes)
     classes = classes_for(routes, exchanges, groups, with_availability)
     found: dict[tuple[object, ...], PairRow] = {}

@@ -1,4 +1,18 @@
-"""x"""
+"""Availability between two sites: two-terminal reliability, exactly or by sampling. Pure.
+
+The two ends are taken as given; sites between count with their own availability, links are
+directed. Failures are independent. Correlation of the two ways of a line makes no difference: of
+everything that spreads from one end only one way of a line is ever used, towards the end not yet
+reached.
+
+Factoring: a neighbour of the origin is either reached, and then merged with the origin, or that
+link leads nowhere. Between these choices a site with two neighbours becomes a link between them
+(series), links side by side become one (parallel), and dead ends go.
+
+Sampling: seeded Monte Carlo for graphs too tangled for factoring. A sample is one bit of a long
+integer, so that one AND handles 65,536 samples, and one pass from a site gives the availability of
+every other site from there.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +25,13 @@ from federation.planning.routes import Routes
 from federation.planning.site_classes import line
 
 MOST_UNCERTAIN = 20
-"""Links (or sites) that may fail, of what is left after reduction, up to which a graph is worked
-out exactly: 20 ms at most. Two more double that.
+"""Limit of links (or sites) that may fail, after reduction, up to which a graph is factored: 20 ms
+at most. Two more double the time.
 """
 
 
 class TooManyUncertain(Exception):
-    """More may fail than can be worked out exactly: sample instead."""
+    """Too many links or sites may fail for an exact figure: sample instead."""
 
     def __init__(self, links: int, sites: int) -> None:
         self.links = links
@@ -28,7 +42,8 @@ class TooManyUncertain(Exception):
 def availability_between(
     routes: Routes, origin: str, destination: str, most: int = MOST_UNCERTAIN
 ) -> float:
-    """The part of the time that `origin` is joined to `destination`, 0 to 1, both of them working.
+    """Return the part of the time that `origin` is joined to `destination`, 0 to 1, both of them
+    working.
 
     Links must not have hosts. Raises TooManyUncertain above `most`.
     """
@@ -41,7 +56,7 @@ def availability_between(
 
 
 class _Net:
-    """What is not decided yet: `out[a][b]` and `parts[b]` are availabilities."""
+    """The undecided rest of a graph: `out[a][b]` and `parts[b]` are availabilities."""
 
     __slots__ = ("destination", "into", "origin", "out", "parts")
 
@@ -64,7 +79,7 @@ class _Net:
         return other
 
     def link(self, sender: str, receiver: str, part: float) -> None:
-        """Put a link in, side by side with one that is there."""
+        """Add a link, side by side with a present link."""
         if sender == receiver or receiver == self.origin or sender == self.destination or not part:
             return
         there = self.out[sender].get(receiver)
@@ -76,7 +91,7 @@ class _Net:
         return self.out[sender].pop(receiver)
 
     def drop(self, site: str) -> None:
-        """Take a site out with all its links."""
+        """Remove a site with all its links."""
         for receiver in self.out.pop(site):
             self.into[receiver].discard(site)
         for sender in self.into.pop(site):
@@ -84,7 +99,7 @@ class _Net:
         del self.parts[site]
 
     def reduce(self) -> None:
-        """Take out all that can be told without a choice."""
+        """Apply all reductions that need no choice."""
         self._drop_dead_ends()
         waiting = [site for site in self.parts if site not in (self.origin, self.destination)]
         while waiting:
@@ -98,7 +113,9 @@ class _Net:
         self._drop_dead_ends()
 
     def uncertain(self) -> tuple[int, int]:
-        """Links and sites between that may fail; the two ways of a line are one."""
+        """Return the number of links and of sites between that may fail; the two ways of a line are
+        one link.
+        """
         links = {
             line((sender, receiver))
             for sender, ends in self.out.items()
@@ -141,7 +158,7 @@ def _spread(start: str, ends: dict[str, dict[str, float]] | dict[str, set[str]])
 
 
 def _factored(net: _Net) -> float:
-    """The reliability of a net that is reduced, which this uses up."""
+    """Return the reliability of a reduced net, which this function uses up."""
     missing = 1.0  # the part of the time in which nothing so far joins the two
     joined = 0.0
     while True:
@@ -168,7 +185,7 @@ def _factored(net: _Net) -> float:
 
 
 def _with_origin(net: _Net, site: str) -> _Net:
-    """The net after `site` was reached: one with the origin."""
+    """Return the net after `site` was reached, merged with the origin."""
     net = net.copy()
     ends = net.out[site].copy()
     net.drop(site)
@@ -179,14 +196,14 @@ def _with_origin(net: _Net, site: str) -> _Net:
 
 
 SAMPLES = 65_536
-"""A part of 0.9999 then has a standard error of 0.00004."""
+"""Number of samples: a part of 0.9999 has a standard error of 0.00004."""
 SEED = 20
 _DIGITS = 53
-"""Binary digits of a part that are kept."""
+"""Binary digits kept of a part."""
 
 
 class Samples:
-    """Which sites and links of `routes` work, in each of the samples."""
+    """Working sites and links of `routes` in each sample."""
 
     def __init__(self, routes: Routes, *, seed: int = SEED, samples: int = SAMPLES) -> None:
         drawing = random.Random(seed)
@@ -205,7 +222,9 @@ class Samples:
             self._ends[sender].append((receiver, works))
 
     def availability_from(self, origin: str) -> Mapping[str, Availability]:
-        """Of every other site that is joined to `origin` in any sample, both ends working."""
+        """Return the availability of every other site that is joined to `origin` in any sample,
+        both ends working.
+        """
         arriving = {origin: self._all}
         waiting = {origin: None}
         while waiting:
@@ -224,11 +243,11 @@ class Samples:
         return {site: _found(bits, given & self._given(site)) for site, bits in arriving.items()}
 
     def _given(self, end: str) -> int:
-        """The samples in which an end works, which counts only where others meet there."""
+        """Return the samples in which an end works, which counts only if others meet there."""
         return self._sites[end] if end in self._hosts else self._all
 
     def _drawn(self, part: float, drawing: random.Random) -> int:
-        """As many bits as there are samples, each 1 in that part of the cases."""
+        """Return as many bits as samples, each 1 with probability `part`."""
         if part >= 1:
             return self._all
         bits = 0
@@ -241,8 +260,8 @@ class Samples:
 
 
 def _found(joined: int, given: int) -> Availability:
-    """What was counted. The error is that of one success and one failure more: a part that was
-    never seen to fail is not certain.
+    """Return the counted availability. Its error is that of one more success and one more failure:
+    a part never seen to fail is not certain.
     """
     samples = given.bit_count()
     if not samples:

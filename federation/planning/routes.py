@@ -1,4 +1,4 @@
-"""What messages may cross on their way: the sites and links that are left for an exchange. Pure.
+"""Routes of an exchange: the sites and links that its messages may cross. Pure.
 
 Sites that an exchange is kept from (`never_via`) are no part of its routes, and neither are links
 whose two ends meet at the broker of such a site.
@@ -19,39 +19,39 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One link. `host` is the site whose broker both ends meet at, if that is neither of them:
-    the link then works only while that broker does.
+    """One link. `host` is the site whose broker both ends meet at, if that is neither of them: the
+    link then works only while that broker does.
     """
 
     availability: float
     meeting: str = "receiver"
-    """`sender`, `receiver` or `host`: whose broker it is; for telling like links from unlike."""
+    """`sender`, `receiver` or `host`: owner of the broker, to distinguish links."""
     host: str | None = None
 
 
 @dataclass(frozen=True)
 class Routes:
-    """A directed graph of sites and links with the part of the time that each works, 0 to 1."""
+    """A directed graph of sites and links with their availabilities, 0 to 1."""
 
     rule: ForwardingRule
     sites: Mapping[str, float]
     hops: Mapping[Pair, Hop]
     hosts: frozenset[str] = field(init=False)
-    """Sites whose brokers links between two others meet at."""
+    """Sites at whose brokers links between two others meet."""
 
     def __post_init__(self) -> None:
         hosts = frozenset(hop.host for hop in self.hops.values() if hop.host is not None)
         object.__setattr__(self, "hosts", hosts)
 
     def graph(self) -> nx.DiGraph[str]:
-        """The same for networkx, in the order of the file."""
+        """Return the graph for networkx, in the order of the file."""
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(self.sites)
         graph.add_edges_from(self.hops)
         return graph
 
     def without(self, sites: Collection[str]) -> Routes:
-        """What is left when those sites are gone, and with them the links that need them."""
+        """Return the routes without some sites and the links that need them."""
         return _with_parts(
             self,
             {site: part for site, part in self.sites.items() if site not in sites},
@@ -63,7 +63,7 @@ class Routes:
         )
 
     def among(self, sites: Collection[str]) -> Routes:
-        """Only those sites, and the links between them."""
+        """Return some sites, and the links between them."""
         return _with_parts(
             self,
             {site: self.sites[site] for site in self.sites if site in sites},
@@ -72,12 +72,12 @@ class Routes:
 
 
 def _with_parts(routes: Routes, sites: Mapping[str, float], hops: Mapping[Pair, Hop]) -> Routes:
-    """Other sites and links under the same rule."""
+    """Return other sites and links under the same rule."""
     return Routes(routes.rule, sites, hops)
 
 
 def routes_of(mesh: Mesh, never_via: Iterable[str] = ()) -> Routes:
-    """The whole mesh but for the sites that must not be crossed."""
+    """Return the whole mesh without the sites that must not be crossed."""
     hops = {}
     for link in mesh.links:
         if link.meeting == link.receiver:
@@ -93,7 +93,9 @@ def routes_of(mesh: Mesh, never_via: Iterable[str] = ()) -> Routes:
 
 
 def by_routes(mesh: Mesh) -> dict[frozenset[str], list[Exchange]]:
-    """The exchanges by what they must not cross: those of one entry share their routes."""
+    """Return the exchanges by the sites that they must not cross: exchanges of one entry share
+    routes.
+    """
     found: dict[frozenset[str], list[Exchange]] = {}
     for exchange in mesh.exchanges.values():
         found.setdefault(frozenset(exchange.never_via), []).append(exchange)

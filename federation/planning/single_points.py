@@ -1,4 +1,9 @@
-"""x"""
+"""Sites and lines whose loss alone separates two sites that are both up; like ones in one row.
+Pure.
+
+The sites that every way from an origin to another site crosses are that site's dominators: one tree
+for each origin gives them for all destinations.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from federation.planning.site_classes import SiteGroups, class_of, line, shape_o
 
 @dataclass(frozen=True, slots=True)
 class SinglePoints:
-    """What stands between one pair: names of sites, lines as their two ends in order."""
+    """Single points of a pair: names of sites, lines as their two ends in order."""
 
     sites: tuple[str, ...] = ()
     lines: tuple[Pair, ...] = ()
@@ -25,13 +30,13 @@ class SinglePoints:
 class _Tree:
     above: Mapping[str, str]
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By host: what is not reached without it."""
+    """By host: the sites not reached without the host."""
     only_ways: dict[str, bool] = field(default_factory=dict)
-    """By site: whether the link from the one above is the only way in."""
+    """By site: True if the link from its dominator is the only way in."""
 
 
 class SinglePointFinder:
-    """Answers for the pairs of one graph, working each origin out once."""
+    """Finder for the pairs of one graph, with each origin's tree built once."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -39,7 +44,7 @@ class SinglePointFinder:
         self._trees: dict[str, _Tree] = {}
 
     def between(self, origin: str, destination: str) -> SinglePoints | None:
-        """None if no way leads there at all."""
+        """Return the single points of a pair, or None if no way leads there."""
         if self._routes.rule is ForwardingRule.COMPLETE:
             return self._direct(origin, destination)
         if origin not in self._trees:
@@ -82,7 +87,9 @@ class SinglePointFinder:
         return _Tree(above, lost)
 
     def _is_only_way_in(self, above: str, site: str, tree: _Tree) -> bool:
-        """Whether every way to `site` ends with that link: who else leads there is behind it."""
+        """Return True if every way to `site` ends with the link from `above`: other senders are
+        behind `site`.
+        """
         if site not in tree.only_ways:
             tree.only_ways[site] = self._graph.has_edge(above, site) and all(
                 other == above or other not in tree.above or _is_below(other, site, tree.above)
@@ -102,7 +109,7 @@ def _is_below(site: str, top: str, above: Mapping[str, str]) -> bool:
 
 Classes = Sequence[tuple[str, ...]]
 Element = tuple[int, ...]
-"""The class of a site, or those of the two ends of a line, in order."""
+"""Class of a site, or the classes of a line's two ends, in order."""
 GroupPair = tuple[int, int]
 
 
@@ -111,17 +118,17 @@ class PointRow:
     """Sites of a group, or lines between two groups, that separate as many pairs each."""
 
     groups: tuple[int, ...]
-    """The group of the sites, or the groups at either end of the lines."""
+    """Group of the sites, or the groups at either end of the lines."""
     count: int
-    """How many such sites or lines there are."""
+    """Number of such sites or lines."""
     example: tuple[str, ...]
-    """One of the sites, or the two ends of one of the lines."""
+    """A site of the row, or the two ends of a line of the row."""
     between: Mapping[GroupPair, int]
-    """The pairs that each of them separates by its loss alone: how many, by their groups."""
+    """Pairs that each of them separates by its loss alone: their number, by their groups."""
 
     @property
     def pairs(self) -> int:
-        """That the loss of one of them separates."""
+        """Number of pairs that the loss of a single site or line separates."""
         return sum(self.between.values())
 
 
@@ -132,7 +139,9 @@ def point_rows(
     wanted: Wanted,
     track: Track = iter,
 ) -> list[PointRow]:
-    """All sites and lines that separate a wanted pair, those that separate most pairs first."""
+    """Return all sites and lines that separate a wanted pair, those that separate most pairs
+    first.
+    """
     met, classes = _met(routes, exchanges, groups, wanted, track)
     return sorted(_rows(met, classes, groups), key=lambda row: (-row.pairs, row.groups))
 
@@ -140,7 +149,7 @@ def point_rows(
 def all_points(
     routes: Routes, exchanges: Sequence[Exchange], groups: SiteGroups, wanted: Wanted
 ) -> SinglePoints:
-    """The same sites and lines, each by itself."""
+    """Return the same sites and lines, not grouped."""
     met, classes = _met(routes, exchanges, groups, wanted, iter)
     sites = [site for element in met if len(element) == 1 for site in classes[element[0]]]
     lines = {
@@ -161,8 +170,8 @@ def _met(
     wanted: Wanted,
     track: Track,
 ) -> tuple[dict[Element, dict[GroupPair, int]], Classes]:
-    """The classes of what stands between wanted pairs, with the pairs: what is found for one pair
-    of two classes holds for all pairs of theirs, each time with another member of the same class
+    """Return the classes of the single points between wanted pairs, with the pairs. The finding for
+    one pair of two classes holds for all their pairs, each with another member of the same class
     between, so that together every member is met equally often.
     """
     finder = SinglePointFinder(routes)

@@ -1,4 +1,10 @@
-"""x"""
+"""Sites that are alike, so that a mesh of 500 branches is computed and shown as one of two. Pure.
+
+Twins have the same neighbours over the same kind of links: exchanging two of them leaves the mesh
+as it is, so that the finding for one pair holds for all pairs of their classes. Sites that look
+alike (branches of different regions) merely share a line in a table: they are a group, with a label
+for people.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +16,9 @@ from federation.mesh import Mesh
 from federation.planning.routes import Hop, Pair, Routes, routes_of
 
 Colour = Callable[[str], Hashable]
-"""What tells sites apart besides their links."""
+"""Property that distinguishes sites besides their links."""
 HopKind = Callable[[Hop], Hashable]
-"""What tells links apart besides their ends."""
+"""Property that distinguishes links besides their ends."""
 
 
 def with_availability(hop: Hop) -> Hashable:
@@ -24,7 +30,7 @@ def shape_only(hop: Hop) -> Hashable:
 
 
 def twin_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[str, ...]]:
-    """All sites, twins together, in the order of the file."""
+    """Return all sites, twins together, in the order of the file."""
     around = _around(routes, kind)
     open_keys: dict[Hashable, list[str]] = {}
     closed_keys: dict[Hashable, list[str]] = {}
@@ -44,7 +50,7 @@ def twin_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[st
 
 
 def alike_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[str, ...]]:
-    """All sites, those together that cannot be told apart by what is around them, however far."""
+    """Return all sites, grouped by equal surroundings at any distance."""
     around = _around(routes, kind)
     shades: dict[str, Hashable] = {site: _shade(routes, colour, site) for site in routes.sites}
     numbers = _numbered(shades)
@@ -67,7 +73,7 @@ def alike_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[s
 
 
 def class_of(classes: Iterable[Sequence[str]]) -> dict[str, int]:
-    """The number of each site's class."""
+    """Return the number of each site's class."""
     return {site: number for number, members in enumerate(classes) for site in members}
 
 
@@ -77,7 +83,7 @@ def _shade(routes: Routes, colour: Colour, site: str) -> Hashable:
 
 
 def _around(routes: Routes, kind: HopKind) -> dict[str, list[tuple[str, str, Hashable]]]:
-    """By site: each neighbour, the way, the kind of link."""
+    """Return, by site, each neighbour with the direction and kind of the link."""
     around: dict[str, list[tuple[str, str, Hashable]]] = {site: [] for site in routes.sites}
     for (sender, receiver), hop in routes.hops.items():
         around[sender].append((receiver, "to", kind(hop)))
@@ -88,7 +94,7 @@ def _around(routes: Routes, kind: HopKind) -> dict[str, list[tuple[str, str, Has
 def _kinds_of_own(
     neighbours: Sequence[tuple[str, str, Hashable]],
 ) -> list[tuple[tuple[str, Hashable], tuple[str, Hashable]]]:
-    """How a site may be linked to a twin of its own: the same both ways."""
+    """Return the links that may join a site and its twin: alike in both directions."""
     ways: dict[str, dict[str, Hashable]] = {}
     for other, way, kind in neighbours:
         ways.setdefault(other, {})[way] = kind
@@ -102,19 +108,19 @@ def _numbered(shades: Mapping[str, Hashable]) -> dict[str, int]:
 
 
 def line(pair: Pair) -> Pair:
-    """The two ends of a link whichever way it goes: one line between two sites."""
+    """Return the two ends of a link whichever way it goes: one line between two sites."""
     return pair if pair[0] <= pair[1] else (pair[1], pair[0])
 
 
 FEW = 8
-"""So many sites are told one by one."""
+"""Number of sites up to which each is shown by itself."""
 MOST_NAMES = 4
 NAMES_TOGETHER = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sites that look alike. `label` has their names, or says how many there are."""
+    """Sites that look alike. `label` has their names or their number."""
 
     label: str
     sites: tuple[str, ...]
@@ -129,11 +135,11 @@ class SiteGroups:
         self._all = frozenset(mesh.sites)
 
     def label(self, site: str) -> str:
-        """Of the group that the site is in."""
+        """Return the label of a site's group."""
         return self.groups[self.number[site]].label
 
-    def said(self, sites: Collection[str]) -> str:
-        """A set of sites in few words: whole groups by their labels, others by name."""
+    def in_words(self, sites: Collection[str]) -> str:
+        """Return a set of sites in few words: whole groups by their labels, others by name."""
         chosen = frozenset(sites)
         if chosen == self._all:
             return "every site"
@@ -158,8 +164,8 @@ class SiteGroups:
 
 
 def site_groups(mesh: Mesh, *, each: bool = False, apart: Collection[str] = ()) -> SiteGroups:
-    """Those that nothing but their names tells apart are a group, in a mesh of more than a few
-    sites; `each` makes every site its own, `apart` those that are named.
+    """Group sites that differ in nothing but their names, in a mesh of more than a few sites.
+    `each` makes every site its own group, `apart` the named sites.
     """
     if each or len(mesh.sites) <= FEW:
         return SiteGroups(mesh, [(site,) for site in mesh.sites])

@@ -86,13 +86,13 @@ def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> Told:
         "mode": exchange.mode.value,
         "keys": list(exchange.keys),
         "from": origins,
-        "from_said": groups.said(origins),
+        "from_said": groups.in_words(origins),
         "to": destinations,
-        "to_said": groups.said(destinations),
+        "to_said": groups.in_words(destinations),
         "wants": wants,
-        "narrowed_said": groups.said(wants) if wants else "",
+        "narrowed_said": groups.in_words(wants) if wants else "",
         "never_via": list(exchange.never_via),
-        "never_via_said": groups.said(exchange.never_via) if exchange.never_via else "",
+        "never_via_said": groups.in_words(exchange.never_via) if exchange.never_via else "",
     }
 
 
