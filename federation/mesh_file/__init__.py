@@ -1,4 +1,4 @@
-"""Reading the mesh file: its keys, its rules, what it comes to; or all that is wrong with it."""
+"""Reading of the mesh file: its keys, its rules, and the mesh they declare, or all problems."""
 
 from __future__ import annotations
 

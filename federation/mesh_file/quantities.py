@@ -1,4 +1,6 @@
-"""x"""
+"""Durations and sizes as people write them (`72h`, `1.5s`; `20GB`, `256MiB`) and as the code has
+them (seconds, bytes).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _WEEKS = ("w", "week")
 
 
 class BadDuration(ValueError):
-    """Not a duration. `wrong` says what it is instead, `mend` what to write."""
+    """An invalid duration. `wrong` is the mistake, `mend` the remedy."""
 
     def __init__(self, wrong: str, mend: str) -> None:
         self.wrong = wrong
@@ -29,7 +31,7 @@ class BadDuration(ValueError):
 
 
 def parse_duration(text: object) -> float:
-    """Seconds. Takes a number and one unit: ms, s, m, h, d. Raises BadDuration."""
+    """Return seconds, from a number and a unit of ms, s, m, h, d. Raises BadDuration."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadDuration("this is no duration", "write a number and a unit, such as 72h")
     if not isinstance(text, str):
@@ -41,7 +43,7 @@ def parse_duration(text: object) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """The same, for people: in the biggest unit that leaves a whole number."""
+    """Return the duration for people, in the biggest unit that leaves a whole number."""
     for unit in ("d", "h", "m", "s"):
         size = DURATION_UNITS_S[unit]
         if seconds >= size and seconds % size == 0:
@@ -50,7 +52,7 @@ def show_duration(seconds: float) -> str:
 
 
 def _likely_duration(text: str) -> str:
-    """What somebody who wrote `3 days`, `72 h` or `1w` should have written."""
+    """Return a suggestion for `3 days`, `72 h` or `1w`, or an empty text."""
     match = re.fullmatch(r"\s*([0-9]{1,7}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\s*", text)
     if match is None:
         return ""
@@ -79,7 +81,7 @@ _MEND_SIZE = "write a number and one unit of B, KB, MB, GB, TB, KiB, MiB, GiB, T
 
 
 class BadSize(ValueError):
-    """Not a size. `wrong` says what it is instead, `mend` what to write."""
+    """An invalid size. `wrong` is the mistake, `mend` the remedy."""
 
     def __init__(self, wrong: str, mend: str) -> None:
         self.wrong = wrong
@@ -88,7 +90,7 @@ class BadSize(ValueError):
 
 
 def parse_size(text: object) -> int:
-    """Bytes. Takes a number and one unit: KB is 1000 bytes, KiB 1024. Raises BadSize."""
+    """Return bytes, from a number and a unit: KB is 1000 bytes, KiB 1024. Raises BadSize."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadSize("this is no size", "write a number and a unit, such as 20GB")
     if not isinstance(text, str):
@@ -100,7 +102,7 @@ def parse_size(text: object) -> int:
 
 
 def parse_rate(text: object) -> int:
-    """Bytes a second, from a size and `/s`. Raises BadSize."""
+    """Return bytes a second, from a size and `/s`. Raises BadSize."""
     if isinstance(text, str) and text.strip().endswith("/s"):
         return parse_size(text.strip().removesuffix("/s"))
     shown = f"`{text}`" if isinstance(text, str | int | float) else "this"
@@ -108,7 +110,7 @@ def parse_rate(text: object) -> int:
 
 
 def show_size(count: float) -> str:
-    """For people, with three digits, in the biggest decimal unit that leaves one or more."""
+    """Return the size for people, with three digits, in the biggest decimal unit below it."""
     for unit in ("TB", "GB", "MB", "KB"):
         if count >= SIZE_UNITS[unit]:
             return f"{count / SIZE_UNITS[unit]:.3g}{unit}"
@@ -116,9 +118,9 @@ def show_size(count: float) -> str:
 
 
 def _likely_size(text: str) -> str:
-    """What somebody who wrote `20gb`, `20 GB` or `20G` should have written."""
+    """Return a suggestion for `20gb`, `20 GB` or `20G`, or an empty text."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt])?(i)?b?\s*", text, re.IGNORECASE)
     if match is None or (match[2] is None and match[3] is not None):
         return ""
-    meant = f"{match[1]}{(match[2] or '').upper()}{'i' if match[3] else ''}B"
-    return f"did you mean `{meant}`?" if _SIZE.fullmatch(meant) else ""
+    likely = f"{match[1]}{(match[2] or '').upper()}{'i' if match[3] else ''}B"
+    return f"did you mean `{likely}`?" if _SIZE.fullmatch(likely) else ""

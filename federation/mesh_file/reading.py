@@ -1,4 +1,9 @@
-"""x"""
+"""Reading of a mesh file: a Mesh, or all problems, each with line and column.
+
+Four steps, each of which goes on after errors as far as makes sense: YAML to a tree with positions,
+and the sites of branches and included files into that tree (`yaml`), tree to keys (`keys`), keys to
+a mesh (`rules`, `resolution`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from federation.mesh import Mesh
 from federation.mesh_file.keys.document import MeshKeys
-from federation.mesh_file.problems.key_errors import meant_key, said_of
+from federation.mesh_file.problems.key_errors import likely_key, problem_of
 from federation.mesh_file.problems.problem import (
     MeshFileError,
     Problem,
@@ -36,19 +41,19 @@ from federation.mesh_file.yaml.tree import (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`mesh` is None if any problem is an error."""
+    """Result of reading a mesh file. `mesh` is None if any problem is an error."""
 
     mesh: Mesh | None
     problems: tuple[Problem, ...]
     files: tuple[Path, ...] = ()
-    """All that were read for it, or should have been."""
+    """Files that were read, or could not be."""
     tree: Tree | None = None
-    """Where everything stands; None if there is no mesh."""
+    """Tree with all positions, or None without a mesh."""
     name: str = "mesh.yaml"
-    """The mesh file, as it is shown to people."""
+    """Name of the mesh file for people."""
 
     def problem(self, violation: Violation) -> Problem:
-        """What somebody else finds wrong with it, at its place in the file."""
+        """Return a violation that a later check found, with its place in the file."""
         at = Position(1, 1)
         if self.tree is not None:
             at = self.tree.position_of(violation.location, key=violation.on_key)
@@ -65,7 +70,7 @@ class Reading:
 
 
 def load_mesh(path: Path | str) -> Mesh:
-    """The mesh of that file; warnings are passed over. Raises MeshFileError."""
+    """Return the mesh of a file, ignoring warnings. Raises MeshFileError."""
     reading = read_mesh(path)
     if reading.mesh is None:
         raise MeshFileError(reading.problems)
@@ -73,49 +78,49 @@ def load_mesh(path: Path | str) -> Mesh:
 
 
 def read_mesh(path: Path | str) -> Reading:
-    """The mesh, if there is one, and every problem. Raises nothing for a bad file."""
+    """Return the mesh, if any, and every problem. Raises nothing for a bad file."""
     path = Path(path)
     try:
         data = Source(path, str(path)).read()
     except Unreadable as error:
-        problem = Problem(str(path), 1, 1, f"cannot be read: {error.said}", "name the mesh file")
+        problem = Problem(str(path), 1, 1, f"cannot be read: {error.reason}", "name the mesh file")
         return Reading(None, (problem,))
     return parse_mesh(data, str(path), path.parent)
 
 
 def parse_mesh(data: bytes, file: str = "mesh.yaml", folder: Path = Path()) -> Reading:
-    """The same for content at hand. What it names (included files, tables of branches, passwords,
-    TLS files) is relative to `folder`.
+    """Return the mesh, if any, and every problem of `data`. Names of other files (included files,
+    tables of branches, passwords, TLS files) are relative to `folder`.
     """
-    told = ProblemList(file)
+    found = ProblemList(file)
     try:
         tree, broken = parse_tree(data)
     except BadYaml as error:
-        told.say(*error.problem)
-        return Reading(None, told.problems())
+        found.add(*error.problem)
+        return Reading(None, found.problems())
     for problem in broken:
-        told.say(*problem)
+        found.add(*problem)
     if not isinstance(tree.value, dict):
-        told.say(tree.position, "the file is no mapping of keys", "begin with `mesh: NAME`")
-        return Reading(None, told.problems())
+        found.add(tree.position, "the file is no mapping of keys", "begin with `mesh: NAME`")
+        return Reading(None, found.problems())
 
     def of_gathering(problem: TreeProblem) -> None:
-        told.settle(*problem)
+        found.settle(*problem)
 
     source = Source(folder / Path(file).name, file)
     tree, sites_are_known = gathered(tree, source, of_gathering)
-    keys = _keys(tree, told.say, is_whole=not broken, sites_are_known=sites_are_known)
+    keys = _keys(tree, found.add, is_whole=not broken, sites_are_known=sites_are_known)
     if keys is not None:
-        _say_violations(nothing_carried(keys), tree, told.say)
-        _say_violations(missing_files(keys, folder), tree, told.say)
-    problems = told.problems()
-    files = (source.path, *source.wanted)
+        _add_violations(nothing_carried(keys), tree, found.add)
+        _add_violations(missing_files(keys, folder), tree, found.add)
+    problems = found.problems()
+    files = (source.path, *source.files)
     if keys is None or any(problem.severity is Severity.ERROR for problem in problems):
         return Reading(None, problems, files)
     return Reading(mesh_of_keys(keys, folder), problems, files, tree, file)
 
 
-class _Say(Protocol):
+class _Add(Protocol):
     def __call__(
         self,
         at: Position,
@@ -126,9 +131,9 @@ class _Say(Protocol):
     ) -> None: ...
 
 
-def _keys(tree: Tree, say: _Say, *, is_whole: bool, sites_are_known: bool) -> MeshKeys | None:
-    """The keys, or None if they cannot all be read; says all that is wrong either way. If the
-    tree is not whole, some that were written are missing.
+def _keys(tree: Tree, add: _Add, *, is_whole: bool, sites_are_known: bool) -> MeshKeys | None:
+    """Return the keys, or None if they cannot all be read; add all problems either way. `is_whole`
+    is False if keys that were written are missing in the tree.
     """
     try:
         keys = MeshKeys.model_validate(tree.plain())
@@ -136,21 +141,21 @@ def _keys(tree: Tree, say: _Say, *, is_whole: bool, sites_are_known: bool) -> Me
         details = error.errors(include_url=False)
     else:
         found = violations(keys, graph_is_known=is_whole, sites_are_known=sites_are_known)
-        _say_violations(found, tree, say)
+        _add_violations(found, tree, add)
         return keys
-    meant = {_meant(detail) for detail in details if detail["type"] == "extra_forbidden"}
+    likely = {_likely_location(detail) for detail in details if detail["type"] == "extra_forbidden"}
     for detail in details:
         # Who wrote `nam` did not forget `name`.
-        if detail["type"] != "missing" or detail["loc"] not in meant:
-            say(*said_of(detail, tree, _in_tree(tree, detail["loc"])))
-    _say_what_else(tree, details, say, is_whole=is_whole, sites_are_known=sites_are_known)
+        if detail["type"] != "missing" or detail["loc"] not in likely:
+            add(*problem_of(detail, tree, _in_tree(tree, detail["loc"])))
+    _add_violations_of_rest(tree, details, add, is_whole=is_whole, sites_are_known=sites_are_known)
     return None
 
 
-def _say_what_else(
-    tree: Tree, details: list[ErrorDetails], say: _Say, *, is_whole: bool, sites_are_known: bool
+def _add_violations_of_rest(
+    tree: Tree, details: list[ErrorDetails], add: _Add, *, is_whole: bool, sites_are_known: bool
 ) -> None:
-    """Cut out what is wrong and look at the rest, so that one run tells all; but say nothing
+    """Cut the mistakes out and check the rest, so that one run reports all problems, except those
     that may only follow from the cut.
     """
     cuts = [_cut(_in_tree(tree, detail["loc"])) for detail in details]
@@ -171,7 +176,7 @@ def _say_what_else(
             for cut, detail in zip(cuts, details, strict=True)
             if detail["type"] != "extra_forbidden" or cut == ("topology",)
         ),
-        *(_meant(detail) for detail in details if detail["type"] == "extra_forbidden"),
+        *(_likely_location(detail) for detail in details if detail["type"] == "extra_forbidden"),
     ]
     sites_are_known = sites_are_known and not any(
         cut == ("sites",) or cut[:1] in (("branches",), ("include",)) for cut in lacking
@@ -196,16 +201,18 @@ def _say_what_else(
         sites_are_known=sites_are_known,
         tags_are_known=tags_are_known,
     )
-    _say_violations((v for v in found if not follows(v)), rest, say)
+    _add_violations((v for v in found if not follows(v)), rest, add)
 
 
-def _meant(detail: ErrorDetails) -> Location:
-    """Where an unknown key's value was probably meant to stand."""
-    return (*detail["loc"][:-1], meant_key(detail["loc"]))
+def _likely_location(detail: ErrorDetails) -> Location:
+    """Return the place that an unknown key's value was probably meant for."""
+    return (*detail["loc"][:-1], likely_key(detail["loc"]))
 
 
 def _in_tree(tree: Tree, location: Location) -> Location:
-    """As much of pydantic's location as the file has: `topology: ring` has no keys below."""
+    """Return the part of pydantic's location that the file has: `topology: ring` has no keys
+    below.
+    """
     found: list[str | int] = []
     for step in location:
         below = tree.child(step)
@@ -217,23 +224,24 @@ def _in_tree(tree: Tree, location: Location) -> Location:
 
 
 def _cut(location: Location) -> Location:
-    """What to leave out for the rest to be readable. Of a list of words with a wrong one, all:
-    the others alone would only cause further errors.
+    """Return the place to cut so that the rest is readable: a whole list of words for one wrong
+    word, since the others alone would only cause further errors.
     """
     while len(location) > 2 and isinstance(location[-1], int):
         location = location[:-1]
     return location
 
 
-def _say_violations(found: Iterable[Violation], tree: Tree, say: _Say) -> None:
+def _add_violations(found: Iterable[Violation], tree: Tree, add: _Add) -> None:
     for violation in found:
         at = tree.position_of(violation.location, key=violation.on_key)
-        say(at, violation.wrong, violation.mend, violation.severity, violation.site)
+        add(at, violation.wrong, violation.mend, violation.severity, violation.site)
 
 
 def missing_files(keys: MeshKeys, folder: Path) -> Iterator[Violation]:
-    """A warning for each that is not here: a site's private key may rightly be on that site's
-    machine only, and the mesh file on all.
+    """Yield a warning for each named TLS file that does not exist here, in the only check that
+    looks at the disk. A site's private key may rightly be on its machine only, and the mesh file on
+    all.
     """
     for name, site in keys.sites.items():
         for section, keys_there, whose in (

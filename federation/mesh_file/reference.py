@@ -1,4 +1,9 @@
-"""x"""
+"""JSON Schema of mesh files, and docs/mesh-file.md, made from the same keys. Pure.
+
+A schema cannot express all that `isthmus validate` checks: the known sites, reachability. Its
+extensions: `x-type` (form of a text), `x-unit`, `x-trades` (cost and benefit of another value),
+`x-without` (effect of leaving the key out).
+"""
 
 from __future__ import annotations
 
@@ -13,19 +18,19 @@ from federation.mesh_file.keys.document import MeshKeys, SiteListKeys
 
 
 class _Plain(GenerateJsonSchema):
-    """Without titles, which repeat the keys."""
+    """Generator without titles, which repeat the keys."""
 
     def field_title_should_be_set(self, schema: core_schema.CoreSchema) -> bool:
         return False
 
 
 def mesh_schema() -> dict[str, Any]:
-    """Of a mesh file."""
+    """Return the schema of a mesh file."""
     return _schema(MeshKeys, "An Isthmus mesh file")
 
 
 def site_list_schema() -> dict[str, Any]:
-    """Of a file that a mesh file includes."""
+    """Return the schema of a file that a mesh file includes."""
     return _schema(SiteListKeys, "Sites that an Isthmus mesh file includes")
 
 
@@ -146,7 +151,7 @@ SECTIONS = (
         "A file may be included once. Its sites stand in the mesh as if they were written there.",
     ),
 )
-"""Section of the schema, heading, and what is to be said besides."""
+"""Section of the schema, heading, and further text."""
 
 AFTER = """
 ## What is refused
@@ -165,7 +170,7 @@ Schema = dict[str, Any]
 
 
 def mesh_reference() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     schema, included = mesh_schema(), site_list_schema()
     sections = {**schema["$defs"], "MeshKeys": schema, "SiteListKeys": included}
     parts = [BEFORE.strip()]
@@ -175,7 +180,7 @@ def mesh_reference() -> str:
 
 
 def sections_of_page() -> set[str]:
-    """Those that the page has a heading for."""
+    """Return the sections that have a heading on the page."""
     return {name for name, _, _ in SECTIONS}
 
 

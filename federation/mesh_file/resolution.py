@@ -1,4 +1,10 @@
-"""The mesh that the keys of a valid file come to, and its revision. Pure."""
+"""The mesh that the keys of a valid file declare, and its revision. Pure.
+
+The revision is a hash of that mesh. Comments, the order of keys, the folder, the files that sites
+are spread over and the words for sites (tags, templates) do not change it, nor does a password in
+clear. Defaults are left out, so that a key of a later version changes no revision of a file without
+it, and nodes of two versions agree on one file.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +50,19 @@ from federation.mesh import (
 )
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.exchange_keys import ExchangeKeys
-from federation.mesh_file.keys.site_keys import AdminKeys, LogKeys, SiteKeys, SiteWords, TlsKeys
-from federation.mesh_file.rules.mesh_rules import log_of_site
+from federation.mesh_file.keys.site_keys import (
+    AdminKeys,
+    LogKeys,
+    SiteKeys,
+    SiteWords,
+    TlsKeys,
+    log_of_site,
+)
 from federation.mesh_file.topologies import declared_links, forwarding_rule
 
 
 def mesh_of_keys(keys: MeshKeys, folder: Path) -> Mesh:
-    """What valid keys come to; `file:` passwords and TLS files are relative to `folder`."""
+    """Return the mesh of valid keys; `file:` passwords and TLS files are relative to `folder`."""
     words = SiteWords(keys.sites)
     sites = {name: _site(name, site, keys.log, folder) for name, site in keys.sites.items()}
     mesh = Mesh(
@@ -145,7 +157,9 @@ def _admin_access(keys: AdminKeys, folder: Path) -> AdminAccess:
 
 
 def _reference(written: str, folder: Path) -> str:
-    """`file:` is relative to the mesh file, wherever the command is run."""
+    """Return a password's reference with an absolute path: `file:` is relative to the mesh file,
+    not to the command's folder.
+    """
     if not written.startswith("file:"):
         return written
     return f"file:{_absolute(written.removeprefix('file:'), folder)}"
@@ -181,12 +195,14 @@ def _exchange(keys: ExchangeKeys, words: SiteWords) -> Exchange:
 
 
 _REVISION_FORM = "isthmus mesh 2"
-"""Changes whenever the same mesh would be written otherwise here, or a default changes."""
+"""Form of the hashed text: changes if the same mesh would be written differently, or a default
+changes.
+"""
 
 
 def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
-    """Twelve hexadecimal digits. `keys` tell paths and passwords as they were written."""
-    said = {
+    """Return twelve hexadecimal digits. `keys` have paths and passwords as they were written."""
+    hashed = {
         "name": mesh.name,
         "outage_window_s": mesh.outage_window_s,
         "rule": mesh.rule,
@@ -197,25 +213,25 @@ def revision_of(mesh: Mesh, keys: MeshKeys) -> str:
         "links": sorted((_hashed_link(link) for link in mesh.links), key=_pair),
     }
     if mesh.batch_format != OLDEST_BATCH_FORMAT:
-        said["batch_format"] = mesh.batch_format
+        hashed["batch_format"] = mesh.batch_format
     if mesh.lanes:
-        said["lanes"] = [asdict(lane) for lane in mesh.lanes]
+        hashed["lanes"] = [asdict(lane) for lane in mesh.lanes]
     if mesh.signing is not SigningRule.NONE:
-        said["signing"] = {
+        hashed["signing"] = {
             "rule": mesh.signing,
             "unsigned": mesh.unsigned,
             "repairers": sorted(mesh.repairers or ()),
             "revoked_keys": sorted(mesh.revoked_keys),
         }
-    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    canonical = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(f"{_REVISION_FORM}\n{canonical}".encode()).hexdigest()[:12]
 
 
 def _hashed_link(link: Link) -> dict[str, Any]:
-    said = _changed_fields(link)
+    hashed = _changed_fields(link)
     if link.max_rate is not None:
-        said["max_rate"] = asdict(link.max_rate)
-    return said
+        hashed["max_rate"] = asdict(link.max_rate)
+    return hashed
 
 
 def _pair(link: dict[str, Any]) -> tuple[str, str]:
@@ -223,52 +239,52 @@ def _pair(link: dict[str, Any]) -> tuple[str, str]:
 
 
 def _changed_fields(value: Any) -> dict[str, Any]:
-    """The fields of a frozen value that differ from their defaults."""
-    said: dict[str, Any] = {}
+    """Return the fields of a frozen value that differ from their defaults."""
+    hashed: dict[str, Any] = {}
     for one in fields(value):
         own = getattr(value, one.name)
         default = one.default_factory() if one.default_factory is not MISSING else one.default
         if own != default:
-            said[one.name] = own
-    return said
+            hashed[one.name] = own
+    return hashed
 
 
 def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
-    said = _changed_fields(site)
-    said.pop("tags", None)
-    if "wants" in said:
-        said["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
-    if "log" in said:
-        said["log"] = _changed_fields(site.log)
+    hashed = _changed_fields(site)
+    hashed.pop("tags", None)
+    if "wants" in hashed:
+        hashed["wants"] = {name: sorted(patterns) for name, patterns in site.wants.items()}
+    if "log" in hashed:
+        hashed["log"] = _changed_fields(site.log)
     if site.max_rate is not None:
-        said["max_rate"] = asdict(site.max_rate)
+        hashed["max_rate"] = asdict(site.max_rate)
     written = keys.sites[site.name]
     if site.private_key:
-        said["private_key"] = written.private_key
-    if "public_keys" in said:
-        said["public_keys"] = sorted(site.public_keys)
-    if "admin_access" in said and written.admin is not None:
-        said["admin_access"] = written.admin.model_dump(exclude_none=True, exclude={"url"})
+        hashed["private_key"] = written.private_key
+    if "public_keys" in hashed:
+        hashed["public_keys"] = sorted(site.public_keys)
+    if "admin_access" in hashed and written.admin is not None:
+        hashed["admin_access"] = written.admin.model_dump(exclude_none=True, exclude={"url"})
     if site.link_password is not None:
-        said["link_password"] = written.link_password
+        hashed["link_password"] = written.link_password
     if site.broker is not None:
         password = written.password or ""
         is_reference = password.startswith(("env:", "file:"))
-        said["broker"] = {
+        hashed["broker"] = {
             **_changed_fields(site.broker),
             "password": password if is_reference else "",
             "tls": written.tls.model_dump(exclude_none=True) if written.tls is not None else {},
         }
-    return said
+    return hashed
 
 
 def _hashed_exchange(exchange: Exchange) -> dict[str, Any]:
-    said = _changed_fields(exchange)
+    hashed = _changed_fields(exchange)
     # Sets, whatever order they were written in; a tag's sites stand in the order of the file.
     for name in ("keys", "origins", "destinations", "never_via"):
-        if said.get(name) is not None:
-            said[name] = sorted(said[name])
+        if hashed.get(name) is not None:
+            hashed[name] = sorted(hashed[name])
     for name in ("identity", "retry"):
-        if name in said:
-            said[name] = _changed_fields(said[name])
-    return said
+        if name in hashed:
+            hashed[name] = _changed_fields(hashed[name])
+    return hashed

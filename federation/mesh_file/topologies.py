@@ -1,4 +1,4 @@
-"""Which directed links there are: the shape of the mesh, less or more what `links:` says. Pure."""
+"""Directed links of a mesh: those of its shape, changed by `links:`. Pure."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The links that a topology makes by itself. `meetings`: where that is not the receiver."""
+    """Links that a topology makes by itself. `meetings`: meeting sites other than the receiver."""
 
     pairs: tuple[Pair, ...]
     meetings: Mapping[Pair, str] = field(default_factory=dict)
 
     def meeting(self, pair: Pair) -> str:
-        """Whose broker both ends of that link dial."""
+        """Return the site whose broker both ends of a link dial."""
         return self.meetings.get(pair, pair[1])
 
 
 def ring_shape(sites: Sequence[str], *, both: bool) -> Shape:
-    """Each site to the next, the last to the first; with `both`, back as well."""
+    """Link each site to the next, the last to the first; with `both`, back as well."""
     onwards = [(site, sites[(n + 1) % len(sites)]) for n, site in enumerate(sites)]
     back = [(receiver, sender) for sender, receiver in onwards] if both else []
     return Shape(tuple(dict.fromkeys(pair for pair in onwards + back if pair[0] != pair[1])))
 
 
 def complete_shape(sites: Sequence[str]) -> Shape:
-    """Each site to every other."""
+    """Link each site to every other."""
     return Shape(tuple((a, b) for a in sites for b in sites if a != b))
 
 
 def tree_shape(parents: Mapping[str, str]) -> Shape:
-    """Each site and its parent, both ways; the child dials, which may stand behind NAT."""
+    """Link each site and its parent, both ways; the child dials, since it may be behind NAT."""
     return _hanging_on({child: (parent,) for child, parent in parents.items()})
 
 
 def hub_shape(hubs: Sequence[str], spokes: Mapping[str, Sequence[str]]) -> Shape:
-    """Hubs each with each other, every other site both ways with its hubs; the site dials."""
+    """Link hubs with each other, and every other site both ways with its hubs; the site dials."""
     among, hanging = complete_shape(hubs), _hanging_on(spokes)
     return Shape(among.pairs + hanging.pairs, hanging.meetings)
 
@@ -61,14 +61,16 @@ def _hanging_on(uppers: Mapping[str, Sequence[str]]) -> Shape:
 
 
 def forwarding_rule(keys: MeshKeys) -> ForwardingRule:
-    """The complete graph has a rule of its own; any other graph has the ring's."""
+    """Return the forwarding rule: the complete graph has its own; any other graph has the
+    ring's.
+    """
     is_complete = keys.topology is not None and keys.topology.complete is not None
     return ForwardingRule.COMPLETE if is_complete else ForwardingRule.RING
 
 
 def parents_of(keys: MeshKeys) -> dict[str, str]:
-    """Of a tree: the parent of each site that has a known one, whether `parent` or `children` says
-    so. The first that says it counts.
+    """Return, in a tree, the parent of each site with a known one. If `parent` and `children`
+    differ, the first counts.
     """
     tree = keys.topology.tree if keys.topology is not None else None
     found = {
@@ -85,13 +87,13 @@ def parents_of(keys: MeshKeys) -> dict[str, str]:
 
 
 def hubs_of(keys: MeshKeys) -> tuple[str, ...]:
-    """Of a hub mesh: the sites in the middle."""
+    """Return the hubs of a hub mesh."""
     hub = keys.topology.hub if keys.topology is not None else None
     return SiteWords(keys.sites).sites_of(hub.center) if hub is not None else ()
 
 
 def spokes_of(keys: MeshKeys) -> dict[str, tuple[str, ...]]:
-    """Of a hub mesh: the hubs of each site that is none."""
+    """Return, in a hub mesh, the hubs of each other site."""
     words, hubs = SiteWords(keys.sites), hubs_of(keys)
     spokes: dict[str, tuple[str, ...]] = {}
     for name, site in keys.sites.items():
@@ -105,7 +107,7 @@ def spokes_of(keys: MeshKeys) -> dict[str, tuple[str, ...]]:
 
 
 def shape_of(keys: MeshKeys) -> Shape | None:
-    """The links that the topology makes by itself; None where `links:` names them all."""
+    """Return the links that the topology makes by itself, or None if `links:` names them all."""
     topology, sites = keys.topology, list(keys.sites)
     if topology is None:
         return None
@@ -122,7 +124,7 @@ def shape_of(keys: MeshKeys) -> Shape | None:
 
 
 def goes_both_ways(entry: LinkKeys, keys: MeshKeys) -> bool:
-    """Whether an entry of `links:` speaks of the way back too."""
+    """Return True if an entry of `links:` includes the way back."""
     if entry.both is not None:
         return entry.both
     is_custom = keys.topology is None or keys.topology.custom is not None
@@ -130,10 +132,10 @@ def goes_both_ways(entry: LinkKeys, keys: MeshKeys) -> bool:
 
 
 def entry_links(entry: LinkKeys, keys: MeshKeys, shape: Shape | None) -> Iterator[Link]:
-    """The one or two links of an entry, whether or not its sites exist.
+    """Yield the one or two links of an entry, whether or not its sites exist.
 
-    `dial` names the one broker that both ways meet at; without it each way meets where the
-    topology has it meet, which is at its receiver's where nothing else is said.
+    `dial` names the broker where both ways meet; otherwise each way meets where the topology puts
+    it, by default at its receiver's broker.
     """
     pairs = [(entry.sender, entry.receiver)]
     if goes_both_ways(entry, keys):
@@ -151,8 +153,8 @@ def entry_links(entry: LinkKeys, keys: MeshKeys, shape: Shape | None) -> Iterato
 def declared_links(
     keys: MeshKeys, known: Collection[str], shape: Shape | None = None
 ) -> dict[Pair, Link]:
-    """All links by their pair, in a stable order. Entries that make no sense are left out:
-    saying so is for `rules`. `shape` is that of the keys, where the caller has it.
+    """Return all links by their pair, in a stable order, without entries that make no sense:
+    `rules` report them. `shape` is that of the keys, if the caller has it.
     """
     shape = shape if shape is not None else shape_of(keys)
     links = (

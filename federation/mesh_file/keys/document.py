@@ -1,8 +1,7 @@
-"""The mesh file's keys: their types, defaults and meaning. What is written, not what follows.
+"""Keys of the mesh file: types, defaults and meaning, as written.
 
-One value at a time is checked here; what several say together is for `rules`, and what they
-come to for `resolution`. The texts are the operator's documentation: docs/mesh-file.md and the JSON
-Schema are made from them.
+Values are checked singly here; `rules` checks them together, and `resolution` derives the mesh. The
+texts are the operator's documentation: docs/mesh-file.md and the JSON Schema are made from them.
 """
 
 from __future__ import annotations
@@ -149,7 +148,9 @@ class MeshKeys(Section):
 
 
 def section_at(location: tuple[str | int, ...]) -> type[Section] | None:
-    """The section whose keys stand at that place of the file, if any do."""
+    """Return the section whose keys stand at a place of the file, or None if no keys belong
+    there.
+    """
     found: Any = MeshKeys
     for step in location:
         found = _below(found, step)

@@ -1,4 +1,4 @@
-"""The keys of an exchange in the mesh file."""
+"""Keys of an exchange in the mesh file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federation.mesh_file.keys.values import Duration, Identity, Section, key
 
 
 class RetryKeys(Section):
-    """What happens to a message that a site's broker refuses, as a full queue does."""
+    """Attempts at a message that a site's broker refuses, as a full queue does."""
 
     max_attempts: int = key(
         5,

@@ -1,4 +1,6 @@
-"""Lanes and rates of links as a mesh file writes them."""
+"""Values of lanes and of links' rates, as a mesh file writes them: `max_rate` is `20Mbit/s`,
+`2MB/s`, `unlimited`, or a mapping by the hour.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from federation.mesh_file.quantities import SIZE_UNITS, BadSize
 
 UNLIMITED = "unlimited"
 LEAST = 2000
-"""Bytes a second. Less than 16 kbit/s, and what keeps a session alive is all that goes over it."""
+"""Least rate, in bytes a second: below 16 kbit/s a link carries nothing but what keeps its session
+alive.
+"""
 _BITS = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9}
 _RATE_FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([A-Za-z]+)/s")
 _HOURS_FORM = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])-([01][0-9]|2[0-4]):([0-5][0-9])")
@@ -32,24 +36,24 @@ _MEND_ALL = 'write a rate, or such as {default: 20Mbit/s, "22:00-06:00": unlimit
 
 
 def parse_line_rate(text: object) -> int | None:
-    """Bytes a second; None for `unlimited`. Raises BadSize."""
+    """Return bytes a second, or None for `unlimited`. Raises BadSize."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise BadSize("this is no rate", _MEND_RATE)
     if not isinstance(text, str):
         raise BadSize(f"the rate {text} has no unit", f"write {text}kbit/s or {text}Mbit/s")
-    said = text.strip()
-    if said == UNLIMITED:
+    stripped = text.strip()
+    if stripped == UNLIMITED:
         return None
-    match = _RATE_FORM.fullmatch(said)
+    match = _RATE_FORM.fullmatch(stripped)
     if match is None:
-        raise BadSize(f"`{text}` is no rate", _likely_rate(said) or _MEND_RATE)
+        raise BadSize(f"`{text}` is no rate", _likely_rate(stripped) or _MEND_RATE)
     number, unit = float(match[1]), match[2]
     if unit in _BITS:
         rate = round(number * _BITS[unit] / 8)
     elif unit in SIZE_UNITS:
         rate = round(number * SIZE_UNITS[unit])
     else:
-        raise BadSize(f"`{text}` is no rate", _likely_rate(said) or _MEND_RATE)
+        raise BadSize(f"`{text}` is no rate", _likely_rate(stripped) or _MEND_RATE)
     if rate < LEAST:
         raise BadSize(
             f"`{text}` is too little: what keeps a link alive would be all that goes over it",
@@ -58,16 +62,16 @@ def parse_line_rate(text: object) -> int | None:
     return rate
 
 
-def parse_max_rate(said: object) -> RateSchedule:
-    """What holds at which time of the day. Raises BadSize."""
-    if isinstance(said, RateSchedule):
-        return said
-    if not isinstance(said, dict):
-        return RateSchedule(parse_line_rate(said))
-    if not said or not all(isinstance(key, str) for key in said):
+def parse_max_rate(written: object) -> RateSchedule:
+    """Return the rates by the time of the day. Raises BadSize."""
+    if isinstance(written, RateSchedule):
+        return written
+    if not isinstance(written, dict):
+        return RateSchedule(parse_line_rate(written))
+    if not written or not all(isinstance(key, str) for key in written):
         raise BadSize("this is no rate", _MEND_ALL)
-    default = parse_line_rate(said.get("default", UNLIMITED))
-    hours = [_hours(key, value) for key, value in said.items() if key != "default"]
+    default = parse_line_rate(written.get("default", UNLIMITED))
+    hours = [_hours(key, value) for key, value in written.items() if key != "default"]
     taken: dict[int, RateHours] = {}
     for one in hours:
         for minute in filter(one.has, range(DAY_MINUTES)):
@@ -98,7 +102,7 @@ def _hours(key: str, value: object) -> RateHours:
 
 
 def _likely_rate(text: str) -> str:
-    """What somebody who wrote `20mbit`, `20 Mbps` or `2 mb/s` should have written."""
+    """Return a suggestion for `20mbit`, `20 Mbps` or `2 mb/s`, or an empty text."""
     match = re.fullmatch(
         r"([0-9.]+)\s*([kmg])?(i?b|bit|bits|bps|bit/s|b/s|bits/s)(?:/s)?", text, re.I
     )
@@ -115,7 +119,7 @@ _EXAMPLE = "write lanes: [urgent, normal, bulk], or {urgent: 16, normal: 4, bulk
 
 
 def _lanes(value: object) -> object:
-    """By name, in order, the weights."""
+    """Check lanes; return their weights by name, in order."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         twice = next((one for n, one in enumerate(value) if one in value[:n]), None)
         if twice is not None:
@@ -189,7 +193,7 @@ Lanes = Annotated[
         }
     ),
 ]
-"""In order: the first goes before all others."""
+"""Lanes in order: the first goes before all others."""
 MaxRate = Annotated[
     RateSchedule,
     BeforeValidator(_max_rate),

@@ -1,4 +1,9 @@
-"""x"""
+"""Keys of a site in the mesh file, and of many sites that are alike; and words that stand for
+sites.
+
+A word is a site's name or a tag. Names are looked up first; a valid file has no tag with the name
+of a site (`site_rules`), so the order does not matter there.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ class TlsKeys(Section):
 
 
 class AdminKeys(Section):
-    """Where a node tells its status and metrics."""
+    """Address of a node's status and metrics, and the access to them."""
 
     url: AdminText = key(
         ...,
@@ -78,7 +83,7 @@ class AdminKeys(Section):
 
 
 def whole_admin(value: object) -> object:
-    """What a text alone stands for."""
+    """Return the mapping that a text alone is short for."""
     return {"url": value} if isinstance(value, str) else value
 
 
@@ -109,6 +114,14 @@ class LogKeys(Section):
         "that the log cannot hold is refused here and not met in an outage",
         without="not checked; `isthmus plan --rate` tells",
     )
+
+
+def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:
+    """Return the log's keys of a site: those of the mesh, overridden by the site's own."""
+    if site is None:
+        return mesh
+    own = {name: value for name, value in site if value is not None}
+    return mesh.model_copy(update=own)
 
 
 class SiteKeys(Section):
@@ -245,7 +258,7 @@ class SiteKeys(Section):
 
     @property
     def is_cluster(self) -> bool:
-        """True if these keys say that the site's broker has several nodes; as `Site.is_cluster`."""
+        """True if the keys give the site's broker several nodes, as `Site.is_cluster`."""
         return len(self.broker or ()) > 1 or self.brokers > 1 or (self.replicas or 1) > 1
 
 
@@ -268,7 +281,7 @@ class BranchesKeys(Section):
 
 
 class SiteWords:
-    """What each word of a mesh file stands for, worked out once."""
+    """Meaning of each word of a mesh file, computed once."""
 
     def __init__(self, sites: Mapping[str, SiteKeys]) -> None:
         self._sites = sites
@@ -279,20 +292,20 @@ class SiteWords:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Every tag that some site bears, in the order of the file."""
+        """Tags of all sites, in the order of the file."""
         return tuple(self._tagged)
 
     def stands_for(self, word: str) -> tuple[str, ...]:
-        """The sites of one word, in the order of the file; none for an unknown word."""
+        """Return the sites of a word, in the order of the file; none for an unknown word."""
         if word in self._sites:
             return (word,)
         return tuple(self._tagged.get(word, ()))
 
     def sites_of(self, words: Iterable[str]) -> tuple[str, ...]:
-        """The sites of all these words, each once; unknown words are passed over."""
+        """Return the sites of all words, each once; unknown words are skipped."""
         return tuple(dict.fromkeys(site for word in words for site in self.stands_for(word)))
 
     def all_but(self, words: Iterable[str]) -> tuple[str, ...]:
-        """The sites that none of these words stands for, in the order of the file."""
+        """Return the sites that no word stands for, in the order of the file."""
         without = set(self.sites_of(words))
         return tuple(site for site in self._sites if site not in without)

@@ -1,4 +1,4 @@
-"""The keys of the mesh's shape in the mesh file: the topology, and single links."""
+"""Keys of the mesh's shape in the mesh file: the topology, and single links."""
 
 from __future__ import annotations
 
@@ -69,11 +69,13 @@ class HubKeys(Section):
 
 
 class NoKeys(Section):
-    """Nothing to say."""
+    """A shape without keys."""
 
 
 def _short_for(name: str) -> Callable[[object], object]:
-    """A section of which a word, or a list of them, is short for this key."""
+    """Return a validator for a section of which a word, or a list of words, is short for the key
+    `name`.
+    """
 
     def whole(value: object) -> object:
         return {name: value} if isinstance(value, str | list) else value
@@ -82,7 +84,7 @@ def _short_for(name: str) -> Callable[[object], object]:
 
 
 class TopologyKeys(Section):
-    """One of them. `topology: ring` is short for `topology: {ring: {}}`, `{tree: SITE}` for
+    """Exactly one shape. `topology: ring` is short for `topology: {ring: {}}`, `{tree: SITE}` for
     `{tree: {root: SITE}}` and `{hub: SITE}` for `{hub: {center: SITE}}`.
     """
 
@@ -129,11 +131,11 @@ class TopologyKeys(Section):
 
 TOPOLOGIES = tuple(TopologyKeys.model_fields)
 ShortTopology = Literal["ring", "complete", "tree", "custom", "multicast"]
-"""Those that may stand alone: a hub mesh must say which site is the hub."""
+"""Topologies that may stand alone: a hub mesh must name its hub."""
 
 
 def whole_topology(value: object) -> object:
-    """What a short form stands for."""
+    """Return the mapping that a short form stands for."""
     if isinstance(value, dict):
         return {kind: {} if keys is None else keys for kind, keys in value.items()}
     return {value: {}} if isinstance(value, str) else value

@@ -1,6 +1,6 @@
-"""Sections of a mesh file, and its single values: how each is written, checked and described.
+"""Sections of a mesh file, and its single values: their forms, checks and schema.
 
-An error of a check carries the mistake and its remedy, for problems.key_errors to place.
+An error of a check carries the mistake and its remedy; `problems.key_errors` adds the place.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Section(BaseModel):
 
 
 def keys_of(section: type[Section]) -> list[str]:
-    """The keys that the section takes, as written in the file."""
+    """Return the keys of a section, as written in the file."""
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
 MESH_ERROR = "mesh"
-"""The pydantic error type of our own checks; its context has `wrong` and `mend`."""
+"""Type of pydantic's errors from the checks below; the context has `wrong` and `mend`."""
 
 IDENTITIES = ("uuid", "message_id", "content", "none")
 
 
 def refuse(wrong: str, mend: str) -> PydanticCustomError:
-    """What a check of one value raises."""
+    """Return the error that a check of a value raises."""
     return PydanticCustomError(MESH_ERROR, "{wrong}; {mend}", {"wrong": wrong, "mend": mend})
 
 
@@ -62,41 +62,41 @@ def key(
     schema: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Any:
-    """A key of a section: pydantic's field with what the operator's page says of it.
+    """Return a key of a section: pydantic's field, with its texts for the operator's page.
 
-    `trades` is what a bigger, smaller or other value costs and buys; `without` what leaving the key
-    out comes to, where no value says that; `schema` is what the JSON Schema says besides. A default
-    is written as in a file, and checked.
+    `trades`: cost and benefit of a bigger, smaller or other value; `without`: effect of leaving the
+    key out, if no value expresses it; `schema`: further entries of the JSON Schema. A default is
+    written as in a file, and checked.
     """
-    said = {"x-unit": unit, "x-trades": trades, "x-without": without, **(schema or {})}
+    extras = {"x-unit": unit, "x-trades": trades, "x-without": without, **(schema or {})}
     return Field(
         default,
         description=description,
-        json_schema_extra={name: value for name, value in said.items() if value},
+        json_schema_extra={name: value for name, value in extras.items() if value},
         validate_default=default is not ... and default is not None,
         **more,
     )
 
 
 def empty_for_nothing(value: object) -> object:
-    """An empty mapping where a key is followed by nothing."""
+    """Return an empty mapping for a key followed by nothing."""
     return {} if value is None else value
 
 
 def none_for_nothing(value: object) -> object:
-    """An empty list where a key is followed by nothing."""
+    """Return an empty list for a key followed by nothing."""
     return [] if value is None else value
 
 
 def listed(value: object) -> object:
-    """A list of what stands there alone."""
+    """Return a list, of one item for a single word or mapping."""
     if value is None:
         return []
     return [value] if isinstance(value, dict | str) else value
 
 
 def _parsed(parse: Callable[[object], object]) -> BeforeValidator:
-    """What `parse` makes of it. A value that was parsed before (a default) is left alone."""
+    """Return a validator that applies `parse`. A value parsed before (a default) is left alone."""
 
     def check(value: object) -> object:
         try:
@@ -108,7 +108,7 @@ def _parsed(parse: Callable[[object], object]) -> BeforeValidator:
 
 
 def _checked_by(parse: Callable[[str], object]) -> BeforeValidator:
-    """The text itself, if `parse` takes it."""
+    """Return a validator that leaves the text unchanged, if `parse` takes it."""
 
     def check(value: object) -> object:
         if isinstance(value, str):
@@ -134,7 +134,7 @@ def _identity(value: object) -> object:
 
 
 def _availability(value: object) -> object:
-    """Also as text, which is what a column of a table of branches gives."""
+    """Check an availability, also as text, the form of a column of a table of branches."""
     number = value
     if isinstance(value, str):
         try:
@@ -180,19 +180,19 @@ def _part(percent: float) -> str:
 
 
 def _address(scheme: str) -> WithJsonSchema:
-    """Also where a template has a placeholder for all of it."""
+    """Return the schema of an address; a template may have a placeholder in its place."""
     return WithJsonSchema({"type": "string", "pattern": rf"^({scheme}|\{{)", "x-type": "address"})
 
 
 def _addresses(value: object) -> object:
-    """List of addresses; a text alone is a list of one."""
+    """Return a list of addresses, of one for a single text."""
     if value is not None and value == []:
         raise refuse("this list names no address", "write one, or take the key out")
     return [value] if isinstance(value, str) else value
 
 
 PLAIN_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
-"""A pattern of what can name a mesh, a site or a tag."""
+"""Pattern of the names of meshes, sites and tags."""
 
 Duration = Annotated[
     float,
@@ -271,7 +271,7 @@ OneOrMore = Annotated[
     Field(min_length=1),
     BeforeValidator(listed, json_schema_input_type=str | list[str]),
 ]
-"""One word, or a list of them."""
+"""A word, or a list of words."""
 PublicKeys = Annotated[
     list[
         Annotated[
@@ -283,4 +283,4 @@ PublicKeys = Annotated[
     Field(min_length=1),
     BeforeValidator(listed, json_schema_input_type=str | list[str]),
 ]
-"""Of one site, one or two."""
+"""Public keys of a site, one or two; or those that the mesh revokes."""

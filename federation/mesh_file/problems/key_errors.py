@@ -1,11 +1,14 @@
-"""pydantic's errors in the words of the mesh file, with a hint what was probably meant. Pure."""
+"""pydantic's errors in the words of the mesh file, with suggestions. Pure.
+
+The tables list mistakes of newcomers: a word of another product, a list where the file has a
+mapping, a single item where it takes several.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from pydantic_core import ErrorDetails
 
@@ -16,7 +19,7 @@ from federation.mesh_file.keys.topology_keys import LinkKeys
 from federation.mesh_file.keys.values import MESH_ERROR, Section, keys_of
 from federation.mesh_file.nearest import nearest
 from federation.mesh_file.problems.problem import EVERY_SITE
-from federation.mesh_file.yaml.tree import Location, Position, Tree
+from federation.mesh_file.yaml.tree import Location, Tree, TreeProblem
 
 OTHER_WORDS = {
     "host": "broker",
@@ -102,8 +105,8 @@ OTHER_WORDS = {
     "chain": "custom",
     "partial": "custom",
 }
-"""Words of other products, and near ones that differ too much in letters, by ours. They count only
-where ours is known.
+"""Words of other products, and near words that differ too much in letters, mapped to Isthmus's. An
+entry applies only where its target is a known key.
 """
 
 TOPOLOGY_MEND = "write topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}"
@@ -133,7 +136,7 @@ _WRITE = {
     "name": "write the exchange's name",
     "center": "name the hub, or several as [A, B]",
 }
-"""How a key's value is written, where its form alone does not tell."""
+"""Forms of keys' values whose type alone does not suffice as a remedy."""
 _ITEMS = {
     "exchanges": "write {{name: {0}}}",
     "links": "write {{from: A, to: B}}",
@@ -148,23 +151,25 @@ _OWNERS: tuple[tuple[type[Section], str], ...] = (
 )
 
 
-def meant_word(word: str, known: list[str]) -> str:
-    """The known word that this one was probably meant for, or nothing."""
+def likely_word(word: str, known: list[str]) -> str:
+    """Return the known word that `word` was probably meant for, or an empty text."""
     other = OTHER_WORDS.get(word.lower(), "")
     return (other if other in known else "") or nearest(word, known) or ""
 
 
 def owner_of(key: str, known: list[str]) -> str:
-    """Of a key that stands at the wrong place: what it is a key of."""
+    """Return the section that a misplaced key belongs to, in words, or an empty text."""
     if key not in known:
-        for section, said in _OWNERS:
+        for section, owner in _OWNERS:
             if key in keys_of(section):
-                return said
+                return owner
     return ""
 
 
 def how_to_write(location: tuple[str | int, ...], value: Tree, *, a_list: bool) -> str:
-    """How to write the value there, which has another form; nothing if its form tells."""
+    """Return the form of a value whose type is wrong, or an empty text if the type suffices as a
+    remedy.
+    """
     last = location[-1] if location else ""
     text = value.value if isinstance(value.value, str) else None
     if isinstance(last, int):
@@ -180,7 +185,7 @@ def how_to_write(location: tuple[str | int, ...], value: Tree, *, a_list: bool) 
 
 
 def bounds_mend(location: tuple[str | int, ...]) -> str:
-    """What to do about a value that is too short or too long."""
+    """Return the remedy for a value that is too short or too long."""
     last = str(location[-1]) if location else ""
     if last in ("from", "to"):
         return "name sites, or leave it out for all"
@@ -188,7 +193,7 @@ def bounds_mend(location: tuple[str | int, ...]) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as YAML takes it for text."""
+    """Return the text in a form that YAML takes for text."""
     return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", text) else json.dumps(text)
 
 
@@ -216,20 +221,14 @@ _BOUNDS = {
 }
 
 
-class Said(NamedTuple):
-    """What is wrong with a key or a value, and where."""
-
-    at: Position
-    wrong: str
-    mend: str
-
-
-def said_of(detail: ErrorDetails, tree: Tree, location: Location) -> Said:
-    """One of pydantic's errors; `location` is as much of its own as the file has."""
+def problem_of(detail: ErrorDetails, tree: Tree, location: Location) -> TreeProblem:
+    """Return a pydantic error as a problem; `location` is the part of its location that the file
+    has.
+    """
     whole: Location = detail["loc"]
     if detail["type"] == "extra_forbidden" and location == whole:
-        return Said(tree.position_of(location, key=True), *_unknown_key(whole))
-    return Said(tree.position_of(location), *_wrong_value(detail, tree.find(location)))
+        return TreeProblem(tree.position_of(location, key=True), *_unknown_key(whole))
+    return TreeProblem(tree.position_of(location), *_wrong_value(detail, tree.find(location)))
 
 
 def _wrong_value(detail: ErrorDetails, value: Tree) -> tuple[str, str]:
@@ -252,19 +251,19 @@ def _wrong_value(detail: ErrorDetails, value: Tree) -> tuple[str, str]:
         better = how_to_write(whole, value, a_list=kind == "list_type")
         if kind == "string_type" and not isinstance(value.value, list | dict) and last != "admin":
             better = ""
-        return f"{key} must be {form}, not {_shown(value)}", better or mend
+        return f"{key} must be {form}, not {_kind_of(value)}", better or mend
     if kind in _BOUNDS:
-        said, bound = _BOUNDS[kind]
-        return f"{key} must {said.format(context[bound])}", bounds_mend(whole)
+        rule, bound = _BOUNDS[kind]
+        return f"{key} must {rule.format(context[bound])}", bounds_mend(whole)
     return f"{key}: {detail['msg'].lower()}", "mend the value"
 
 
 def _unknown_key(location: Location) -> tuple[str, str]:
     known = keys_of(section_at(location[:-1]) or MeshKeys)
     key = str(location[-1])
-    meant, owner = meant_key(location), owner_of(key, known)
-    if meant:
-        mend = f"did you mean `{meant}`?"
+    likely, owner = likely_key(location), owner_of(key, known)
+    if likely:
+        mend = f"did you mean `{likely}`?"
     elif location[:-1] == ("topology",):
         mend = TOPOLOGY_MEND
     elif owner:
@@ -276,23 +275,23 @@ def _unknown_key(location: Location) -> tuple[str, str]:
     return f"unknown key `{key}`", mend
 
 
-def meant_key(location: Location) -> str:
-    """The key that an unknown one was probably meant for, or nothing."""
+def likely_key(location: Location) -> str:
+    """Return the key that an unknown key was probably meant for, or an empty text."""
     known = keys_of(section_at(location[:-1]) or MeshKeys)
-    return meant_word(str(location[-1]), known)
+    return likely_word(str(location[-1]), known)
 
 
 def _none_of(value: object, known: Iterable[str]) -> tuple[str, str]:
     known = list(known)
-    meant = meant_word(value, known) if isinstance(value, str) else ""
+    likely = likely_word(value, known) if isinstance(value, str) else ""
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this"
     if isinstance(value, bool):
         shown = f"`{str(value).lower()}`"
-    mend = f"did you mean `{meant}`?" if meant else f"write one of {', '.join(known)}"
+    mend = f"did you mean `{likely}`?" if likely else f"write one of {', '.join(known)}"
     return f"{shown} is not known here", mend
 
 
-def _shown(tree: Tree) -> str:
+def _kind_of(tree: Tree) -> str:
     match tree.value:
         case None:
             return "nothing"

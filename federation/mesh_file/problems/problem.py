@@ -1,4 +1,7 @@
-"""x"""
+"""Problems of a mesh file, from a rule's violation to the ordered list for people. Pure.
+
+MeshFileError      the file cannot be used; carries every problem found, not just the first
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ from federation.topic_keys import literal_wildcard
 class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
-    """The file can be used, but somebody should look."""
+    """The file can be used, but a person should look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. Line and column count from 1; a tab is one column."""
+    """A problem and its place. Line and column count from 1; a tab is one column."""
 
     file: str
     line: int
     column: int
     wrong: str
-    """What is wrong, and what was probably meant."""
+    """Mistake, in words."""
     mend: str
-    """What to do about it."""
+    """Remedy, often with the likely intention."""
     severity: Severity = Severity.ERROR
     site: str = ""
-    """Of whom it is said; empty if it is no single site's affair."""
+    """Site that alone is affected, or an empty text."""
 
     def __str__(self) -> str:
         kind = "" if self.severity is Severity.ERROR else f"{self.severity.value}: "
@@ -40,7 +43,7 @@ class Problem:
 
 
 class MeshFileError(Exception):
-    """A mesh file that cannot be used. `problems` are in the file's order, warnings too."""
+    """A mesh file that cannot be used. `problems` are in the file's order, warnings included."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
@@ -49,13 +52,15 @@ class MeshFileError(Exception):
 
 @dataclass(slots=True)
 class ProblemList:
-    """Collects findings. `file` is the mesh file's own name."""
+    """Collector of problems: in order, and each mistake once. `file` is the mesh file's own
+    name.
+    """
 
     file: str
     _found: dict[tuple[Position, str], Problem] = field(default_factory=dict)
     _settled: set[Position] = field(default_factory=set)
 
-    def say(
+    def add(
         self,
         at: Position,
         wrong: str,
@@ -63,7 +68,7 @@ class ProblemList:
         severity: Severity = Severity.ERROR,
         site: str = "",
     ) -> None:
-        """The same thing at the same place counts once."""
+        """Add a problem; the same problem at the same place counts once."""
         if at._replace(row=None) in self._settled:
             return
         problem = Problem(at.file or self.file, at.line, at.column, wrong, mend, severity, site)
@@ -72,18 +77,20 @@ class ProblemList:
             self._found[at, wrong] = replace(known, site="")
 
     def settle(self, at: Position, wrong: str, mend: str) -> None:
-        """The same, and whatever is said of that place later only follows from it."""
-        self.say(at, wrong, mend)
+        """Add a problem, and ignore later ones at its place, which only follow from it."""
+        self.add(at, wrong, mend)
         self._settled.add(at)
 
     def problems(self) -> tuple[Problem, ...]:
-        """In the order of the mesh file; after it those of other files, file by file."""
-        told = dict.fromkeys(self._without_copies())
-        return tuple(sorted(told, key=lambda p: (p.file != self.file, p.file, p.line, p.column)))
+        """Return the problems in the order of the mesh file, then those of other files, file by
+        file.
+        """
+        found = dict.fromkeys(self._without_copies())
+        return tuple(sorted(found, key=lambda p: (p.file != self.file, p.file, p.line, p.column)))
 
     def _without_copies(self) -> Iterable[Problem]:
-        """What a template is wrong about is told once, at the template; what only some of its
-        branches are wrong about, where these are named.
+        """Yield a mistake of most branches of a template once, at the template; a mistake of some
+        branches only, where these are named.
         """
         copies: dict[tuple[Position, Severity], list[tuple[Position, Problem]]] = {}
         for (at, _), problem in self._found.items():
@@ -125,13 +132,14 @@ def _and_others(problem: Problem, count: int) -> Problem:
 
 
 EVERY_SITE = ("all", "any", "every", "*")
-"""What people write for all sites, which is said by leaving the key out."""
+"""Words that people write for all sites, for which the key has to be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`on_key`: it is the key at `location` that is wrong, not its value. `depends_on` are keys of
-    the same site or exchange: where one of them could not be read, this may be wrongly said.
+    """A breach of a rule by keys taken together. `on_key`: the key at `location` is wrong, not its
+    value. `depends_on`: keys of the same site or exchange; if one of them could not be read, the
+    violation may be mistaken.
     """
 
     location: Location
@@ -143,7 +151,7 @@ class Violation:
 
     @property
     def site(self) -> str:
-        """Of whom it is said; empty if it is no single site's affair."""
+        """Site that alone is affected, or an empty text."""
         match self.location:
             case ("sites", str(name), *_):
                 return name
@@ -153,25 +161,25 @@ class Violation:
 def unknown_site(
     at: Location, site: str, sites: Collection[str], *, on_key: bool = False
 ) -> Violation:
-    """Where only a site's name may stand."""
-    return Violation(at, f"there is no site `{site}`", _meant(site, tuple(sites)), on_key)
+    """Return the violation of an unknown name where only a site's name may stand."""
+    return Violation(at, f"there is no site `{site}`", _site_mend(site, tuple(sites)), on_key)
 
 
 def unknown_word(
     at: Location, word: str, sites: Collection[str], tags: Collection[str]
 ) -> Violation:
-    """Where a site's name or a tag may stand."""
+    """Return the violation of an unknown word where a site's name or a tag may stand."""
     if word in EVERY_SITE:
         return Violation(at, f"there is no site `{word}`", f"leave `{at[-2]}` out for all sites")
     if not tags:
         return unknown_site(at, word, sites)
     return Violation(
-        at, f"there is no site or tag `{word}`", _meant(word, tuple(sites), tuple(tags))
+        at, f"there is no site or tag `{word}`", _site_mend(word, tuple(sites), tuple(tags))
     )
 
 
 def literal_wildcards(at: Location, pattern: str) -> Iterator[Violation]:
-    """Of a topic pattern: stars and hashes that stand for nothing but themselves."""
+    """Yield a warning for a topic pattern with stars or hashes that brokers take literally."""
     if word := literal_wildcard(pattern):
         yield Violation(
             at,
@@ -183,7 +191,7 @@ def literal_wildcards(at: Location, pattern: str) -> Iterator[Violation]:
 
 
 def _with_whole_words(pattern: str) -> str:
-    """What was probably meant: `order.**` is `order.#`, `order.new*` is `order.*`."""
+    """Return the likely pattern: `order.#` for `order.**`, `order.*` for `order.new*`."""
     words = [
         word if not literal_wildcard(word) else "#" if "#" in word or "**" in word else "*"
         for word in pattern.split(".")
@@ -193,10 +201,10 @@ def _with_whole_words(pattern: str) -> str:
 
 # A template may have the same mistake made five hundred times over, among five hundred sites.
 @functools.lru_cache(maxsize=16)
-def _meant(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) -> str:
-    meant = nearest(word, (*sites, *tags))
-    if meant:
-        return f"did you mean `{meant}`?"
+def _site_mend(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) -> str:
+    likely = nearest(word, (*sites, *tags))
+    if likely:
+        return f"did you mean `{likely}`?"
     listed = f"the sites are {_listed(sites)}"
     return f"{listed}; the tags are {_listed(tags)}" if tags else listed
 

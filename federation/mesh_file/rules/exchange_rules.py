@@ -1,4 +1,4 @@
-"""Rules for exchanges: names, keys, sites, what sites want of them, lanes. Pure."""
+"""Rules for exchanges: names, keys, sites, the patterns that sites want, lanes. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESERVED_EXCHANGES = ("amq.", "isthmus.")
 
 
 def exchange_violations(keys: MeshKeys, *, sites_are_known: bool = True) -> Iterator[Violation]:
-    """All that is wrong with the exchanges, each taken by itself."""
+    """Check each exchange by itself."""
     names, words = Names(keys.mesh), SiteWords(keys.sites)
     first: dict[str, str] = {}
     for n, exchange in enumerate(keys.exchanges):
@@ -115,7 +115,9 @@ def _deadline(exchange: ExchangeKeys, at: Location, outage_window_s: float) -> I
 
 
 def nothing_carried(keys: MeshKeys) -> Iterator[Violation]:
-    """Of a file that can be read whole: a mesh without exchanges may be meant, but seldom is."""
+    """Warn of a mesh without exchanges in a file that is read whole: it may be meant, but seldom
+    is.
+    """
     if not keys.exchanges:
         yield Violation(
             ("exchanges",),
@@ -181,15 +183,15 @@ def _keys_of_exchange(exchange: ExchangeKeys, at: Location) -> Iterator[Violatio
 def _sites_of_exchange(
     exchange: ExchangeKeys, at: Location, words: SiteWords, sites: Mapping[str, SiteKeys]
 ) -> Iterator[Violation]:
-    for key, said in (
+    for key, words_of_key in (
         ("from", exchange.origins),
         ("to", exchange.destinations),
         ("never_via", exchange.never_via),
     ):
-        for k, word in enumerate(said or ()):
+        for k, word in enumerate(words_of_key or ()):
             if not words.stands_for(word):
                 yield unknown_word((*at, key, k), word, sites, words.tags)
-            elif said is not None and word in said[:k]:
+            elif words_of_key is not None and word in words_of_key[:k]:
                 yield Violation((*at, key, k), f"`{word}` is here twice", "keep one of them")
     yield from _avoided(exchange, at, words)
     origins = words.sites_of(exchange.origins or ())
@@ -202,11 +204,11 @@ def _sites_of_exchange(
 
 
 def _avoided(exchange: ExchangeKeys, at: Location, words: SiteWords) -> Iterator[Violation]:
-    """`never_via` against `from` and `to`."""
+    """Check `never_via` against `from` and `to`."""
     if not exchange.never_via:
         return
-    for key, said in (("from", exchange.origins), ("to", exchange.destinations)):
-        named = set(words.sites_of(said or ()))
+    for key, words_of_key in (("from", exchange.origins), ("to", exchange.destinations)):
+        named = set(words.sites_of(words_of_key or ()))
         for k, word in enumerate(exchange.never_via):
             both = [site for site in words.stands_for(word) if site in named]
             if both:
@@ -237,7 +239,7 @@ MAX_KEY_BYTES = 255
 
 
 def wants_violations(keys: MeshKeys, *, tags_are_known: bool = True) -> Iterator[Violation]:
-    """All that is wrong with `wants`."""
+    """Check `wants` of all sites."""
     words = SiteWords(keys.sites)
     exchanges = {exchange.name: exchange for exchange in keys.exchanges}
     goes_to = {
@@ -264,8 +266,8 @@ def wants_violations(keys: MeshKeys, *, tags_are_known: bool = True) -> Iterator
 
 
 def _unknown_exchange(at: Location, name: str, known: Sequence[str]) -> Violation:
-    meant = nearest(name, known)
-    mend = f"did you mean `{meant}`?" if meant else f"the exchanges are {', '.join(known[:8])}"
+    likely = nearest(name, known)
+    mend = f"did you mean `{likely}`?" if likely else f"the exchanges are {', '.join(known[:8])}"
     if not known:
         mend = "add it to `exchanges`, or take it out"
     return Violation(at, f"there is no exchange `{name}`", mend, True)
@@ -324,7 +326,7 @@ def _may_come(exchange: ExchangeKeys, pattern: str) -> bool:
 
 
 def lane_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """All that is wrong with them."""
+    """Check the lanes of exchanges, and the rates of the mesh and its links."""
     lanes = list(keys.lanes or ())
     for n, exchange in enumerate(keys.exchanges):
         at = ("exchanges", n, "lane")
@@ -335,8 +337,8 @@ def lane_violations(keys: MeshKeys) -> Iterator[Violation]:
                 at, "the mesh has no lanes", "add lanes: [urgent, normal, bulk], or take this out"
             )
             continue
-        meant = nearest(exchange.lane, lanes)
-        mend = f"did you mean `{meant}`?" if meant else f"the lanes are {', '.join(lanes)}"
+        likely = nearest(exchange.lane, lanes)
+        mend = f"did you mean `{likely}`?" if likely else f"the lanes are {', '.join(lanes)}"
         yield Violation(at, f"there is no lane `{exchange.lane}`", mend)
     limits = [keys.max_rate, *(one.max_rate for one in keys.links)]
     limits += [site.max_rate for site in keys.sites.values()]

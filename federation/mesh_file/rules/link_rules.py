@@ -24,7 +24,7 @@ from federation.reachability import Reach
 def link_violations(
     keys: MeshKeys, *, graph_is_known: bool = True, sites_are_known: bool = True
 ) -> Iterator[Violation]:
-    """All that is wrong with single links, as far as that does not follow from something else."""
+    """Check single links, except for mistakes that follow from others."""
     shape = shape_of(keys) if sites_are_known else None
     made = set(shape.pairs) if shape is not None and graph_is_known else None
     first: dict[tuple[str, str], int] = {}
@@ -95,8 +95,8 @@ _MOST_NAMED = 3
 
 
 def reference_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """Each `link_password` that is no reference. In clear it is refused: every site reads this
-    file, and one site's is no other's affair.
+    """Refuse each `link_password` that is no reference. A password in clear is refused since every
+    site reads this file, and a site's password concerns no other site.
     """
     for name, site in keys.sites.items():
         if site.link_password is not None and not _PASSWORD_REFERENCE.fullmatch(site.link_password):
@@ -108,7 +108,7 @@ def reference_violations(keys: MeshKeys) -> Iterator[Violation]:
 
 
 def separate_users_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """Each `users: separate` where nobody could make them: that takes the management API."""
+    """Refuse `users: separate` without the management API, which makes these users."""
     for name, site in keys.sites.items():
         if site.users != "separate":
             continue
@@ -125,7 +125,7 @@ def separate_users_violations(keys: MeshKeys) -> Iterator[Violation]:
 
 
 def shared_password_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """A warning for each broker of one's own whose password other sites would have to hold."""
+    """Warn of each site's own broker whose password other sites would have to hold."""
     shape = shape_of(keys)
     holders: dict[str, list[str]] = {}
     for link in declared_links(keys, keys.sites, shape).values():
@@ -154,8 +154,9 @@ def shared_password_violations(keys: MeshKeys) -> Iterator[Violation]:
 
 
 def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """One violation an exchange: the first pair with no way, and how many more there are. Also:
-    `acks: remote` at a site that has no neighbour.
+    """Check that every exchange reaches its destinations by sites that it may use: one violation an
+    exchange, with the first pair without a way and the number of others. Warn of `acks: remote` at
+    a site without neighbours.
     """
     shape = shape_of(keys)
     if len(keys.sites) < 2 or (shape is None and not keys.links):
@@ -167,8 +168,8 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
         avoided = frozenset(words.sites_of(exchange.never_via))
         allowed = words.all_but(exchange.never_via)
         origins, destinations = (
-            [site for site in (words.sites_of(said) if said else allowed) if site not in avoided]
-            for said in (exchange.origins, exchange.destinations)
+            [site for site in (words.sites_of(named) if named else allowed) if site not in avoided]
+            for named in (exchange.origins, exchange.destinations)
         )
         if exchange.acks == "remote":
             senders = {a for (a, b), link in links.items() if not avoided & {b, link.meeting}}
@@ -185,11 +186,11 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
         others = sum(1 for _ in missing)
         more = f" (and {others} more such {'pair' if others == 1 else 'pairs'})" if others else ""
         at: Location = ("exchanges", n, "name")
-        for key, said, site in (
+        for key, listed, site in (
             ("from", exchange.origins, origin),
             ("to", exchange.destinations, destination),
         ):
-            for k, word in enumerate(said or ()):
+            for k, word in enumerate(listed or ()):
                 if site in words.stands_for(word):
                     at = ("exchanges", n, key, k)
                     break

@@ -1,10 +1,7 @@
 """Rules for a mesh as a whole, which call all others: names, outage window, logs. Pure.
 
-Each rule yields a Violation for each mistake, raises nothing and goes on where it can, so that one
-run reports all mistakes.
-
-How much a log needs follows from the rate at which it grows. Where `rate` gives that rate, window
-and limit are compared here; otherwise `isthmus plan` compares them.
+The size of a log follows from the rate at which it grows. If `rate` gives that rate, window and
+limit are compared here; otherwise `isthmus plan` compares them.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from collections.abc import Iterator
 from federation.brokers.provision import LOG_SEGMENT_BYTES
 from federation.mesh import RETENTION_MARGIN_S, retention_s
 from federation.mesh_file.keys.document import MeshKeys
-from federation.mesh_file.keys.site_keys import LogKeys
+from federation.mesh_file.keys.site_keys import LogKeys, log_of_site
 from federation.mesh_file.keys.values import PLAIN_NAME
 from federation.mesh_file.problems.problem import Severity, Violation
 from federation.mesh_file.quantities import show_duration, show_size
@@ -40,7 +37,7 @@ MAX_WINDOW_S = 366 * 86_400.0
 MIN_WINDOW_S = 1.0
 RESERVED_SITES = ("from", "to", "all")
 _PLAIN = re.compile(PLAIN_NAME)
-_PLAIN_SAID = "write 1 to 63 letters (a to z), digits, - and _, beginning with a letter or digit"
+_PLAIN_MEND = "write 1 to 63 letters (a to z), digits, - and _, beginning with a letter or digit"
 
 
 def violations(
@@ -50,8 +47,8 @@ def violations(
     sites_are_known: bool = True,
     tags_are_known: bool = True,
 ) -> Iterator[Violation]:
-    """All that is wrong. Where links, sites or tags may lack some that could not be read, nothing
-    is said that would only follow from that.
+    """Apply all rules. If links, sites or tags may lack some that could not be read, violations
+    that would only follow from their absence are left out.
     """
     yield from _names(keys)
     yield from _window(keys)
@@ -90,14 +87,14 @@ def violations(
 
 def _names(keys: MeshKeys) -> Iterator[Violation]:
     if not _PLAIN.fullmatch(keys.mesh):
-        yield Violation(("mesh",), f"`{keys.mesh}` cannot name a mesh", _PLAIN_SAID)
+        yield Violation(("mesh",), f"`{keys.mesh}` cannot name a mesh", _PLAIN_MEND)
     for site in keys.sites:
         if site in RESERVED_SITES:
             yield Violation(
                 ("sites", site), f"`{site}` is a reserved word", "name the site otherwise", True
             )
         elif not _PLAIN.fullmatch(site):
-            yield Violation(("sites", site), f"`{site}` cannot name a site", _PLAIN_SAID, True)
+            yield Violation(("sites", site), f"`{site}` cannot name a site", _PLAIN_MEND, True)
     for name, site_keys in keys.sites.items():
         for n, tag in enumerate(site_keys.tags):
             at = ("sites", name, "tags", n)
@@ -110,7 +107,7 @@ def _names(keys: MeshKeys) -> Iterator[Violation]:
             elif tag in RESERVED_SITES:
                 yield Violation(at, f"`{tag}` is a reserved word", "name the tag otherwise")
             elif not _PLAIN.fullmatch(tag):
-                yield Violation(at, f"`{tag}` cannot be a tag", _PLAIN_SAID)
+                yield Violation(at, f"`{tag}` cannot be a tag", _PLAIN_MEND)
             elif tag in site_keys.tags[:n]:
                 yield Violation(at, f"the tag `{tag}` is here twice", "keep one of them")
 
@@ -125,20 +122,12 @@ def _window(keys: MeshKeys) -> Iterator[Violation]:
 
 
 MIN_LOG_BYTES = 4 * LOG_SEGMENT_BYTES
-"""A broker frees whole segments only, and never the one that is being written."""
+"""Least limit: a broker frees whole segments only, and never the segment being written."""
 MAX_LOG_BYTES = 10**15
 
 
-def log_of_site(mesh: LogKeys, site: LogKeys | None) -> LogKeys:
-    """What holds at a site: the mesh's keys, less those that the site has itself."""
-    if site is None:
-        return mesh
-    own = {name: value for name, value in site if value is not None}
-    return mesh.model_copy(update=own)
-
-
 def log_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """All that is wrong with the log's limits."""
+    """Check the limits of the logs."""
     yield from _log_limit(("log",), keys.log, keys.log)
     yield from _held_window(keys, ("log",), keys.log, keys.log)
     for name, site in keys.sites.items():
@@ -148,22 +137,22 @@ def log_violations(keys: MeshKeys) -> Iterator[Violation]:
             yield from _held_window(keys, at, site.log, whole)
 
 
-def _log_limit(at: Location, said: LogKeys, whole: LogKeys) -> Iterator[Violation]:
-    if said.max_bytes is not None and said.max_bytes < MIN_LOG_BYTES:
+def _log_limit(at: Location, own: LogKeys, whole: LogKeys) -> Iterator[Violation]:
+    if own.max_bytes is not None and own.max_bytes < MIN_LOG_BYTES:
         yield Violation(
             (*at, "max_bytes"),
-            f"a log of {show_size(said.max_bytes)} is not possible: it goes by segments of 64MiB",
+            f"a log of {show_size(own.max_bytes)} is not possible: it goes by segments of 64MiB",
             "write 256MiB or more",
         )
-    if said.max_bytes is not None and said.max_bytes > MAX_LOG_BYTES:
+    if own.max_bytes is not None and own.max_bytes > MAX_LOG_BYTES:
         yield Violation(
             (*at, "max_bytes"),
-            f"a log of {show_size(said.max_bytes)} is not possible: no disk has that",
+            f"a log of {show_size(own.max_bytes)} is not possible: no disk has that",
             "write what this site's disk can spare, or leave it out",
         )
     if whole.max_bytes is None:
         for key in ("on_full", "rate"):
-            if getattr(said, key) is not None:
+            if getattr(own, key) is not None:
                 yield Violation(
                     (*at, key),
                     f"`{key}` says nothing without `max_bytes`: the log takes what it needs",
@@ -174,9 +163,7 @@ def _log_limit(at: Location, said: LogKeys, whole: LogKeys) -> Iterator[Violatio
                 )
 
 
-def _held_window(
-    keys: MeshKeys, at: Location, said: LogKeys, whole: LogKeys
-) -> Iterator[Violation]:
+def _held_window(keys: MeshKeys, at: Location, own: LogKeys, whole: LogKeys) -> Iterator[Violation]:
     if whole.max_bytes is None or whole.rate is None or whole.max_bytes < MIN_LOG_BYTES:
         return
     need = whole.rate * retention_s(keys.outage_window)
@@ -185,7 +172,7 @@ def _held_window(
     if at == ("log",) and "outage_window" in keys.model_fields_set:
         at = ("outage_window",)
     else:
-        at = (*at, "rate" if said.max_bytes is None else "max_bytes")
+        at = (*at, "rate" if own.max_bytes is None else "max_bytes")
     held = whole.max_bytes / max(whole.rate, 1)
     longest = int(max(min(held / 1.1, held - RETENTION_MARGIN_S), 0))
     longest -= longest % (3600 if longest >= 3600 else 60)

@@ -1,4 +1,4 @@
-"""What must be there for batches to be signed: keys, and a format with room for them. Pure."""
+"""Rules for signed batches: keys, and a format with room for signatures. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from federation.mesh_file.problems.problem import Severity, Violation, unknown_w
 from federation.mesh_file.yaml.tree import Location
 
 MOST_KEYS = 2
-"""Of a site: the one before and the one after."""
+"""Public keys of a site: before and after a change."""
 _ADD_KEYS = "run `isthmus keygen` and add its `public_key`"
 
 
 def signing_violations(keys: MeshKeys, *, tags_are_known: bool) -> Iterator[Violation]:
-    """All that is wrong with keys and signatures."""
+    """Check keys and signatures."""
     signs = keys.signing != "none"
     if signs and keys.batch_format < SIGNED_BATCH_FORMAT:
         yield Violation(

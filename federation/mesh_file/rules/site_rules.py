@@ -24,7 +24,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 
 
 def site_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """All that is wrong with the sites themselves."""
+    """Check the sites, except for signing."""
     yield from _cluster_ids(keys)
     vhosts: dict[tuple[str, int, str], str] = {}
     for name, site in keys.sites.items():
@@ -161,7 +161,7 @@ def _tls(name: str, site: SiteKeys) -> Iterator[Violation]:
 
 
 def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
-    """What a login by certificate needs."""
+    """Check the needs of a login by certificate."""
     if site.broker is None or site.auth != "external":
         return
     at: Location = ("sites", name)
@@ -198,7 +198,7 @@ def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
 
 
 def _hosts(site: SiteKeys) -> Iterator[tuple[str, int, str]]:
-    """Key, number within its list, host."""
+    """Yield key, number within its list, and host of each address."""
     for number, uri in enumerate(map(parse_amqp, site.broker or ())):
         yield "broker", number, uri.host
     for number, listener in enumerate(map(parse_stream, site.stream or ())):
@@ -211,7 +211,7 @@ _Address = TypeVar("_Address", AmqpUri, HostPort)
 
 
 def address_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
-    """Each address of a list that cannot stand beside the first one."""
+    """Refuse each address of a list that cannot stand beside the first."""
     at: Location = ("sites", name)
     uris = [parse_amqp(one) for one in site.broker or ()]
     yield from _alike((*at, "broker"), uris, ("amqps://", "amqp://"))
@@ -225,7 +225,7 @@ def address_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
 def _alike(
     at: Location, addresses: Sequence[_Address], schemes: tuple[str, str]
 ) -> Iterator[Violation]:
-    """`schemes`: with TLS, and in clear."""
+    """Check that addresses differ and agree in TLS. `schemes`: with TLS, and in clear."""
     seen: set[tuple[str, int]] = set()
     for number, address in enumerate(addresses):
         if (where := (address.host.lower(), address.port)) in seen:
@@ -273,7 +273,7 @@ def _same(
 
 
 def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
-    """Find mistakes in `brokers` and `replicas` of one site."""
+    """Find mistakes in `brokers` and `replicas` of a site."""
     at = ("sites", name)
     if site.broker is not None and "brokers" in site.model_fields_set:
         yield Violation(
@@ -299,7 +299,9 @@ def cluster_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
 
 
 def _even(at: Location, outlives: str, count: int) -> Violation:
-    """Warn of a number that a smaller one is as good as; `outlives` is who does, with the verb."""
+    """Warn of an even number, which tolerates no more losses than the number below. `outlives`:
+    subject and verb of the text.
+    """
     return Violation(
         at,
         f"{outlives} the loss of no more nodes than {count - 1} would, as more than half have to "
@@ -313,7 +315,7 @@ _SAFE = "admin: {url: https://HOST:PORT, token: file:PATH, certificate: PATH, ke
 
 
 def admin_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """Loopback in clear, or TLS and a token: nothing between."""
+    """Allow loopback in clear, or TLS and a token: nothing between."""
     for name, site in keys.sites.items():
         if site.admin is not None:
             yield from _admin(("sites", name, "admin"), site.admin)

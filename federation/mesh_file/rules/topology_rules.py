@@ -1,4 +1,4 @@
-"""What the shape of a mesh must satisfy: ring, complete graph, tree, hub. Pure."""
+"""Rules for the shape of a mesh: ring, complete graph, tree, hub. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _AT: Location = ("topology",)
 
 
 def topology_violations(keys: MeshKeys) -> Iterator[Violation]:
-    """All that is wrong with the topology and with what sites say of their place in it."""
+    """Check the topology and the sites' keys of their place in it."""
     yield from _places(keys)
     if keys.topology is None:
         yield from topology_missing(keys)
         return
     kinds = keys.topology.kinds()
     if len(kinds) != 1:
-        said = "more than one topology" if kinds else "no topology is named"
-        yield Violation(_AT, said, f"write {_ONE_OF}")
+        wrong = "more than one topology" if kinds else "no topology is named"
+        yield Violation(_AT, wrong, f"write {_ONE_OF}")
         return
     if keys.topology.ring is not None:
         yield from _ring(keys, keys.topology.ring)
@@ -48,7 +48,7 @@ def topology_violations(keys: MeshKeys) -> Iterator[Violation]:
 
 
 def topology_missing(keys: MeshKeys) -> Iterator[Violation]:
-    """Where nothing says how sites are linked."""
+    """Refuse a file that declares no links at all."""
     if keys.topology is None and not keys.links:
         yield Violation((), "`topology` is missing", f"add {_ONE_OF}")
 
@@ -114,7 +114,7 @@ def _tree(keys: MeshKeys, tree: TreeKeys) -> Iterator[Violation]:
 
 
 def _root(keys: MeshKeys, tree: TreeKeys, above: dict[str, str]) -> Iterator[Violation]:
-    """`above` is who hangs on whom, as written: a parent may be unknown."""
+    """Check the root. `above`: parent by site, as written; a parent may be unknown."""
     tops = [name for name in keys.sites if name not in above]
     root = tree.root
     if root is None:
@@ -148,7 +148,9 @@ def _root(keys: MeshKeys, tree: TreeKeys, above: dict[str, str]) -> Iterator[Vio
 
 
 def _circles(parents: dict[str, str], root: str | None) -> Iterator[Violation]:
-    """One violation a circle; each site is walked once. A root in a circle is another mistake."""
+    """Yield a violation for each circle; each site is walked once. A root in a circle is another
+    mistake.
+    """
     done: set[str] = set()
     for start in parents:
         way: list[str] = []

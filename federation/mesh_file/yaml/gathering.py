@@ -1,9 +1,15 @@
-"""x"""
+"""Sites of a mesh from all files and tables that name them, in one tree.
+
+They come from `sites` of the mesh file, from its `branches` (a template filled in for each name),
+and from the files that it includes, which have the same three keys. The resulting tree has every
+site under `sites`, each value with its original place; values are checked later. Reads files; names
+of files are relative to the file with the name.
+"""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os.path import normpath
 from pathlib import Path, PurePath
@@ -12,7 +18,15 @@ from federation.mesh_file.keys.document import SiteListKeys
 from federation.mesh_file.keys.site_keys import BranchesKeys
 from federation.mesh_file.keys.values import keys_of
 from federation.mesh_file.nearest import nearest
-from federation.mesh_file.yaml.templates import SITE, Branch, Cell, filled, parse_table, unknown
+from federation.mesh_file.yaml.templates import (
+    SITE,
+    Branch,
+    Cell,
+    Report,
+    filled,
+    parse_table,
+    unknown,
+)
 from federation.mesh_file.yaml.tree import (
     MAX_BYTES,
     BadYaml,
@@ -24,61 +38,62 @@ from federation.mesh_file.yaml.tree import (
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; `said` is the system's reason."""
+    """A file that cannot be read; `reason` is the system's."""
 
-    def __init__(self, said: str) -> None:
-        self.said = said
-        super().__init__(said)
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One of them. `shown` is its name in messages; the mesh file itself has none there."""
+    """A file of the mesh: the mesh file itself, an included file or a table. `label` is its name in
+    messages.
+    """
 
     path: Path
-    shown: str
-    wanted: list[Path] = field(default_factory=list, repr=False, compare=False)
-    """Of this file and all that were found beside it: what was to be read, in order."""
+    label: str
+    files: list[Path] = field(default_factory=list, repr=False, compare=False)
+    """Files that were to be read, in order; shared with all sources found beside this one."""
 
     def beside(self, name: str) -> Source:
-        """Another file, named relative to this one."""
-        shown = normpath(Path(self.shown).parent / name)
-        return Source(self.path.parent / name, shown, self.wanted)
+        """Return another file, named relative to this file."""
+        label = normpath(Path(self.label).parent / name)
+        return Source(self.path.parent / name, label, self.files)
 
     def read(self) -> bytes:
-        """Its content, or one byte more than is taken of it: a huge file is refused, not read.
-        Raises Unreadable.
+        """Return the content, at most one byte more than the limit: a huge file is refused, not
+        read. Raises Unreadable.
         """
-        self.wanted.append(self.path)
+        self.files.append(self.path)
         try:
             with self.path.open("rb") as file:
                 return file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            raise Unreadable(said.lower()) from error
+            reason = getattr(error, "strerror", None) or str(error)
+            raise Unreadable(reason.lower()) from error
 
 
 MAX_FILES = 200
 MAX_MADE_VALUES = 500_000
-"""What templates may come to: more is a bomb."""
+"""Limit of the values made by templates: more is a bomb."""
 
 _LIST_KEYS = tuple(keys_of(SiteListKeys))
-Say = Callable[[TreeProblem], None]
 
 
-def gathered(tree: Tree, source: Source, say: Say) -> tuple[Tree, bool]:
-    """The mesh file's tree with all its sites; what is wrong with the gathering itself is told.
-    Also whether all sites are there that the file means to name.
+def gathered(tree: Tree, source: Source, report: Report) -> tuple[Tree, bool]:
+    """Return the mesh file's tree with all its sites, and True if no site is missing. Problems of
+    the gathering itself go to `report`.
     """
     if not isinstance(tree.value, dict):
         return tree, True
-    gathering = _Gathering(source, say)
+    gathering = _Gathering(source, report)
     return gathering.whole(tree, tree.value), gathering.is_complete
 
 
 class _Gathering:
-    def __init__(self, source: Source, say: Say) -> None:
-        self._say = say
+    def __init__(self, source: Source, report: Report) -> None:
+        self._report = report
         self._main = source
         self.is_complete = True
         self._sites: dict[str, Tree] = {}
@@ -86,7 +101,7 @@ class _Gathering:
         self._branches: list[Tree] = []
         self._includes: list[Tree] = []
         self._made = 0
-        self._seen: dict[Path, str] = {source.path.resolve(): source.shown}
+        self._seen: dict[Path, str] = {source.path.resolve(): source.label}
 
     def whole(self, tree: Tree, keys: dict[str, Tree]) -> Tree:
         self._take(tree, self._main, (self._main.path.resolve(),))
@@ -102,14 +117,14 @@ class _Gathering:
         return Tree(tree.position, children, places)
 
     def _take(self, tree: Tree, source: Source, within: tuple[Path, ...]) -> None:
-        """The sites of one file; `within` are the files that led here."""
+        """Take the sites of a file; `within`: the files that led to it."""
         assert isinstance(tree.value, dict)
         sites, branches = tree.value.get("sites"), tree.value.get("branches")
         if sites is not None and isinstance(sites.value, dict):
             for name, site in sites.value.items():
                 at = sites.key_positions[name]
                 for problem in unknown(site, (SITE,)):
-                    self._say(problem)
+                    self._report(problem)
                 self._add(name, at, filled(site, {SITE: Cell(name, at)}), source)
         for group in _items(branches):
             self._branches.append(group)
@@ -123,7 +138,7 @@ class _Gathering:
         if name in self._sites:
             first = self._named_at[name]
             where = f"line {first.line}" + (
-                f" of {first.file or self._main.shown}" if first.file != at.file else ""
+                f" of {first.file or self._main.label}" if first.file != at.file else ""
             )
             self._lack(at, f"`{name}` is here twice, first in {where}", "keep one of them")
             return
@@ -131,8 +146,8 @@ class _Gathering:
         self._named_at[name] = at
 
     def _folder_of(self, source: Source) -> str:
-        """Where a file's own folder is, seen from the mesh file's; nothing if it is the same."""
-        own, main = PurePath(source.shown).parent, PurePath(self._main.shown).parent
+        """Return a file's folder relative to the mesh file's; empty if they are the same."""
+        own, main = PurePath(source.label).parent, PurePath(self._main.label).parent
         folder = (
             own.relative_to(main) if own.is_relative_to(main) else source.path.parent.absolute()
         )
@@ -154,9 +169,9 @@ class _Gathering:
             return
         if names is None and file is None:
             self.is_complete = False
-            # Who wrote `name` is told of that.
+            # An unknown key, such as `name`, is reported elsewhere.
             if set(group.value) <= set(keys_of(BranchesKeys)):
-                self._tell(
+                self._report_at(
                     group.position,
                     "this names no branches",
                     "add names: [A, B], or file: branches.csv with a column `site`",
@@ -169,7 +184,7 @@ class _Gathering:
         if not branches or not isinstance(template.value, dict | None):
             return
         for problem in unknown(template, branches[0].values):
-            self._say(problem)
+            self._report(problem)
         self._made += len(branches) * _size(template)
         if self._made > MAX_MADE_VALUES:
             self._lack(
@@ -191,11 +206,11 @@ class _Gathering:
         except Unreadable as error:
             self._unreadable(file.position, table, error)
             return []
-        return parse_table(data, table.shown, self._of_table)
+        return parse_table(data, table.label, self._of_table)
 
     def _of_table(self, problem: TreeProblem) -> None:
         self.is_complete = False
-        self._say(problem)
+        self._report(problem)
 
     # Included files
 
@@ -206,14 +221,14 @@ class _Gathering:
             self._lack(at, f"`{name}` leads back to itself", "take one of the includes out")
             return
         if path in self._seen:
-            self._tell(at, f"`{name}` is included twice", "keep one of them")
+            self._report_at(at, f"`{name}` is included twice", "keep one of them")
             return
         if len(self._seen) > MAX_FILES:
             self._lack(at, f"more than {MAX_FILES} files", "put several into one")
             return
-        self._seen[path] = included.shown
+        self._seen[path] = included.label
         try:
-            tree, problems = parse_tree(included.read(), included.shown)
+            tree, problems = parse_tree(included.read(), included.label)
         except Unreadable as error:
             self._unreadable(at, included, error)
             return
@@ -233,9 +248,9 @@ class _Gathering:
             return False
         for key, at in tree.key_positions.items():
             if key not in _LIST_KEYS:
-                meant = nearest(key, _LIST_KEYS)
-                mend = f"did you mean `{meant}`?" if meant else "put it into the mesh file"
-                self._tell(
+                likely = nearest(key, _LIST_KEYS)
+                mend = f"did you mean `{likely}`?" if likely else "put it into the mesh file"
+                self._report_at(
                     at, f"`{key}` does not belong here: an included file names sites only", mend
                 )
         sites = tree.value.get("sites")
@@ -250,21 +265,21 @@ class _Gathering:
     def _unreadable(self, at: Position, source: Source, error: Unreadable) -> None:
         self._lack(
             at,
-            f"{source.shown} cannot be read: {error.said}",
+            f"{source.label} cannot be read: {error.reason}",
             "the path is relative to the file that names it",
         )
 
     def _lack(self, at: Position, wrong: str, mend: str) -> None:
-        """The same for what leaves sites out."""
+        """Report a problem that leaves sites out."""
         self.is_complete = False
-        self._tell(at, wrong, mend)
+        self._report_at(at, wrong, mend)
 
-    def _tell(self, at: Position, wrong: str, mend: str) -> None:
-        self._say(TreeProblem(at, wrong, mend))
+    def _report_at(self, at: Position, wrong: str, mend: str) -> None:
+        self._report(TreeProblem(at, wrong, mend))
 
 
 def _items(tree: Tree | None) -> list[Tree]:
-    """The items of a list, or what stands there alone."""
+    """Return the items of a list, or a single value as one item."""
     if tree is None or tree.value is None:
         return []
     return tree.value if isinstance(tree.value, list) else [tree]
@@ -286,7 +301,7 @@ def _size(tree: Tree) -> int:
 
 
 def _rebased(site: Tree, folder: str) -> Tree:
-    """The site with its paths, which are relative to an included file, relative to the mesh's."""
+    """Return the site of an included file with its paths relative to the mesh file."""
     if not folder or not isinstance(site.value, dict):
         return site
     children = dict(site.value)

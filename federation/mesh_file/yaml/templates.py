@@ -1,4 +1,10 @@
-"""x"""
+"""Templates of branches: placeholders `{site}` and `{COLUMN}`, and tables that fill them. Pure.
+
+A table is CSV as spreadsheets write it; every cell keeps its line and column. The first line names
+the columns, one of which is `site`. Cells are separated by commas; a cell in double quotes may have
+commas, and two double quotes for a quote. Blank lines and lines that begin with # are skipped, and
+so are blanks around a cell.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +16,23 @@ from federation.mesh_file.nearest import nearest
 from federation.mesh_file.yaml.tree import BadYaml, Position, Row, Tree, TreeProblem, decoded
 
 SITE = "site"
-"""The placeholder, and the column, of a site's name."""
+"""Placeholder, and column, of a site's name."""
 _PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 
 
 class Cell(NamedTuple):
-    """What a placeholder stands for, and where that is written."""
+    """Value of a placeholder, and the place where the value is written."""
 
     text: str
     position: Position
 
 
 def filled(tree: Tree, values: Mapping[str, Cell], of: int = 0) -> Tree:
-    """The same tree with every text filled in. Keys stay as they are, and so does a placeholder
-    that is not known: `unknown` tells of it.
+    """Return the tree with every text filled in. Keys stay as they are, and so do unknown
+    placeholders, which `unknown` reports.
 
-    `of` is how many times a template is filled in; then every place in the tree also says where the
-    values came from: a text of its own column's cell, anything else of the site's name.
+    `of`: number of times a template is filled in, or 0. If positive, each place in the tree also
+    has the origin of its values: the cell of a text's own column, otherwise the site's name.
     """
 
     def at(position: Position, cell: Cell) -> Position:
@@ -53,7 +59,7 @@ def filled(tree: Tree, values: Mapping[str, Cell], of: int = 0) -> Tree:
 
 
 def unknown(tree: Tree, known: Collection[str]) -> Iterator[TreeProblem]:
-    """Every placeholder in there that stands for nothing."""
+    """Yield a problem for each unknown placeholder in the tree."""
     if isinstance(tree.value, dict):
         for child in tree.value.values():
             yield from unknown(child, known)
@@ -63,8 +69,8 @@ def unknown(tree: Tree, known: Collection[str]) -> Iterator[TreeProblem]:
     elif isinstance(tree.value, str):
         for name in _PIECE.findall(tree.value):
             if name and name not in known:
-                meant = nearest(name, known)
-                mend = f"did you mean `{{{meant}}}`?" if meant else f"there is {_listed(known)}."
+                likely = nearest(name, known)
+                mend = f"did you mean `{{{likely}}}`?" if likely else f"there is {_listed(known)}."
                 yield TreeProblem(
                     tree.position,
                     f"`{{{name}}}` stands for nothing here",
@@ -88,22 +94,22 @@ def _listed(known: Collection[str]) -> str:
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
-Say = Callable[[TreeProblem], None]
+Report = Callable[[TreeProblem], None]
 
 
 class Branch(NamedTuple):
-    """A line of the table, by column: its site's name and whatever else is said of it."""
+    """A line of the table, by column: the site's name and its further values."""
 
     site: Cell
     values: dict[str, Cell]
 
 
-def parse_table(data: bytes, file: str, say: Say) -> list[Branch]:
-    """The sites of the table; what is wrong is told, each mistake at its own place."""
+def parse_table(data: bytes, file: str, report: Report) -> list[Branch]:
+    """Return the sites of a table; each mistake goes to `report` with its place."""
     try:
         lines = re.split(r"\r\n|\n|\r", decoded(data))
     except BadYaml as error:
-        say(error.problem._replace(position=error.problem.position._replace(file=file)))
+        report(error.problem._replace(position=error.problem.position._replace(file=file)))
         return []
     columns: list[str] | None = None
     branches: list[Branch] = []
@@ -111,22 +117,22 @@ def parse_table(data: bytes, file: str, say: Say) -> list[Branch]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        cells = _cells(line, Position(number, 1, file), say)
+        cells = _cells(line, Position(number, 1, file), report)
         if cells is None:
             if columns is None:
                 return []
         elif columns is None:
-            columns = _header(cells, say)
+            columns = _header(cells, report)
             if columns is None:
                 return []
         else:
-            branch = _branch(cells, columns, say)
+            branch = _branch(cells, columns, report)
             if branch is None:
                 continue
             name = branch.site.text
             if name in first:
-                _tell(
-                    say,
+                _report(
+                    report,
                     branch.site.position,
                     f"`{name}` is here twice, first in line {first[name]}",
                     "keep one of them",
@@ -135,44 +141,46 @@ def parse_table(data: bytes, file: str, say: Say) -> list[Branch]:
                 first[name] = number
                 branches.append(branch)
     if columns is None:
-        _tell(
-            say,
+        _report(
+            report,
             Position(1, 1, file),
             "the table is empty",
             "begin with a line of column names, one of which is `site`",
         )
     elif not branches and not first:
-        _tell(say, Position(1, 1, file), "the table names no site", "add a line for each")
+        _report(report, Position(1, 1, file), "the table names no site", "add a line for each")
     return branches
 
 
-def _header(cells: list[Cell], say: Say) -> list[str] | None:
+def _header(cells: list[Cell], report: Report) -> list[str] | None:
     names = [cell.text for cell in cells]
     if SITE not in names:
-        meant = nearest(SITE, names)
-        mend = f"rename the column `{meant}`" if meant else "name the column of the sites' names so"
+        likely = nearest(SITE, names)
+        mend = (
+            f"rename the column `{likely}`" if likely else "name the column of the sites' names so"
+        )
         if len(names) == 1 and re.search(r"[;\t]", names[0]):
             mend = "separate columns with commas"
-        _tell(say, cells[0].position, f"there is no column `{SITE}`", mend)
+        _report(report, cells[0].position, f"there is no column `{SITE}`", mend)
         return None
     for n, cell in enumerate(cells):
         if not _COLUMN.fullmatch(cell.text):
-            _tell(
-                say,
+            _report(
+                report,
                 cell.position,
                 f"`{cell.text}` cannot name a column",
                 "write letters, digits, _ and -, beginning with a letter",
             )
         elif cell.text in names[:n]:
-            _tell(say, cell.position, f"the column `{cell.text}` is here twice", "rename one")
+            _report(report, cell.position, f"the column `{cell.text}` is here twice", "rename one")
     return names
 
 
-def _branch(cells: list[Cell], columns: list[str], say: Say) -> Branch | None:
+def _branch(cells: list[Cell], columns: list[str], report: Report) -> Branch | None:
     if len(cells) != len(columns):
         at = cells[len(columns)].position if len(cells) > len(columns) else cells[0].position
-        _tell(
-            say,
+        _report(
+            report,
             at,
             f"this line has {_count(len(cells))}, the first line names {len(columns)}",
             'put a cell with a comma in it in "double quotes"'
@@ -183,12 +191,12 @@ def _branch(cells: list[Cell], columns: list[str], say: Say) -> Branch | None:
     values = dict(zip(columns, cells, strict=True))
     site = values[SITE]
     if not site.text:
-        _tell(say, site.position, "this line names no site", "write its name, or take it out")
+        _report(report, site.position, "this line names no site", "write its name, or take it out")
         return None
     return Branch(site, values)
 
 
-def _cells(line: str, start: Position, say: Say) -> list[Cell] | None:
+def _cells(line: str, start: Position, report: Report) -> list[Cell] | None:
     cells: list[Cell] = []
     at = 0
     while True:
@@ -197,8 +205,8 @@ def _cells(line: str, start: Position, say: Say) -> list[Cell] | None:
         if line[begin : begin + 1] == '"':
             match = re.compile(r'"((?:[^"]|"")*)"[ \t]*(?=,|$)').match(line, begin)
             if match is None:
-                _tell(
-                    say,
+                _report(
+                    report,
                     position,
                     "a quote that is not closed in its line, or text behind it",
                     'close it before the comma; write "" for a quote inside',
@@ -215,8 +223,8 @@ def _cells(line: str, start: Position, say: Say) -> list[Cell] | None:
         at = end + 1
 
 
-def _tell(say: Say, at: Position, wrong: str, mend: str) -> None:
-    say(TreeProblem(at, wrong, mend))
+def _report(report: Report, at: Position, wrong: str, mend: str) -> None:
+    report(TreeProblem(at, wrong, mend))
 
 
 def _count(cells: int) -> str:

@@ -1,8 +1,8 @@
-"""YAML text -> a tree that knows where everything stands. Knows nothing of meshes.
+"""YAML text as a tree with positions, without knowledge of meshes.
 
 A subset of YAML on purpose: `true`, `false`, `null`, decimal numbers and text. So a site called
-`no`, a key `12:30` or a date stay text, whatever YAML 1.1 makes of them; tags, which can make
-objects, are refused.
+`no`, a key `12:30` or a date stay text, unlike in YAML 1.1; tags, which can make objects, are
+refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 MAX_BYTES = 2**20
 MAX_DEPTH = 40
 MAX_NODES = 100_000
-"""What aliases may make of a file: more is a bomb."""
+"""Limit of the values with aliases written out: more is a bomb."""
 
 Scalar = str | int | float | bool | None
 Location = tuple[str | int, ...]
@@ -25,24 +25,24 @@ Location = tuple[str | int, ...]
 
 
 class Row(NamedTuple):
-    """Where a branch is named that a template was filled in for."""
+    """Place where a branch of a template is named."""
 
     line: int
     column: int
     file: str
     of: int
-    """How many branches that template was filled in for."""
+    """Number of branches that the template is filled in for."""
 
 
 class Position(NamedTuple):
-    """Line and column count from 1."""
+    """Place in a file. Line and column count from 1."""
 
     line: int
     column: int
     file: str = ""
-    """As it is shown to people; empty: the mesh file itself."""
+    """Name for people; empty for the mesh file itself."""
     row: Row | None = None
-    """Of what stands in a template: the branch that this copy of it was made for."""
+    """In a template: the branch that this copy was made for."""
 
 
 class TreeProblem(NamedTuple):
@@ -61,14 +61,14 @@ class BadYaml(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A value, where it begins and, for a mapping, where its keys stand."""
+    """A value with its position and, for a mapping, the positions of its keys."""
 
     position: Position
     value: Scalar | list[Tree] | dict[str, Tree]
     key_positions: dict[str, Position] = field(default_factory=dict)
 
     def plain(self) -> object:
-        """The value without positions."""
+        """Return the value without positions."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -83,7 +83,7 @@ class Tree:
         return None
 
     def find(self, location: Location) -> Tree:
-        """The value there, or as near above it as there is one."""
+        """Return the value at a location, or its nearest parent."""
         tree = self
         for step in location:
             below = tree.child(step)
@@ -93,7 +93,7 @@ class Tree:
         return tree
 
     def position_of(self, location: Location, *, key: bool = False) -> Position:
-        """Where the value there begins; with `key`, where its key does."""
+        """Return the position of the value at a location; with `key`, of its key."""
         if key and location and isinstance(location[-1], str):
             parent = self.find(location[:-1])
             if location[-1] in parent.key_positions:
@@ -101,14 +101,14 @@ class Tree:
         return self.find(location).position
 
     def with_default(self, key: str, value: Scalar) -> Tree:
-        """A mapping that has this key, with this value if it has none now."""
+        """Return the mapping with `key`, set to `value` if the key was missing."""
         if not isinstance(self.value, dict) or key in self.value:
             return self
         children = {**self.value, key: Tree(self.position, value)}
         return Tree(self.position, children, self.key_positions)
 
     def with_empty(self, location: Location) -> Tree:
-        """The same tree with an empty mapping there, where something stands."""
+        """Return the tree with an empty mapping in place of the value at a location."""
         if not location:
             return Tree(self.position, {})
         child = self.child(location[0])
@@ -118,7 +118,9 @@ class Tree:
         return Tree(self.position, children, self.key_positions)
 
     def without(self, locations: Collection[Location]) -> Tree:
-        """The same tree less what stands there. List items go too: later ones move up."""
+        """Return the tree without the values at some locations. List items go too: later items move
+        up.
+        """
         here = {location[0] for location in locations if len(location) == 1}
         below: dict[str | int, list[Location]] = {}
         for location in locations:
@@ -142,10 +144,10 @@ class Tree:
 
 
 def parse_tree(data: bytes, file: str = "") -> tuple[Tree, list[TreeProblem]]:
-    """The tree of a file's content, and what is wrong with it that does not prevent one. All its
-    positions are in `file`.
+    """Return the tree of a file's content, and problems that do not prevent it. All positions are
+    in `file`.
 
-    Raises BadYaml. Of a key that is there twice, the first value is taken.
+    Raises BadYaml. Of a duplicate key the first value is taken.
     """
     try:
         return _parsed(data, file)
@@ -174,7 +176,7 @@ def _parsed(data: bytes, file: str) -> tuple[Tree, list[TreeProblem]]:
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """Resolves nothing but what the docstring above names."""
+    """Loader that resolves only the values named in the module's docstring."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -197,7 +199,7 @@ _CoreLoader.add_implicit_resolver(
 
 
 class _Building:
-    """YAML nodes -> Tree, each node once however often it is aliased."""
+    """Builder of a Tree from YAML nodes, each node once however often it is aliased."""
 
     def __init__(self, file: str) -> None:
         self.problems: list[TreeProblem] = []
@@ -206,7 +208,7 @@ class _Building:
         self._open: set[int] = set()
 
     def tree(self, node: yaml.Node, depth: int) -> tuple[Tree, int]:
-        """The tree and how many nodes it is with every alias written out."""
+        """Return the tree and its number of nodes with every alias written out."""
         if id(node) in self._made:
             return self._made[id(node)]
         position = _at(node.start_mark, self._file)
@@ -248,7 +250,7 @@ class _Building:
         for key_node, value_node in node.value:
             at = _at(key_node.start_mark, self._file)
             if not isinstance(key_node, yaml.ScalarNode):
-                self._say(at, "a key must be text", "write it on one line, in quotes if need be")
+                self._add(at, "a key must be text", "write it on one line, in quotes if need be")
                 continue
             # The text as it stands: a site may be called `no` or `1`.
             key = key_node.value
@@ -256,13 +258,13 @@ class _Building:
             size += below + 1
             if key in children:
                 first = positions[key]
-                self._say(
+                self._add(
                     at,
                     f"`{key}` is here twice, first in line {first.line}",
                     "keep one of them",
                 )
             elif key == "<<":
-                self._say(at, "merge keys (`<<`) are not taken", "write the values out")
+                self._add(at, "merge keys (`<<`) are not taken", "write the values out")
             else:
                 children[key] = child
                 positions[key] = at
@@ -285,14 +287,14 @@ class _Building:
         return None
 
     def _refuse_tag(self, node: yaml.Node, position: Position) -> None:
-        self._say(position, f"the tag `{node.tag}` is not taken", "write a plain value")
+        self._add(position, f"the tag `{node.tag}` is not taken", "write a plain value")
 
-    def _say(self, position: Position, wrong: str, mend: str) -> None:
+    def _add(self, position: Position, wrong: str, mend: str) -> None:
         self.problems.append(TreeProblem(position, wrong, mend))
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file's content, a mark of its byte order left out. Raises BadYaml."""
+    """Return the text of a file's content without its byte order mark. Raises BadYaml."""
     if len(data) > MAX_BYTES:
         raise BadYaml(
             TreeProblem(
@@ -329,29 +331,29 @@ def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
         wrong += f" ({error.context} that begins in line {error.context_mark.line + 1})"
     here = _line(text, position.line)
     above = _line(text, error.context_mark.line + 1) if error.context_mark is not None else here
-    said = f"{error.context} {error.problem}"
+    reason = f"{error.context} {error.problem}"
     mend = "look at the line above too: a bracket, a quote or the indentation"
-    if "\\t" in said or here.startswith("\t"):
+    if "\\t" in reason or here.startswith("\t"):
         mend = "indent with blanks, not with tabs"
     elif re.search(r"[\[,\s]#", above):
         mend = 'an unquoted # begins a comment: write "#"'
-    elif "another document" in said:
+    elif "another document" in reason:
         mend = (
             "leave one mesh in the file: take the line `---` out, with what is before or after it"
         )
-    elif "alias" in said:
+    elif "alias" in reason:
         mend = "an unquoted * begins an alias: put the text in quotes"
-    elif "could not find expected ':'" in said:
+    elif "could not find expected ':'" in reason:
         mend = "write KEY: VALUE, with a colon and a blank after it"
-    elif "expected <block end>, but found '<block mapping start>'" in said:
+    elif "expected <block end>, but found '<block mapping start>'" in reason:
         mend = "indent it as its neighbours are"
-    elif "mapping values are not allowed" in said:
+    elif "mapping values are not allowed" in reason:
         mend = "indent it as its neighbours are, or put text with `: ` in quotes"
     return TreeProblem(position, wrong, mend)
 
 
 def _line(text: str, number: int) -> str:
-    """That line; past the end, the last one that says anything."""
+    """Return a line; past the end, the last line that is not blank."""
     lines = text.rstrip().split("\n")
     return lines[min(number, len(lines)) - 1]
 
