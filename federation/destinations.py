@@ -164,7 +164,7 @@ class TopicIndex:
         node = self._root
         for word in _words(pattern):
             if word == b"#":
-                if not node.loops:  # two of them say no more than one
+                if not node.loops:  # `#.#` equals `#`
                     node.any_words = node.any_words or _Node(loops=True)
                     node = node.any_words
             elif word == b"*":

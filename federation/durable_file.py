@@ -19,7 +19,7 @@ def write(file: Path, text: str, *, durable: bool = False, mode: int = ANYBODY) 
     otherwise safe from the end of the process but not from a power cut. Raises OSError.
     """
     temporary = file.with_name(f"{file.name}.new")
-    temporary.unlink(missing_ok=True)  # so that the new one has its mode from the start
+    temporary.unlink(missing_ok=True)  # the new file has its mode from the start
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(text)

@@ -201,5 +201,5 @@ def _lane(link: Link) -> str:
 
 
 def _literal(name: str) -> str:
-    # Not re.escape: it escapes blanks and more, and the other side is PCRE, not Python.
+    # Not re.escape, which escapes blanks and more: the broker's patterns are PCRE.
     return re.sub(r"([\\.^$|?*+()\[\]{}])", r"\\\1", name)

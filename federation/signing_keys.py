@@ -120,7 +120,7 @@ def _private_key(content: bytes, place: str) -> Ed25519PrivateKey:
         else:
             key = load_der_private_key(base64.b64decode(content.strip(), validate=True), None)
     except TypeError:
-        # Not `from error`, here and below: what it says may quote the content.
+        # Not `from error`, here and below: its text may quote the content.
         raise PrivateKeyUnusable(place, "it has a passphrase: take that off") from None
     except (ValueError, UnsupportedAlgorithm):  # binascii.Error is a ValueError
         raise PrivateKeyUnusable(place, "it is no private key in PEM") from None

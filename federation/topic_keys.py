@@ -14,7 +14,7 @@ def may_both_match(one: str, other: str) -> bool:
         below = [row[0] and first == "#"] + [False] * len(right)
         for j, second in enumerate(right, 1):
             if first == "#" or second == "#":
-                # It stands for nothing, or for what the other one has here.
+                # `#` matches no word, or the other pattern's word.
                 below[j] = row[j] or below[j - 1]
             else:
                 below[j] = row[j - 1] and ("*" in (first, second) or first == second)

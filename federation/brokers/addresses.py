@@ -267,7 +267,7 @@ class AddressBook:
             (host, port, _), *others = (Endpoint(one.host, one.port) for one in listeners)
             tls = listeners[0].tls
         if broker is not None and broker.password and amqp.is_external:
-            # Also beside a login by certificate, which older brokers' streams do not know.
+            # A password goes first: streams of older brokers know no login by certificate.
             password, is_external = resolve_password(broker.password, self.environ), False
         else:
             password, is_external = amqp.password, amqp.is_external
@@ -290,14 +290,14 @@ class AddressBook:
         user, broker = vouched_user(self.mesh, link, site), self.mesh.sites[link.meeting].broker
         reference = self.mesh.sites[site].link_password
         if broker is not None and site != link.meeting:
-            # Without a password of its own it comes as that broker's own user.
+            # Without `link_password` the end logs in as that broker's own user.
             address = (
                 self._own(broker)
                 if reference is None
                 else self._own(replace(broker, password=reference), user)
             )
         else:
-            address = self._private_or_own(link.meeting, user, "link", whose=site)
+            address = self._private_or_own(link.meeting, user, "link", owner=site)
         if link.via is None or site == link.meeting:
             return address
         host, port = parse_host_port(link.via)
@@ -328,7 +328,7 @@ class AddressBook:
         broker = self.mesh.sites[site].broker
         if broker is not None and broker.management is None:
             return None
-        who = address(site)
+        login_as = address(site)
         if broker is None or broker.management is None:
             private = self._private(site)
             url, *others = (
@@ -338,20 +338,21 @@ class AddressBook:
         else:
             listeners = map(parse_management, broker.managements)
             url, *others = (one.as_uri("http", "https") for one in listeners)
-            if who.is_external:
+            if login_as.is_external:
                 # The management API takes no certificate for a login.
-                who = replace(who, password=resolve_password(broker.password, self.environ))
-        login = who.vhost, who.user, who.password
-        return ManagementAddress(url, *login, who.files, tuple(others))
+                password = resolve_password(broker.password, self.environ)
+                login_as = replace(login_as, password=password)
+        login = login_as.vhost, login_as.user, login_as.password
+        return ManagementAddress(url, *login, login_as.files, tuple(others))
 
     def _private_or_own(
-        self, site: str, user: str, kind: str, whose: str | None = None
+        self, site: str, user: str, kind: str, owner: str | None = None
     ) -> AmqpAddress:
         broker = self.mesh.sites[site].broker
         is_made = broker is None or (broker.separate_users and kind in NODE_KINDS)
         if broker is not None and not is_made:
             return self._own(broker)
-        password: str = getattr(self.credentials.of(whose or site), kind)
+        password: str = getattr(self.credentials.of(owner or site), kind)
         if broker is not None:
             uri = parse_amqp(broker.amqp)
             where = uri.host, uri.port, uri.vhost
@@ -365,7 +366,7 @@ class AddressBook:
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
         """Return the address of a site's own broker. `user` replaces the address's user."""
         uri = parse_amqp(broker.amqp)
-        # Whoever comes as itself comes with its password.
+        # A user of its own logs in with its password.
         is_external = broker.auth is BrokerAuth.EXTERNAL and not user
         password = "" if is_external else resolve_password(broker.password, self.environ)
         where, login = (uri.host, uri.port, uri.vhost), (user or uri.user, password)

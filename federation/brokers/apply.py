@@ -62,7 +62,7 @@ async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:
         await applying.over_amqp(None)
         return applying.report
     async with ManagementApi(management) as api:
-        # Users first: a neighbour waits for its user, nobody waits for an exchange.
+        # Users first: a neighbour waits for its user, no node waits for an exchange.
         applying.add(*await apply_users(api, declared.users))
         applying.add(*await apply_guests(book, site, api))
         names, control = Names(book.mesh.name), book.control(site)
@@ -138,7 +138,7 @@ class _Applying:
 
     async def _bindings(self, declarer: Declarer, api: ManagementApi | None) -> None:
         listed = await self._present(api)
-        # Without a list, binding again does no harm, and the record tells what is new.
+        # Without a list, binding again does no harm, and the record shows new bindings.
         present = listed if listed is not None else (self._former or Applied())
         known = present.queues | (self._former or Applied()).queues
         bound = await self._bind(declarer, present.bindings, is_sure=listed is not None)
@@ -180,7 +180,7 @@ class _Applying:
                 if item.outcome is not ItemOutcome.UNBOUND:
                     left.add(binding)
             else:
-                # Not ours: what comes that way bears the name of an exchange that no node knows.
+                # A stranger's: its messages bear the name of an exchange that no node knows.
                 item = Item(
                     "binding",
                     str(binding),
@@ -200,7 +200,7 @@ class _Applying:
         for queue in sorted(set(known) - wanted):
             waiting = await declarer.waiting(queue)
             if waiting is not None:
-                # Kept in mind even when nothing is ready: a node may have some in hand.
+                # Recorded even when no message is ready: a node may have some in hand.
                 there.add(queue)
             if waiting:
                 self.add(

@@ -91,14 +91,14 @@ def parse_admin(text: str) -> HostPort:
     return found
 
 
-def _listener(text: str, what: str, ports: dict[str, int], like: str) -> HostPort:
+def _listener(text: str, noun: str, ports: dict[str, int], like: str) -> HostPort:
     """Parse an address of host and port. `ports`: default port by scheme, in clear first, then with
     TLS.
     """
     clear, _ = ports
     parts, tls = _split(text, {scheme: scheme != clear for scheme in ports}, like)
     if parts.username or parts.path not in ("", "/"):
-        raise BadUri(f"{what} has more than host and port", like)
+        raise BadUri(f"{noun} has more than host and port", like)
     return HostPort(parts.hostname or "", _port(parts, ports[parts.scheme]), tls)
 
 

@@ -43,7 +43,7 @@ def replicas_of(site: Site, nodes: int | None) -> int | None:
         return None if site.replicas == nodes == 1 else site.replicas
     if nodes is None or nodes == 1:
         return None
-    # A fourth member would outlive no more than three do; of two, the second is a copy more.
+    # A fourth member tolerates no more losses than three; of two, the second is one more copy.
     return nodes if nodes < 4 else min(_MOST, nodes - 1 + nodes % 2)
 
 

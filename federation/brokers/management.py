@@ -108,7 +108,7 @@ class ManagementApi:
         query: dict[str, str] | None = None,
         body: object = None,
     ) -> Any | None:
-        # Quoted by us: a virtual host called / must stay one part of the path.
+        # Quoted here: a virtual host called / must stay one part of the path.
         quoted = "/".join(quote(part, safe="") for part in path)
 
         async def ask(base: str) -> Any | None:

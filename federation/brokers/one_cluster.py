@@ -116,7 +116,7 @@ async def _amqp_answer(
             return False
         except ChannelLockedResource:
             return True
-        return True  # at the node that has it
+        return True  # at the node with the queue
 
     try:
         return NodeAnswer(address, name, is_stranger=not await _soon(knows))

@@ -166,7 +166,7 @@ def _is_split(exchange: Exchange) -> bool:
 
 
 def _link_exchanges(mesh: Mesh, site: str, names: Names) -> list[ExchangeDeclaration]:
-    # Fanout: the one queue of the other end gets all, whatever the key.
+    # Fanout: the other end's single queue gets all, whatever the key.
     return [
         ExchangeDeclaration(name, "fanout")
         for link in links_meeting_at(mesh, site)
@@ -180,8 +180,8 @@ def _egress(names: Names, exchange: Exchange, site: Site) -> QueueDeclaration:
         return QueueDeclaration(
             name, {"x-queue-type": "classic", "x-queue-version": CLASSIC_VERSION}
         )
-    # On a cluster a packer that has lost its broker node takes again over another one, maybe before
-    # what it had in hand is back. Its turn begins when that is, with what came first.
+    # On a cluster a packer that lost its broker node may consume over another node before the
+    # messages in hand are back. Its turn begins once they are, with the oldest.
     return _one_at_a_time(_quorum(name)) if site.is_cluster else _quorum(name)
 
 
@@ -208,6 +208,6 @@ def _log(names: Names) -> QueueDeclaration:
 def _log_policy(mesh: Mesh, site: Site, names: Names) -> PolicyDeclaration:
     definition: dict[str, str | int] = {"max-age": f"{math.ceil(mesh.retention_s)}s"}
     if site.log.max_bytes is not None:
-        # Also with `on_full: block`: the disk is the limit, whatever neighbours bring.
+        # Even with `on_full: block`: the disk is the limit, whatever neighbours send.
         definition["max-length-bytes"] = site.log.max_bytes
     return PolicyDeclaration(names.log_policy, matching([names.log]), definition)

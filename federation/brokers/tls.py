@@ -52,7 +52,7 @@ class RenewedContext(Generic[Context]):
         """Return the context of the present files. Raises TlsFilesBroken if the files were never
         usable, and NobodyTrusted.
         """
-        # Looked at first: files that change while they are read look changed the next time.
+        # The stamp comes first: files that change while being read look changed the next time.
         stamp = tuple(map(FileStamp.of, self._paths))
         if self._made is not None and self._made[0] == stamp:
             return self._made[1]

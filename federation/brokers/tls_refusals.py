@@ -86,7 +86,7 @@ def _another_fault(files: TlsFiles, detail: str) -> str:
     return f"its certificate is not accepted: {detail}"
 
 
-def _wants_one(files: TlsFiles, detail: str) -> str:
+def _wants_certificate(files: TlsFiles, detail: str) -> str:
     if files.certificate:
         return f"it is not content with the certificate {files.certificate} ({detail}): see its log"
     return "it wants a certificate of us: name one with `tls: certificate` and `key`"
@@ -136,9 +136,9 @@ _VERIFY_ERRORS: dict[int, _Wording] = {
 """Wordings by OpenSSL's number (X509_V_ERR_*)."""
 
 _ALERTS: dict[str, _Wording] = {
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _wants_one,
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": _wants_one,  # TLS 1.2 has no alert of its own for it
-    "SSL/TLS_ALERT_HANDSHAKE_FAILURE": _wants_one,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": _wants_certificate,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": _wants_certificate,  # TLS 1.2 has no better alert
+    "SSL/TLS_ALERT_HANDSHAKE_FAILURE": _wants_certificate,
     "TLSV1_ALERT_UNKNOWN_CA": _ours_unknown,
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": _ours_expired,
     "SSLV3_ALERT_BAD_CERTIFICATE": _ours_refused,
@@ -167,6 +167,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         within = [getattr(one, name, None) for name in ("os_error", "certificate_error")]
-        if within == [None, None]:  # else it is aiohttp's, an SSLError by name only
+        if within == [None, None]:  # else aiohttp's wrapper, an SSLError by name only
             yield one
         ahead += [*within, one.__cause__, one.__context__]

@@ -106,7 +106,7 @@ def _node_users(
             own.packer,
             configure=matching([names.packer_lock]),
             write=matching([packer]) if packer else NOTHING,
-            # Also those of exchanges that the file has no more: they are packed until empty.
+            # Queues of exchanges taken out of the file too: they are packed until empty.
             read=matching(_some(packer), prefixes=[names.egress_prefix]),
         ),
         UserDeclaration(
@@ -123,7 +123,7 @@ def _node_users(
             write=NOTHING,
             read=matching(aside),
         ),
-        # Rights to nothing let it see the virtual host.
+        # Empty rights let the user see the virtual host.
         UserDeclaration(
             names.monitor_user(site), own.monitor, NOTHING, NOTHING, NOTHING, ("monitoring",)
         ),
@@ -161,8 +161,8 @@ def password_hash(password: str, salt: bytes) -> str:
 
 def _link_user(names: Names, end: str, links: list[Link], password: str) -> UserDeclaration:
     # Binding a queue takes write on the queue and read on the exchange; consuming, read on the
-    # queue; publishing, write on the exchange. Nothing lets it write to the default exchange,
-    # through which any queue could be reached.
+    # queue; publishing, write on the exchange. No right covers the default exchange, which reaches
+    # any queue.
     sends = [link for link in links if link.sender == end]
     receives = [link for link in links if link.receiver == end]
     writes = [*map(names.link_data, sends), *map(names.link_acks, receives)]

@@ -145,7 +145,7 @@ def _keys(tree: Tree, add: _Add, *, is_whole: bool, sites_are_known: bool) -> Me
         return keys
     likely = {_likely_location(detail) for detail in details if detail["type"] == "extra_forbidden"}
     for detail in details:
-        # Who wrote `nam` did not forget `name`.
+        # A file with `nam` does not lack `name`.
         if detail["type"] != "missing" or detail["loc"] not in likely:
             add(*problem_of(detail, tree, _in_tree(tree, detail["loc"])))
     _add_violations_of_rest(tree, details, add, is_whole=is_whole, sites_are_known=sites_are_known)
@@ -159,7 +159,7 @@ def _add_violations_of_rest(
     that may only follow from the cut.
     """
     cuts = [_cut(_in_tree(tree, detail["loc"])) for detail in details]
-    # Of a site that cannot be read it is still known that there is one.
+    # A site that cannot be read still exists.
     sites = [cut for cut in cuts if cut[:1] == ("sites",) and len(cut) == 2]
     rest = tree.without([cut for cut in cuts if cut not in sites])
     for site in dict.fromkeys(sites):
@@ -169,7 +169,7 @@ def _add_violations_of_rest(
         keys = MeshKeys.model_validate(rest.plain())
     except ValidationError:
         return
-    # What is lacking now: the cuts, and what an unknown key was meant for.
+    # Missing now: the cuts, and the keys that unknown keys were meant for.
     lacking = [
         *(
             cut

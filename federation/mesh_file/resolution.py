@@ -120,7 +120,7 @@ def _broker(keys: SiteKeys, amqps: Sequence[str], folder: Path) -> BrokerAddress
         streams = [parse_stream(stream) for stream in keys.stream]
     else:
         streams = [HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls) for uri in uris]
-    # Nodes on one host, told apart by their AMQP ports, have one stream port by default.
+    # Nodes on one host with different AMQP ports have one stream port by default.
     stream, *more_streams = dict.fromkeys(
         one.as_uri("rabbitmq-stream", "rabbitmq-stream+tls") for one in streams
     )
@@ -280,7 +280,7 @@ def _hashed_site(site: Site, keys: MeshKeys) -> dict[str, Any]:
 
 def _hashed_exchange(exchange: Exchange) -> dict[str, Any]:
     hashed = _changed_fields(exchange)
-    # Sets, whatever order they were written in; a tag's sites stand in the order of the file.
+    # Sets, whose written order has no meaning; a tag's sites have the order of the file.
     for name in ("keys", "origins", "destinations", "never_via"):
         if hashed.get(name) is not None:
             hashed[name] = sorted(hashed[name])

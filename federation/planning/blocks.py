@@ -60,11 +60,11 @@ class Blocks:
         order = {site: number for number, site in enumerate(routes.sites)}
         together: nx.Graph[str] = nx.Graph()
         together.add_edges_from(routes.hops)
-        # networkx's types call the members sets, too.
+        # networkx's types are too wide here.
         blocks = cast("list[set[str]]", list(nx.biconnected_components(together)))
         for number, members in enumerate(blocks):
             sites = sorted(members, key=order.__getitem__)
-            # From the sites' links, not from all: there may be as many blocks as links.
+            # Only the sites' own links are scanned: there may be as many blocks as links.
             hops = {
                 (site, other): routes.hops[site, other]
                 for site in sites
@@ -139,7 +139,7 @@ class _Tangled:
         self._graph = routes.graph()
         self._classes = twin_classes(routes, routes.sites.__getitem__, with_availability)
         self._class = class_of(self._classes)
-        # Where every line is as good either way, so is every pair.
+        # If all lines are equal in both directions, so are all pairs.
         parts = {pair: hop.availability for pair, hop in routes.hops.items()}
         self._is_even = all(parts.get((b, a)) == part for (a, b), part in parts.items())
         self._hops: dict[str, dict[str, int]] = {}

@@ -148,7 +148,7 @@ def _add(
         each = bytes_each(mesh, exchange, groups, rate, *sizes)
         for others in classes:
             same = others is origins
-            # Of its own class, any but the origin stands for what a twin of it gets.
+            # In the origin's own class, another member represents what a twin gets.
             like = others[-1]
             count = len(origins) - same
             part = logged.get(like, 0).bit_count() / len(groups) if count else 0.0

@@ -47,7 +47,7 @@ class LogSpread:
     def logged(self, origin: str, spread: Sequence[frozenset[str]]) -> Mapping[str, int]:
         """Return, by site, the shares whose messages from `origin` it logs, bit n for share n."""
         wanted = [self._mask(share) & ~self._bits[origin] for share in spread]
-        # What nobody takes is in its origin's log all the same.
+        # A message that no site takes is in its origin's log nevertheless.
         own = (1 << len(spread)) - 1
         if self._rule is ForwardingRule.COMPLETE:
             takes = {site: _hit(wanted, self._bits[site]) for site in self._ends[origin]}
@@ -80,7 +80,7 @@ class LogSpread:
             return known
         ahead = self._spread(neighbour, site, self._ends)
         mask = sum(self._bits[one] for one in ahead)
-        # Whoever leads back to it reaches the same: in most graphs that is every neighbour.
+        # A neighbour with a way back reaches the same sites: in most graphs every neighbour.
         back = self._spread(neighbour, site, self._back) if len(ahead) > 1 else {neighbour}
         for other in self._ends[site]:
             if other in ahead and other in back:

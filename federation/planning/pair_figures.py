@@ -62,7 +62,7 @@ class PairFigures:
 
     def _direct(self, origin: str, receiver: str) -> Availability:
         hop = self._routes.hops[origin, receiver]
-        # An end of the pair is taken as given, a third site's broker is not.
+        # The ends of the pair are taken as given, a third site's broker is not.
         host = 1.0 if hop.host is None else self._routes.sites[hop.host]
         return Availability(hop.availability * host)
 
@@ -256,13 +256,13 @@ def _both_ways(found: dict[tuple[object, ...], PairRow]) -> Iterator[PairRow]:
 
 
 def _same(row: PairRow, back: PairRow) -> bool:
-    def parts(one: PairRow) -> tuple[float, ...]:
-        if one.figures is None or one.best is None:
+    def parts(side: PairRow) -> tuple[float, ...]:
+        if side.figures is None or side.best is None:
             return ()
         # Products in another order differ in the last digits, samples within their error.
-        error = one.figures.availability.standard_error
+        error = side.figures.availability.standard_error
         digits = 2 if error else 12
-        return round(one.figures.availability.part, digits), round(one.best.part, digits)
+        return round(side.figures.availability.part, digits), round(side.best.part, digits)
 
     return row.pairs == back.pairs and parts(row) == parts(back)
 

@@ -159,7 +159,7 @@ def _spread(start: str, ends: dict[str, dict[str, float]] | dict[str, set[str]])
 
 def _factored(net: _Net) -> float:
     """Return the reliability of a reduced net, which this function uses up."""
-    missing = 1.0  # the part of the time in which nothing so far joins the two
+    missing = 1.0  # part of the time in which no way so far joins the two
     joined = 0.0
     while True:
         ends = net.out[net.origin]
@@ -178,7 +178,7 @@ def _factored(net: _Net) -> float:
         if reached == 1:
             return joined
         missing *= 1 - reached
-        # Not reached this way: the link failed or the site did, which it now does more likely.
+        # Not reached this way: the link failed, or the site did, now with a higher probability.
         net.parts[site] = part * (1 - link) / (1 - reached)
         net.unlink(net.origin, site)
         net.reduce()
@@ -211,7 +211,7 @@ class Samples:
         self._hosts = routes.hosts
         self._all = (1 << samples) - 1
         self._sites = {site: self._drawn(part, drawing) for site, part in routes.sites.items()}
-        # The two ways of a line that is as good either way are drawn once: it makes no difference.
+        # Two ways of equal availability are drawn once: correlation makes no difference.
         lines: dict[object, int] = {}
         self._ends: dict[str, list[tuple[str, int]]] = {site: [] for site in routes.sites}
         for (sender, receiver), hop in routes.hops.items():
@@ -230,7 +230,7 @@ class Samples:
         while waiting:
             site = next(iter(waiting))
             del waiting[site]
-            # An origin that works passes everything on, any other site what finds it working.
+            # A working origin passes everything on, any other site only in samples where it works.
             through = self._all if site == origin else arriving[site] & self._sites[site]
             for neighbour, works in self._ends[site]:
                 before = arriving.get(neighbour, 0)
@@ -252,7 +252,7 @@ class Samples:
             return self._all
         bits = 0
         digits = round(part * (1 << _DIGITS))
-        # The digits of `part` from the last on: 1 is OR, 0 is AND with bits of which half are 1.
+        # Digits of `part` from the last on: 1 is OR, 0 is AND with random bits.
         for n in range(_DIGITS):
             half = drawing.getrandbits(self._samples)
             bits = bits | half if digits >> n & 1 else bits & half

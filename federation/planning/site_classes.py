@@ -40,8 +40,8 @@ def twin_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[st
         for own in _kinds_of_own(neighbours):
             closed = frozenset([*neighbours, *((site, *one) for one in own)])
             closed_keys.setdefault((shade, closed), []).append(site)
-    # Twins that are not linked to each other share an open key, twins that are a closed one; no
-    # site has twins of both sorts.
+    # Twins without a link between them share an open key, linked twins a closed key; no site has
+    # both sorts.
     found: dict[str, tuple[str, ...]] = {}
     for twins in (*closed_keys.values(), *open_keys.values()):
         if len(twins) > 1:
@@ -78,7 +78,7 @@ def class_of(classes: Iterable[Sequence[str]]) -> dict[str, int]:
 
 
 def _shade(routes: Routes, colour: Colour, site: str) -> Hashable:
-    # A site that others meet at is like no other: their links name it.
+    # A host is like no other site: the links that meet there name it.
     return colour(site), site if site in routes.hosts else None
 
 

@@ -199,7 +199,7 @@ def _with_whole_words(pattern: str) -> str:
     return ".".join(words)
 
 
-# A template may have the same mistake made five hundred times over, among five hundred sites.
+# A template may repeat a mistake five hundred times, among five hundred sites.
 @functools.lru_cache(maxsize=16)
 def _site_mend(word: str, sites: tuple[str, ...], tags: tuple[str, ...] = ()) -> str:
     likely = nearest(word, (*sites, *tags))

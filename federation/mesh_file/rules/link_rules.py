@@ -134,7 +134,7 @@ def shared_password_violations(keys: MeshKeys) -> Iterator[Violation]:
             continue
         for end in (link.sender, link.receiver):
             site = keys.sites[end]
-            # The same words everywhere: who wrote them means one password for all.
+            # The same reference at both sites means one password for all.
             is_shared = site.broker is not None and site.password == meeting.password
             if end != link.meeting and site.link_password is None and not is_shared:
                 found = holders.setdefault(link.meeting, [])
@@ -175,7 +175,7 @@ def reach_violations(keys: MeshKeys) -> Iterator[Violation]:
             senders = {a for (a, b), link in links.items() if not avoided & {b, link.meeting}}
             yield from _alone(exchange, n, origins, senders)
         if avoided not in reaches:
-            # A broker that two others meet at holds the payload too, if only for a moment.
+            # The broker of a meeting site holds the payload too, if only for a moment.
             pairs = (k for k, link in links.items() if not avoided & {*k, link.meeting})
             reaches[avoided] = Reach(pairs, rule)
         missing = reaches[avoided].missing(origins, destinations)

@@ -79,7 +79,7 @@ def violations(
     yield from link_violations(keys, graph_is_known=graph_is_known)
     if not graph_is_known:
         return
-    # A shape that is wrong leaves sites out of reach, which is no mistake of its own.
+    # A wrong shape leaves sites out of reach, which is no mistake of its own.
     if not shape:
         yield from reach_violations(keys)
         yield from shared_password_violations(keys)
@@ -129,12 +129,12 @@ MAX_LOG_BYTES = 10**15
 def log_violations(keys: MeshKeys) -> Iterator[Violation]:
     """Check the limits of the logs."""
     yield from _log_limit(("log",), keys.log, keys.log)
-    yield from _held_window(keys, ("log",), keys.log, keys.log)
+    yield from _window_in_log(keys, ("log",), keys.log, keys.log)
     for name, site in keys.sites.items():
         if site.log is not None:
             at, whole = ("sites", name, "log"), log_of_site(keys.log, site.log)
             yield from _log_limit(at, site.log, whole)
-            yield from _held_window(keys, at, site.log, whole)
+            yield from _window_in_log(keys, at, site.log, whole)
 
 
 def _log_limit(at: Location, own: LogKeys, whole: LogKeys) -> Iterator[Violation]:
@@ -163,7 +163,9 @@ def _log_limit(at: Location, own: LogKeys, whole: LogKeys) -> Iterator[Violation
                 )
 
 
-def _held_window(keys: MeshKeys, at: Location, own: LogKeys, whole: LogKeys) -> Iterator[Violation]:
+def _window_in_log(
+    keys: MeshKeys, at: Location, own: LogKeys, whole: LogKeys
+) -> Iterator[Violation]:
     if whole.max_bytes is None or whole.rate is None or whole.max_bytes < MIN_LOG_BYTES:
         return
     need = whole.rate * retention_s(keys.outage_window)

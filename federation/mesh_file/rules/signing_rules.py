@@ -119,7 +119,7 @@ def _keys(name: str, site: SiteKeys, *, signs: bool, needed: bool) -> Iterator[V
             depends_on=("private_key",),
         )
     elif not re.fullmatch(r"(env:[^\s]+|file:\S.*)", site.private_key):
-        # Not quoted: it may be the key itself.
+        # Not quoted: the text may be the key itself.
         yield Violation(
             (*at, "private_key"),
             "this names no private key",

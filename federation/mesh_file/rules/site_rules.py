@@ -46,7 +46,7 @@ def site_violations(keys: MeshKeys) -> Iterator[Violation]:
 
 def _cluster_ids(keys: MeshKeys) -> Iterator[Violation]:
     owners: dict[str, str] = {}
-    # Those that follow from a site's name go first: the complaint is about what was written.
+    # IDs that follow from a site's name go first: the written ID is to blame.
     for name, site in sorted(keys.sites.items(), key=lambda item: item[1].cluster_id is not None):
         written = site.cluster_id is not None
         cluster_id = site.cluster_id if site.cluster_id is not None else name
@@ -215,7 +215,7 @@ def address_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
     at: Location = ("sites", name)
     uris = [parse_amqp(one) for one in site.broker or ()]
     yield from _alike((*at, "broker"), uris, ("amqps://", "amqp://"))
-    yield from _one_login((*at, "broker"), uris)
+    yield from _common_login((*at, "broker"), uris)
     streams = [parse_stream(one) for one in site.stream or ()]
     yield from _alike((*at, "stream"), streams, ("rabbitmq-stream+tls://", "rabbitmq-stream://"))
     managements = [parse_management(one) for one in site.management or ()]
@@ -241,7 +241,7 @@ def _alike(
         seen.add(where)
 
 
-def _one_login(at: Location, uris: Sequence[AmqpUri]) -> Iterator[Violation]:
+def _common_login(at: Location, uris: Sequence[AmqpUri]) -> Iterator[Violation]:
     yield from _same(
         at,
         [uri.vhost for uri in uris],

@@ -252,7 +252,7 @@ class _Building:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._add(at, "a key must be text", "write it on one line, in quotes if need be")
                 continue
-            # The text as it stands: a site may be called `no` or `1`.
+            # The literal text: a site may be called `no` or `1`.
             key = key_node.value
             child, below = self.tree(value_node, depth + 1)
             size += below + 1
@@ -319,7 +319,7 @@ def decoded(data: bytes) -> str:
 def _broken(error: yaml.MarkedYAMLError, text: str) -> TreeProblem:
     mark = error.problem_mark or error.context_mark
     if "could not find expected ':'" in str(error.problem) and error.context_mark is not None:
-        # Noticed where the next key begins; it is lacking behind the one before.
+        # The parser stops at the next key; the colon is missing behind the key before.
         mark = error.context_mark
     position = _at(mark) if mark is not None else Position(1, 1)
     wrong = f"this is not YAML: {error.problem}"
