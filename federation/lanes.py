@@ -86,7 +86,7 @@ class RateSchedule:
 
     def at(self, minute: int) -> int | None:
         """Return the rate at a minute of the day."""
-        return next((one.rate for one in self.hours if one.has(minute)), self.rate)
+        return next((hours.rate for hours in self.hours if hours.has(minute)), self.rate)
 
     def __str__(self) -> str:
         return ", ".join([show_rate(self.rate), *map(str, self.hours)])

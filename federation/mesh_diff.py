@@ -44,8 +44,8 @@ def mesh_diff(former: Mesh, new: Mesh) -> list[str]:
     if former.repairers != new.repairers:
         was, now = (_value_text("repairers", mesh.repairers) for mesh in (former, new))
         lines.append(f"~ repairs_from {was} -> {now}")
-    lines += [f"+ revoked_keys {one}" for one in new.revoked_keys if one not in former.revoked_keys]
-    lines += [f"- revoked_keys {one}" for one in former.revoked_keys if one not in new.revoked_keys]
+    lines += [f"+ revoked_keys {key}" for key in new.revoked_keys if key not in former.revoked_keys]
+    lines += [f"- revoked_keys {key}" for key in former.revoked_keys if key not in new.revoked_keys]
     if former.batch_format != new.batch_format:
         lines.append(f"~ batch_format {former.batch_format} -> {new.batch_format}")
     if former.lanes != new.lanes:
@@ -89,17 +89,17 @@ def _start_text(new: object) -> str:
 
 
 def _fields(before: Any, after: Any) -> Iterable[str]:
-    for one in fields(before):
-        old, now = getattr(before, one.name), getattr(after, one.name)
+    for field in fields(before):
+        old, now = getattr(before, field.name), getattr(after, field.name)
         if old == now:
             continue
-        word = _WORDS.get(one.name, one.name)
-        if one.name in ("password", "link_password"):
+        word = _WORDS.get(field.name, field.name)
+        if field.name in ("password", "link_password"):
             yield f"{word} changed"  # never shown, not even the former one
         elif is_dataclass(old) and is_dataclass(now) and not isinstance(now, RateSchedule):
             yield f"{word} ({', '.join(_fields(old, now))})"
         else:
-            yield f"{word} {_value_text(one.name, old)} -> {_value_text(one.name, now)}"
+            yield f"{word} {_value_text(field.name, old)} -> {_value_text(field.name, now)}"
 
 
 def _value_text(name: str, value: Any) -> str:
@@ -116,7 +116,7 @@ def _value_text(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_value_text(key, one)}" for key, one in value.items()) or "none"
+        return "; ".join(f"{key}: {_value_text(key, own)}" for key, own in value.items()) or "none"
     if is_dataclass(value):
         return "set"
     if name.endswith("_s"):

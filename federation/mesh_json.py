@@ -43,15 +43,15 @@ def _value(kind: Any, document: Any) -> Any:
     if origin in (Union, types.UnionType):
         if document is None and type(None) in arguments:
             return None
-        return _value(next(one for one in arguments if one is not type(None)), document)
+        return _value(next(kind for kind in arguments if kind is not type(None)), document)
     if origin is tuple:
         if not isinstance(document, list | tuple):
             raise BadMeshJson(f"{document!r} is no list")
-        return tuple(_value(arguments[0], one) for one in document)
+        return tuple(_value(arguments[0], item) for item in document)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(document, dict):
             raise BadMeshJson(f"{document!r} is no mapping")
-        return {key: _value(arguments[1], one) for key, one in document.items()}
+        return {key: _value(arguments[1], item) for key, item in document.items()}
     if is_dataclass(kind):
         return _section(kind, document)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -71,9 +71,9 @@ def _section(kind: Any, document: Any) -> Any:
         raise BadMeshJson(f"{document!r} is no mapping")
     hints = get_type_hints(kind)
     found = {}
-    for one in fields(kind):
-        if one.name in document:
-            found[one.name] = _value(hints[one.name], document[one.name])
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise BadMeshJson(f"a {kind.__name__} without {one.name!r}")
+    for field in fields(kind):
+        if field.name in document:
+            found[field.name] = _value(hints[field.name], document[field.name])
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise BadMeshJson(f"a {kind.__name__} without {field.name!r}")
     return kind(**found)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def may_both_match(one: str, other: str) -> bool:
+def may_both_match(pattern: str, other: str) -> bool:
     """Return True if some key matches both patterns."""
-    left, right = one.split("."), other.split(".")
+    left, right = pattern.split("."), other.split(".")
     # row[j]: the words of `left` so far and the first j of `right` can match the same words.
     row = [True] + [False] * len(right)
     for j, word in enumerate(right, 1):

@@ -152,9 +152,9 @@ class AmqpAddress(Listener):
             return self._uri(f"{quote(self.user, safe='')}@") + "?auth_mechanism=external"
         return self._uri(f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@")
 
-    def at(self, place: Endpoint) -> AmqpAddress:
+    def at(self, endpoint: Endpoint) -> AmqpAddress:
         """Return this login narrowed to one endpoint."""
-        return replace(self, host=place.host, port=place.port, others=())
+        return replace(self, host=endpoint.host, port=endpoint.port, others=())
 
     @property
     def public_uri(self) -> str:
@@ -241,7 +241,7 @@ class AddressBook:
         """
         broker = self.mesh.sites[site].broker
         if broker is not None:
-            return _amqp_places(broker)
+            return _amqp_endpoints(broker)
         private = self._private(site)
         return tuple(Endpoint(private.host, ports.amqp_port) for ports in private.nodes)
 
@@ -263,8 +263,8 @@ class AddressBook:
             )
             tls = False
         else:
-            listeners = [parse_stream(one) for one in broker.streams]
-            (host, port, _), *others = (Endpoint(one.host, one.port) for one in listeners)
+            listeners = [parse_stream(uri) for uri in broker.streams]
+            (host, port, _), *others = (Endpoint(uri.host, uri.port) for uri in listeners)
             tls = listeners[0].tls
         if broker is not None and broker.password and amqp.is_external:
             # A password goes first: streams of older brokers know no login by certificate.
@@ -337,7 +337,7 @@ class AddressBook:
             )
         else:
             listeners = map(parse_management, broker.managements)
-            url, *others = (one.as_uri("http", "https") for one in listeners)
+            url, *others = (listener.as_uri("http", "https") for listener in listeners)
             if login_as.is_external:
                 # The management API takes no certificate for a login.
                 password = resolve_password(broker.password, self.environ)
@@ -356,12 +356,12 @@ class AddressBook:
         if broker is not None:
             uri = parse_amqp(broker.amqp)
             where = uri.host, uri.port, uri.vhost
-            others = _amqp_places(broker)[1:]
+            others = _amqp_endpoints(broker)[1:]
             return AmqpAddress(*where, user, password, uri.tls, broker.tls, others=others)
         private = self._private(site)
         where = private.host, private.amqp_port, private.vhost
-        places = tuple(Endpoint(private.host, ports.amqp_port) for ports in private.others)
-        return AmqpAddress(*where, user, password, others=places)
+        endpoints = tuple(Endpoint(private.host, ports.amqp_port) for ports in private.others)
+        return AmqpAddress(*where, user, password, others=endpoints)
 
     def _own(self, broker: BrokerAddress, user: str = "") -> AmqpAddress:
         """Return the address of a site's own broker. `user` replaces the address's user."""
@@ -370,7 +370,7 @@ class AddressBook:
         is_external = broker.auth is BrokerAuth.EXTERNAL and not user
         password = "" if is_external else resolve_password(broker.password, self.environ)
         where, login = (uri.host, uri.port, uri.vhost), (user or uri.user, password)
-        others = _amqp_places(broker)[1:]
+        others = _amqp_endpoints(broker)[1:]
         return AmqpAddress(*where, *login, uri.tls, broker.tls, is_external, others)
 
     def _private(self, site: str) -> PrivateBroker:
@@ -379,7 +379,7 @@ class AddressBook:
         return self.private[site]
 
 
-def _amqp_places(broker: BrokerAddress) -> tuple[Endpoint, ...]:
+def _amqp_endpoints(broker: BrokerAddress) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(uri.host, uri.port) for uri in map(parse_amqp, broker.amqps))
 
 

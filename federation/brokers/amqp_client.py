@@ -31,15 +31,15 @@ async def amqp_client(address: AmqpAddress, name: str, within_s: float) -> Abstr
     try:
         _, connection = await first_answer(
             address.endpoints,
-            lambda place: _connected(address, place, name, within_s),
+            lambda endpoint: _connected(address, endpoint, name, within_s),
             late.append,
             (AMQPException, OSError),
         )
     except NoneAnswered as none:
         raise _combined(none.errors) from none
     finally:
-        for one in late:
-            await one.close()
+        for unused in late:
+            await unused.close()
     return connection
 
 
@@ -51,20 +51,20 @@ def _combined(errors: Mapping[Endpoint, Exception]) -> Exception:
         return refusals[0]
     return ConnectionError(
         "; ".join(
-            f"{place}: {str(error) or 'no answer in time'}" for place, error in errors.items()
+            f"{endpoint}: {str(error) or 'no answer in time'}" for endpoint, error in errors.items()
         )
     )
 
 
 async def _connected(
-    address: AmqpAddress, place: Endpoint, name: str, within_s: float
+    address: AmqpAddress, endpoint: Endpoint, name: str, within_s: float
 ) -> AbstractConnection:
     context = address.ssl_context
     try:
         async with asyncio.timeout(within_s):
             return await aio_pika.connect(
-                host=place.host,
-                port=place.port,
+                host=endpoint.host,
+                port=endpoint.port,
                 login=address.user,
                 password=address.password,
                 virtualhost=address.vhost,
@@ -75,5 +75,5 @@ async def _connected(
             )
     except AMQPConnectionError as error:
         if why := tls_refusal(error, context):
-            raise TlsRefused(f"{address.at(place).public_uri}: {why}") from error
+            raise TlsRefused(f"{address.at(endpoint).public_uri}: {why}") from error
         raise

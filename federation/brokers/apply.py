@@ -108,7 +108,9 @@ class _Applying:
         if any(not answer.why_not for answer in answers):
             mend = "start that node and apply again: its cluster has to be this one"
             silent = [answer for answer in answers if answer.why_not]
-            self.add(*(unchecked("broker", one.address, one.why_not, mend) for one in silent))
+            self.add(
+                *(unchecked("broker", answer.address, answer.why_not, mend) for answer in silent)
+            )
         return True
 
     async def over_amqp(self, api: ManagementApi | None) -> None:
@@ -144,7 +146,7 @@ class _Applying:
         bound = await self._bind(declarer, present.bindings, is_sure=listed is not None)
         unwanted = present.bindings.difference(self._declared.bindings)
         bound |= await self._unbind(declarer, unwanted)
-        queues = await self._retired(declarer, known | {one.queue for one in unwanted})
+        queues = await self._retired(declarer, known | {binding.queue for binding in unwanted})
         site, mesh = self._declared.site, self._mesh
         queues |= {binding.queue for binding in bound}
         applied = Applied(frozenset(bound), frozenset(queues))
@@ -244,17 +246,18 @@ async def egress_present(api: ManagementApi, names: Names) -> Applied:
     leases = names.deliverer_lease, names.packer_lease
     own, prefix = (*put_aside_queues(names), *leases), names.egress_prefix
     bindings = (
-        BindingDeclaration(one["source"], one["destination"], one["routing_key"])
-        for one in found
-        if one["source"] and one["destination_type"] == "queue"
+        BindingDeclaration(binding["source"], binding["destination"], binding["routing_key"])
+        for binding in found
+        if binding["source"] and binding["destination_type"] == "queue"
     )
     return Applied(
         frozenset(
-            one
-            for one in bindings
-            if one.queue.startswith(prefix) or (one.queue in own and one.exchange == one.queue)
+            binding
+            for binding in bindings
+            if binding.queue.startswith(prefix)
+            or (binding.queue in own and binding.exchange == binding.queue)
         ),
-        frozenset(one["name"] for one in queues if one["name"].startswith(prefix)),
+        frozenset(queue["name"] for queue in queues if queue["name"].startswith(prefix)),
     )
 
 
@@ -311,8 +314,8 @@ def _otherwise(queue: QueueDeclaration, there: dict[str, Any]) -> Iterator[str]:
 async def _changed_bindings(api: ManagementApi, declared: Declarations, names: Names) -> list[str]:
     there = (await egress_present(api, names)).bindings
     wanted = frozenset(declared.bindings)
-    missing = [f"+ binding {one}" for one in declared.bindings if one not in there]
-    return missing + sorted(f"- binding {one}" for one in there - wanted)
+    missing = [f"+ binding {binding}" for binding in declared.bindings if binding not in there]
+    return missing + sorted(f"- binding {binding}" for binding in there - wanted)
 
 
 async def _changed_policy(api: ManagementApi, policy: PolicyDeclaration) -> list[str]:
@@ -351,4 +354,4 @@ async def _changed_users(api: ManagementApi, users: tuple[UserDeclaration, ...])
 
 
 def _by_name(found: Any) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in found or ()}
+    return {row["name"]: row for row in found or ()}

@@ -53,13 +53,13 @@ async def guests_left_over(
     return [
         Item(
             "rights",
-            one["user"],
+            row["user"],
             ItemOutcome.LEFT,
             "no link of the file brings this neighbour here, and its rights are still there",
-            f"{control} clear_permissions -p {api.vhost} {one['user']}",
+            f"{control} clear_permissions -p {api.vhost} {row['user']}",
         )
-        for one in found
-        if one["user"].startswith(names.link_users_prefix) and one["user"] not in wanted
+        for row in found
+        if row["user"].startswith(names.link_users_prefix) and row["user"] not in wanted
     ]
 
 

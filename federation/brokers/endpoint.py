@@ -30,29 +30,29 @@ class Endpoint(NamedTuple):
         return self.ip or self.host
 
 
-async def resolved(places: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+async def resolved(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     """Resolve names: a name with several addresses becomes an endpoint for each of them.
 
     A name that cannot be resolved stays: the error comes from connecting to it.
     """
     found: dict[Endpoint, None] = {}
-    for place in places:
-        for one in await _addresses(place):
-            found.setdefault(one)
+    for endpoint in endpoints:
+        for address in await _addresses(endpoint):
+            found.setdefault(address)
     return tuple(found)
 
 
-async def _addresses(place: Endpoint) -> list[Endpoint]:
+async def _addresses(endpoint: Endpoint) -> list[Endpoint]:
     # Both loopback addresses are the same broker's.
-    if place.ip or place.host == "localhost" or _is_ip(place.host):
-        return [place]
+    if endpoint.ip or endpoint.host == "localhost" or _is_ip(endpoint.host):
+        return [endpoint]
     loop = asyncio.get_running_loop()
     try:
-        answers = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        answers = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except OSError:
-        return [place]
+        return [endpoint]
     ips = dict.fromkeys(str(answer[4][0]) for answer in answers)
-    return [place._replace(ip=ip) for ip in ips] if len(ips) > 1 else [place]
+    return [endpoint._replace(ip=ip) for ip in ips] if len(ips) > 1 else [endpoint]
 
 
 def _is_ip(host: str) -> bool:

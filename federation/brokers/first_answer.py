@@ -83,7 +83,7 @@ class _Race(Generic[A, C]):
             done, _ = await asyncio.wait(
                 self._running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in [one for one in self._running if one in done]:
+            for task in [running for running in self._running if running in done]:
                 if (error := task.exception()) is None:
                     return self._running.pop(task), task.result()
                 address = self._running.pop(task)

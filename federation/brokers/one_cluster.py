@@ -50,8 +50,10 @@ def several_clusters(answers: Sequence[NodeAnswer]) -> str:
     if not strangers:
         return ""
     named = ", ".join(
-        f"{one.address} (which calls itself {one.cluster!r})" if one.cluster else one.address
-        for one in strangers
+        f"{answer.address} (which calls itself {answer.cluster!r})"
+        if answer.cluster
+        else answer.address
+        for answer in strangers
     )
     return f"of another cluster than {first}: {named}"
 
@@ -64,8 +66,8 @@ async def node_answers(
     """
     queue = f"{prefix}one-cluster.{secrets.token_hex(8)}"
     async with AsyncExitStack() as stack:
-        places = [amqp.at(place) for place in amqp.endpoints]
-        nodes = await asyncio.gather(*map(_connected, places))
+        addresses = [amqp.at(endpoint) for endpoint in amqp.endpoints]
+        nodes = await asyncio.gather(*map(_connected, addresses))
         for node in nodes:
             if isinstance(node, AbstractConnection):
                 await stack.enter_async_context(node)
@@ -73,11 +75,11 @@ async def node_answers(
         why_not = await _declared(known[0], queue) if known else "no AMQP address answers"
         answers = [
             await _amqp_answer(address.where, node, queue, why_not)
-            for address, node in zip(places, nodes, strict=True)
+            for address, node in zip(addresses, nodes, strict=True)
         ]
         if management is not None:
             alone = [replace(management, url=url, other_urls=()) for url in management.urls]
-            answers += [await _management_answer(one, queue, why_not) for one in alone]
+            answers += [await _management_answer(address, queue, why_not) for address in alone]
     return answers
 
 

@@ -30,9 +30,9 @@ def tls_refusal(
         return ""
     files = context.files if isinstance(context, ClientContext) else SYSTEM_TRUST
     every = list(_chain(error))
-    found = next((one for one in every if isinstance(one, ssl.SSLError)), None)
+    found = next((cause for cause in every if isinstance(cause, ssl.SSLError)), None)
     if found is None:
-        ended = next((one for one in every if isinstance(one, _ENDS)), None)
+        ended = next((cause for cause in every if isinstance(cause, _ENDS)), None)
         return _broken_off(files, str(ended)) if in_login and (ended or error is None) else ""
     detail = found.strerror or str(found)
     if isinstance(found, ssl.SSLCertVerificationError):
@@ -162,11 +162,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     ahead: list[Any] = [error]
     while ahead:
-        one = ahead.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
+        cause = ahead.pop(0)
+        if not isinstance(cause, BaseException) or id(cause) in seen:
             continue
-        seen.add(id(one))
-        within = [getattr(one, name, None) for name in ("os_error", "certificate_error")]
+        seen.add(id(cause))
+        within = [getattr(cause, name, None) for name in ("os_error", "certificate_error")]
         if within == [None, None]:  # else aiohttp's wrapper, an SSLError by name only
-            yield one
-        ahead += [*within, one.__cause__, one.__context__]
+            yield cause
+        ahead += [*within, cause.__cause__, cause.__context__]

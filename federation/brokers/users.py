@@ -90,7 +90,9 @@ def _node_users(
     names = Names(mesh.name)
     aside = put_aside_queues(names)
     deliverer, packer = leases(mesh, site) or ("", "")
-    delivered = {one.delivers_to for one in mesh.exchanges.values() if one.reaches(site)}
+    delivered = {
+        exchange.delivers_to for exchange in mesh.exchanges.values() if exchange.reaches(site)
+    }
     return [
         UserDeclaration(
             names.relay_user(site),
@@ -132,7 +134,7 @@ def _node_users(
 
 def links_meeting_at(mesh: Mesh, site: str) -> list[Link]:
     """Return the links, in all their lanes, whose ends meet at the broker of `site`."""
-    return [one for link in mesh.links if link.meeting == site for one in mesh.strands(link)]
+    return [strand for link in mesh.links if link.meeting == site for strand in mesh.strands(link)]
 
 
 def leases(mesh: Mesh, site: str) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def _type(value: Schema) -> str:
     if "$ref" in value:
         return _link(value["$ref"])
     if "anyOf" in value:
-        kinds = [_type(one) for one in value["anyOf"] if one.get("type") != "null"]
+        kinds = [_type(kind) for kind in value["anyOf"] if kind.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in value:
         return " or ".join(f"`{word}`" for word in value["enum"])
@@ -255,6 +255,6 @@ def _default(value: Schema) -> str:
         return "none"
     if isinstance(default, str):
         return f"`{default}`"
-    if isinstance(default, list) and all(isinstance(one, str) for one in default):
+    if isinstance(default, list) and all(isinstance(item, str) for item in default):
         return f"`[{', '.join(default)}]`"
     return f"`{default:g}`" if isinstance(default, float) else f"`{json.dumps(default)}`"

@@ -122,9 +122,9 @@ def _broker(keys: SiteKeys, amqps: Sequence[str], folder: Path) -> BrokerAddress
         streams = [HostPort(uri.host, 5551 if uri.tls else 5552, uri.tls) for uri in uris]
     # Nodes on one host with different AMQP ports have one stream port by default.
     stream, *more_streams = dict.fromkeys(
-        one.as_uri("rabbitmq-stream", "rabbitmq-stream+tls") for one in streams
+        listener.as_uri("rabbitmq-stream", "rabbitmq-stream+tls") for listener in streams
     )
-    managements = [parse_management(one).as_uri("http", "https") for one in keys.management or ()]
+    managements = [parse_management(uri).as_uri("http", "https") for uri in keys.management or ()]
     in_clear = next((uri.password for uri in uris if uri.password), "")
     tls = keys.tls if keys.tls is not None else TlsKeys.model_validate({})
     return BrokerAddress(
@@ -241,11 +241,11 @@ def _pair(link: dict[str, Any]) -> tuple[str, str]:
 def _changed_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a frozen value that differ from their defaults."""
     hashed: dict[str, Any] = {}
-    for one in fields(value):
-        own = getattr(value, one.name)
-        default = one.default_factory() if one.default_factory is not MISSING else one.default
+    for field in fields(value):
+        own = getattr(value, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
         if own != default:
-            hashed[one.name] = own
+            hashed[field.name] = own
     return hashed
 
 

@@ -100,7 +100,7 @@ def spokes_of(keys: MeshKeys) -> dict[str, tuple[str, ...]]:
         if name in hubs:
             continue
         if site.hub is not None:
-            spokes[name] = tuple(one for one in words.sites_of(site.hub) if one in hubs)
+            spokes[name] = tuple(hub for hub in words.sites_of(site.hub) if hub in hubs)
         else:
             spokes[name] = hubs if len(hubs) == 1 else ()
     return spokes

@@ -101,7 +101,7 @@ def disk_need(
             colour = _Colour(mesh, exchange, rates)
             classes = twin_classes(routes, colour, lambda _: None)
             _add(sums, mesh, exchange, spread, groups, classes, rates, (size, compression))
-    return {site: _need(one, mesh, site) for site, one in sums.items()}
+    return {site: _need(total, mesh, site) for site, total in sums.items()}
 
 
 class _Colour:

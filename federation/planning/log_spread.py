@@ -79,7 +79,7 @@ class LogSpread:
         if known is not None:
             return known
         ahead = self._spread(neighbour, site, self._ends)
-        mask = sum(self._bits[one] for one in ahead)
+        mask = sum(self._bits[reached] for reached in ahead)
         # A neighbour with a way back reaches the same sites: in most graphs every neighbour.
         back = self._spread(neighbour, site, self._back) if len(ahead) > 1 else {neighbour}
         for other in self._ends[site]:

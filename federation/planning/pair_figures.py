@@ -92,12 +92,12 @@ class _Hosts:
             host: self._reached_without(host, origin) for host in self._routes.hosts - {origin}
         }
         figures = {}
-        for site, one in found.items():
+        for site, own in found.items():
             hangs = any(site != host and site not in left for host, left in needed.items())
             figures[site] = replace(
-                one,
-                availability=parts.get(site, one.availability),
-                site_disjoint=1 if hangs else one.site_disjoint,
+                own,
+                availability=parts.get(site, own.availability),
+                site_disjoint=1 if hangs else own.site_disjoint,
             )
         return figures
 
@@ -115,13 +115,13 @@ class _Hosts:
             if origin in case.down:
                 continue  # both ends are taken as given
             given[case.down] = case.weight
-            for site, one in case.blocks.figures_from(origin).items():
-                parts[site] = parts.get(site, 0) + case.weight * one.availability.part
-                error = case.weight * one.availability.standard_error
+            for site, across in case.blocks.figures_from(origin).items():
+                parts[site] = parts.get(site, 0) + case.weight * across.availability.part
+                error = case.weight * across.availability.standard_error
                 variances[site] = variances.get(site, 0) + error**2
         averages = {}
         for site, part in parts.items():
-            weight = sum(one for down, one in given.items() if site not in down)
+            weight = sum(weight for down, weight in given.items() if site not in down)
             averages[site] = Availability(part / weight, variances[site] ** 0.5 / weight)
         return averages
 
@@ -164,9 +164,10 @@ def wanted_by(exchanges: Sequence[Exchange], sites: Iterable[str], *, every: boo
     """Return a test for pairs that one of the exchanges joins; `every`: for all pairs."""
     leaves: dict[str, int] = {}
     reaches: dict[str, int] = {}
+    bits = {1 << n: exchange for n, exchange in enumerate(exchanges)}
     for site in sites:
-        leaves[site] = sum(1 << n for n, one in enumerate(exchanges) if one.leaves(site))
-        reaches[site] = sum(1 << n for n, one in enumerate(exchanges) if one.reaches(site))
+        leaves[site] = sum(bit for bit, exchange in bits.items() if exchange.leaves(site))
+        reaches[site] = sum(bit for bit, exchange in bits.items() if exchange.reaches(site))
     return lambda origin, destination: every or bool(leaves[origin] & reaches[destination])
 
 
@@ -176,7 +177,7 @@ def classes_for(
     """Return twins of one group that the exchanges treat alike."""
 
     def colour(site: str) -> tuple[object, ...]:
-        part = tuple((one.leaves(site), one.reaches(site)) for one in exchanges)
+        part = tuple((exchange.leaves(site), exchange.reaches(site)) for exchange in exchanges)
         sure = routes.sites[site] if kind is with_availability else None
         return groups.number[site], part, sure
 
@@ -237,7 +238,7 @@ def _together(first: PairRow, other: PairRow) -> PairRow:
         return replace(first, pairs=pairs)
     if other.figures.availability.part < first.figures.availability.part:
         worst = other
-    best = max((first.best, other.best), key=lambda one: one.part if one else 0.0)
+    best = max((first.best, other.best), key=lambda figure: figure.part if figure else 0.0)
     return replace(worst, pairs=pairs, best=best)
 
 

@@ -101,7 +101,8 @@ class _Net:
     def reduce(self) -> None:
         """Apply all reductions that need no choice."""
         self._drop_dead_ends()
-        waiting = [site for site in self.parts if site not in (self.origin, self.destination)]
+        ends = (self.origin, self.destination)
+        waiting = [site for site in self.parts if site not in ends]
         while waiting:
             site = waiting.pop()
             if site not in self.parts:
@@ -109,7 +110,7 @@ class _Net:
             near = self.into[site].union(self.out[site])
             if len(near) <= 2:
                 self._shorten(site)
-                waiting += (one for one in near if one not in (self.origin, self.destination))
+                waiting += (neighbour for neighbour in near if neighbour not in ends)
         self._drop_dead_ends()
 
     def uncertain(self) -> tuple[int, int]:
@@ -171,7 +172,7 @@ def _factored(net: _Net) -> float:
             continue
         if not ends or not missing:
             return joined
-        site = max(ends, key=lambda one: len(net.out[one]))
+        site = max(ends, key=lambda neighbour: len(net.out[neighbour]))
         link, part = ends[site], net.parts[site]
         reached = link * part
         joined += missing * reached * _factored(_with_origin(net, site))

@@ -153,12 +153,12 @@ def all_points(
     met, classes = _met(routes, exchanges, groups, wanted, iter)
     sites = [site for element in met if len(element) == 1 for site in classes[element[0]]]
     lines = {
-        line((one, other))
+        line((first, other))
         for element in met
         if len(element) == 2
-        for one in classes[element[0]]
+        for first in classes[element[0]]
         for other in classes[element[1]]
-        if one != other
+        if first != other
     }
     return SinglePoints(tuple(sites), tuple(sorted(lines)))
 
@@ -186,7 +186,7 @@ def _met(
                 continue
             ends = groups.number[origin], groups.number[destination]
             elements: list[Element] = [(number[site],) for site in points.sites]
-            elements += [_ordered(number[one], number[other]) for one, other in points.lines]
+            elements += [_ordered(number[first], number[other]) for first, other in points.lines]
             for element in elements:
                 between = met.setdefault(element, {})
                 between[ends] = between.get(ends, 0) + pairs
@@ -200,7 +200,7 @@ def _rows(
     for element, total in met.items():
         size = _size(element, classes)
         between = {ends: pairs // size for ends, pairs in total.items()}
-        numbers = tuple(groups.number[classes[one][0]] for one in element)
+        numbers = tuple(groups.number[classes[number][0]] for number in element)
         key = (_ordered(*numbers), frozenset(between.items()))
         before = found.get(key)
         count = size + (before.count if before else 0)
@@ -210,7 +210,7 @@ def _rows(
 
 
 def _size(element: Element, classes: Classes) -> int:
-    first, *rest = (len(classes[one]) for one in element)
+    first, *rest = (len(classes[number]) for number in element)
     if not rest:
         return first
     return first * (first - 1) // 2 if element[0] == element[1] else first * rest[0]
@@ -219,7 +219,7 @@ def _size(element: Element, classes: Classes) -> int:
 def _example(element: Element, classes: Classes) -> tuple[str, ...]:
     if len(element) == 2 and element[0] == element[1]:
         return classes[element[0]][:2]
-    return tuple(classes[one][0] for one in element)
+    return tuple(classes[number][0] for number in element)
 
 
 def _ordered(*numbers: int) -> tuple[int, ...]:

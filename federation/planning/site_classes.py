@@ -38,7 +38,7 @@ def twin_classes(routes: Routes, colour: Colour, kind: HopKind) -> list[tuple[st
         shade = _shade(routes, colour, site)
         open_keys.setdefault((shade, frozenset(neighbours)), []).append(site)
         for own in _kinds_of_own(neighbours):
-            closed = frozenset([*neighbours, *((site, *one) for one in own)])
+            closed = frozenset([*neighbours, *((site, *links) for links in own)])
             closed_keys.setdefault((shade, closed), []).append(site)
     # Twins without a link between them share an open key, linked twins a closed key; no site has
     # both sorts.

@@ -73,12 +73,12 @@ def parse_max_rate(written: object) -> RateSchedule:
     default = parse_line_rate(written.get("default", UNLIMITED))
     hours = [_hours(key, value) for key, value in written.items() if key != "default"]
     taken: dict[int, RateHours] = {}
-    for one in hours:
-        for minute in filter(one.has, range(DAY_MINUTES)):
-            other = taken.setdefault(minute, one)
-            if other is not one:
+    for own in hours:
+        for minute in filter(own.has, range(DAY_MINUTES)):
+            other = taken.setdefault(minute, own)
+            if other is not own:
                 raise BadSize(
-                    f"at {minute // 60:02}:{minute % 60:02} both `{other}` and `{one}` would hold",
+                    f"at {minute // 60:02}:{minute % 60:02} both `{other}` and `{own}` would hold",
                     "let one end where the other begins",
                 )
     return RateSchedule(default, tuple(hours))
@@ -120,8 +120,8 @@ _EXAMPLE = "write lanes: [urgent, normal, bulk], or {urgent: 16, normal: 4, bulk
 
 def _lanes(value: object) -> object:
     """Check lanes; return their weights by name, in order."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        twice = next((one for n, one in enumerate(value) if one in value[:n]), None)
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        twice = next((name for n, name in enumerate(value) if name in value[:n]), None)
         if twice is not None:
             raise refuse(f"the lane `{twice}` is here twice", "keep one of them")
         weights: Mapping[Any, object] = weights_of(value)

@@ -340,7 +340,7 @@ def lane_violations(keys: MeshKeys) -> Iterator[Violation]:
         likely = nearest(exchange.lane, lanes)
         mend = f"did you mean `{likely}`?" if likely else f"the lanes are {', '.join(lanes)}"
         yield Violation(at, f"there is no lane `{exchange.lane}`", mend)
-    limits = [keys.max_rate, *(one.max_rate for one in keys.links)]
+    limits = [keys.max_rate, *(link.max_rate for link in keys.links)]
     limits += [site.max_rate for site in keys.sites.values()]
     if lanes and not any(limits):
         yield Violation(

@@ -58,14 +58,14 @@ def signing_violations(keys: MeshKeys, *, tags_are_known: bool) -> Iterator[Viol
     owners: dict[str, str] = {}
     for name, site in keys.sites.items():
         yield from _keys(name, site, signs=signs, needed=signs and keys.unsigned != "accept")
-        for number, one in enumerate(site.public_key or ()):
-            if one in revoked:
+        for number, key in enumerate(site.public_key or ()):
+            if key in revoked:
                 yield Violation(
                     ("sites", name, "public_key", number),
                     "this public key is among `revoked_keys`",
                     f"give `{name}` another pair: `isthmus keygen`",
                 )
-            if (owner := owners.setdefault(one, name)) != name:
+            if (owner := owners.setdefault(key, name)) != name:
                 yield Violation(
                     ("sites", name, "public_key", number),
                     f"this is a public key of site `{owner}` too",

@@ -165,14 +165,14 @@ def _external(name: str, site: SiteKeys) -> Iterator[Violation]:
     if site.broker is None or site.auth != "external":
         return
     at: Location = ("sites", name)
-    uris = [parse_amqp(one) for one in site.broker]
+    uris = [parse_amqp(uri) for uri in site.broker]
     if not any(uri.tls for uri in uris):
         yield Violation(
             (*at, "auth"),
             "`auth: external` for an address that begins with amqp://, which is in clear",
             "write amqps:// in `broker`: the login is the certificate of the TLS connection",
         )
-    elif site.stream is not None and not any(parse_stream(one).tls for one in site.stream):
+    elif site.stream is not None and not any(parse_stream(uri).tls for uri in site.stream):
         yield Violation(
             (*at, "auth"),
             "`auth: external` with a `stream` that is in clear",
@@ -213,12 +213,12 @@ _Address = TypeVar("_Address", AmqpUri, HostPort)
 def address_violations(name: str, site: SiteKeys) -> Iterator[Violation]:
     """Refuse each address of a list that cannot stand beside the first."""
     at: Location = ("sites", name)
-    uris = [parse_amqp(one) for one in site.broker or ()]
+    uris = [parse_amqp(uri) for uri in site.broker or ()]
     yield from _alike((*at, "broker"), uris, ("amqps://", "amqp://"))
     yield from _common_login((*at, "broker"), uris)
-    streams = [parse_stream(one) for one in site.stream or ()]
+    streams = [parse_stream(uri) for uri in site.stream or ()]
     yield from _alike((*at, "stream"), streams, ("rabbitmq-stream+tls://", "rabbitmq-stream://"))
-    managements = [parse_management(one) for one in site.management or ()]
+    managements = [parse_management(uri) for uri in site.management or ()]
     yield from _alike((*at, "management"), managements, ("https://", "http://"))
 
 
@@ -255,10 +255,12 @@ def _common_login(at: Location, uris: Sequence[AmqpUri]) -> Iterator[Violation]:
         "a cluster's nodes have the same users: write the same in each",
     )
     passwords = [uri.password for uri in uris]
-    written = [one for one in passwords if one is not None]
+    written = [password for password in passwords if password is not None]
     yield from _same(
         at,
-        [one if one is not None else written[0] for one in passwords] if written else [],
+        [password if password is not None else written[0] for password in passwords]
+        if written
+        else [],
         lambda _, __: "this address has another password than the first one that has any",
         "take the passwords out and write password: env:NAME or file:PATH",
     )

@@ -165,7 +165,7 @@ def _circles(parents: dict[str, str], root: str | None) -> Iterator[Violation]:
                 continue
             yield Violation(
                 ("sites", site, "parent"),
-                f"{' hangs on '.join(f'`{one}`' for one in circle)}: no tree",
+                f"{' hangs on '.join(f'`{name}`' for name in circle)}: no tree",
                 "hang one of them on a site nearer to the root",
             )
 

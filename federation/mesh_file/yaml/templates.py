@@ -50,7 +50,7 @@ def filled(tree: Tree, values: Mapping[str, Cell], of: int = 0) -> Tree:
             return Tree(at(tree.position, site), [made(child) for child in tree.value])
         if isinstance(tree.value, str) and ("{" in tree.value or "}" in tree.value):
             used = [values[name] for name in _PIECE.findall(tree.value) if name in values]
-            cell = next((one for one in used if one is not site), site)
+            cell = next((cell for cell in used if cell is not site), site)
             return Tree(at(tree.position, cell), _text(tree.value, values))
         return Tree(at(tree.position, site), tree.value)
 
