@@ -76,7 +76,7 @@ class Applications:
         origin = self._mesh.sites[broker.site].cluster_id
         # Before the broker has it: what is bound at this site gets it at once.
         self.published[exchange][origin][number] = made.body
-        self._trace.say("publish", broker.site, f"{exchange} {number} {_digest(made.body)}")
+        self._trace.add("publish", broker.site, f"{exchange} {number} {_digest(made.body)}")
         await self._publish(broker, exchange, made)
 
     async def _publish(self, broker: SiteBroker, exchange: str, made: Outgoing) -> None:
@@ -96,7 +96,7 @@ class Applications:
             self.arrived[exchange][site].append(one)
             self._seen[site].add(which)
             said = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
-            self._trace.say("again" if one.flagged else "arrived", site, said)
+            self._trace.add("again" if one.flagged else "arrived", site, said)
 
         return on_arrived
 
@@ -114,7 +114,7 @@ class Applications:
         }
 
     def check(self, *, doubt: bool, ordered: bool = True) -> int:
-        """Raise Broken unless all that was published has come to every site, once and, if
+        """Raise InvariantBroken unless all that was published has come to every site, once and, if
         `ordered`, in order. Gives the number of flagged copies; without `doubt` there may be none.
         """
         most = None if doubt else 0
@@ -132,7 +132,7 @@ class Applications:
             for site, arrived in by_site.items()
         )
 
-    def surely_told(self) -> Counter[str]:
+    def surely_recorded(self) -> Counter[str]:
         """Of how many messages ledgers have to tell, by cluster ID of the origin: not of what a
         log has lost for good, since rows of it may be lost as well.
         """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from relay.packing.memory_egress import Returns
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing
-from simulation.process import SimulatedSite
+from simulation.simulated_site import SimulatedSite
 from simulation.topologies import simulated_mesh, topologies_for
 from simulation.world import LOOK_EVERY_S, World
 
@@ -47,7 +47,7 @@ async def cut_line(world: World, chance: random.Random) -> None:
         for one in world.network.crossings.values()
         if one.link.line_name == crossing.link.line_name or (both and one.link.line_name == back)
     ]
-    world.trace.say("cut", ",".join(one.link.name for one in cut))
+    world.trace.add("cut", ",".join(one.link.name for one in cut))
     for one in cut:
         one.cut()
     ends_s = chance.uniform(1.0, 60.0)
@@ -59,13 +59,13 @@ async def cut_line(world: World, chance: random.Random) -> None:
     await asyncio.sleep(ends_s)
     for one in cut:
         one.mend()
-    world.trace.say("mended", ",".join(one.link.name for one in cut))
+    world.trace.add("mended", ",".join(one.link.name for one in cut))
 
 
 async def reset_line(world: World, chance: random.Random) -> None:
     """Connections of one link break, and both ends are told."""
     crossing = _crossing(world, chance)
-    world.trace.say("reset", crossing.link.name)
+    world.trace.add("reset", crossing.link.name)
     crossing.meeting.close_all("connection reset")
     await asyncio.sleep(0)
 
@@ -73,7 +73,7 @@ async def reset_line(world: World, chance: random.Random) -> None:
 async def unsteady_line(world: World, chance: random.Random) -> None:
     """Frames of one link get lost, or come twice."""
     crossing = _crossing(world, chance)
-    world.trace.say("unsteady", crossing.link.name)
+    world.trace.add("unsteady", crossing.link.name)
 
     def tamper(frame: bytes) -> Sequence[bytes]:
         drawn = chance.random()
@@ -85,13 +85,13 @@ async def unsteady_line(world: World, chance: random.Random) -> None:
     meeting.tamper_data = meeting.tamper_acks = tamper
     await asyncio.sleep(chance.uniform(1.0, 30.0))
     meeting.tamper_data = meeting.tamper_acks = _untouched
-    world.trace.say("steady", crossing.link.name)
+    world.trace.add("steady", crossing.link.name)
 
 
 async def repeat_line(world: World, chance: random.Random) -> None:
     """Of one link some frames come once more, much later: into whatever session there is then."""
     crossing = _crossing(world, chance)
-    world.trace.say("repeat", crossing.link.name)
+    world.trace.add("repeat", crossing.link.name)
 
     def comes_again() -> float | None:
         return chance.uniform(0.05, 20.0) if chance.random() < 0.2 else None
@@ -100,7 +100,7 @@ async def repeat_line(world: World, chance: random.Random) -> None:
     meeting.comes_again = comes_again
     await asyncio.sleep(chance.uniform(1.0, 30.0))
     meeting.comes_again = lambda: None
-    world.trace.say("no more", crossing.link.name)
+    world.trace.add("no more", crossing.link.name)
 
 
 async def kill_node(world: World, chance: random.Random) -> None:
@@ -111,11 +111,11 @@ async def kill_node(world: World, chance: random.Random) -> None:
     life = site.lives
     if chance.random() < 0.7:
         steps = chance.randrange(200)
-        world.trace.say("fuse", site.site, f"{steps} steps")
+        world.trace.add("fuse", site.site, f"{steps} steps")
         site.kill_after(steps)
         await asyncio.sleep(chance.uniform(0.0, 10.0))
     if site.is_running and site.lives == life:
-        world.trace.say("kill", site.site)
+        world.trace.add("kill", site.site)
         site.kill()
     await _start_again(world, site, life, chance)
 
@@ -125,7 +125,7 @@ async def cut_power(world: World, chance: random.Random) -> None:
     site = _running(world, chance)
     if site is None:
         return
-    world.trace.say("power", site.site)
+    world.trace.add("power", site.site)
     life = site.lives
     site.lose_power()
     await _start_again(world, site, life, chance)
@@ -136,14 +136,14 @@ async def freeze_node(world: World, chance: random.Random) -> None:
     site = _running(world, chance)
     if site is None or site.is_frozen:
         return
-    world.trace.say("freeze", site.site)
+    world.trace.add("freeze", site.site)
     life, for_s = site.lives, chance.choice((1.0, 20.0, 60.0)) * chance.random()
     process = site.freeze()
     await asyncio.sleep(min(for_s, HEARTBEATS_S))
     if for_s > HEARTBEATS_S and site.lives == life and site.is_running:
         site.given_up()
         await asyncio.sleep(for_s - HEARTBEATS_S)
-    world.trace.say("thaw", site.site)
+    world.trace.add("thaw", site.site)
     process.go_on()
 
 
@@ -152,7 +152,7 @@ async def stop_node(world: World, chance: random.Random) -> None:
     site = _running(world, chance)
     if site is None:
         return
-    world.trace.say("stop", site.site)
+    world.trace.add("stop", site.site)
     life = site.lives
     await site.stop()
     await _start_again(world, site, life, chance)
@@ -164,7 +164,7 @@ async def late_append(world: World, chance: random.Random) -> None:
     if site is None:
         return
     stream = world.brokers[site.site].stream
-    world.trace.say("late", site.site)
+    world.trace.add("late", site.site)
     life = site.lives
     stream.hold_next_appends()
     await asyncio.sleep(chance.uniform(0.0, 0.2))
@@ -183,7 +183,7 @@ async def break_egress(world: World, chance: random.Random) -> None:
     acknowledged comes again.
     """
     broker = _broker(world, chance)
-    world.trace.say("egress", broker.site)
+    world.trace.add("egress", broker.site)
     if broker.egress.returns is Returns.SHUFFLED and chance.random() < 0.5:
         broker.egress.flap()
     else:
@@ -193,14 +193,14 @@ async def break_egress(world: World, chance: random.Random) -> None:
 async def break_deliverer(world: World, chance: random.Random) -> None:
     """The deliverer's connection breaks: it does not hear what became of what it sent."""
     broker = _broker(world, chance)
-    world.trace.say("deliverer", broker.site)
+    world.trace.add("deliverer", broker.site)
     broker.break_deliverer("connection reset")
 
 
 async def lose_confirms(world: World, chance: random.Random) -> None:
     """A broker takes what the deliverer publishes, and its answers do not come."""
     broker = _broker(world, chance)
-    world.trace.say("confirms", broker.site)
+    world.trace.add("confirms", broker.site)
     broker.swallows_confirms = True
     await asyncio.sleep(chance.uniform(0.1, 20.0))
     broker.swallows_confirms = False
@@ -212,10 +212,10 @@ async def break_log(world: World, chance: random.Random) -> None:
     """
     broker = _broker(world, chance)
     if chance.random() < 0.5:
-        world.trace.say("log", broker.site, "breaks after storing")
+        world.trace.add("log", broker.site, "breaks after storing")
         broker.stream.break_after_storing()
     else:
-        world.trace.say("log", broker.site, "breaks")
+        world.trace.add("log", broker.site, "breaks")
         broker.stream.break_connections("connection reset")
     if broker.egress.returns is Returns.SHUFFLED:
         broker.stream.hide()
@@ -224,11 +224,11 @@ async def break_log(world: World, chance: random.Random) -> None:
 async def slow_disk(world: World, chance: random.Random) -> None:
     """What is appended to a site's log is stored and confirmed late."""
     broker = _broker(world, chance)
-    world.trace.say("disk", broker.site)
+    world.trace.add("disk", broker.site)
     broker.stream.confirm_s = chance.uniform(0.02, 1.0)
     await asyncio.sleep(chance.uniform(0.5, 20.0))
     broker.stream.confirm_s = broker.pace.log_confirm_s
-    world.trace.say("disk is fast", broker.site)
+    world.trace.add("disk is fast", broker.site)
 
 
 async def restart_broker(world: World, chance: random.Random) -> None:
@@ -236,14 +236,14 @@ async def restart_broker(world: World, chance: random.Random) -> None:
     broker = _broker(world, chance)
     if not broker.reachable:
         return
-    world.trace.say("broker", broker.site)
+    world.trace.add("broker", broker.site)
     broker.go_away()
     for crossing in world.network.crossings.values():
         if crossing.link.meeting == broker.site:
             crossing.meeting.close_all("the broker went away")
     await asyncio.sleep(chance.uniform(0.5, 15.0))
     broker.come_back()
-    world.trace.say("back", broker.site)
+    world.trace.add("back", broker.site)
 
 
 async def lose_tail(world: World, chance: random.Random) -> None:
@@ -252,7 +252,7 @@ async def lose_tail(world: World, chance: random.Random) -> None:
     if not broker.reachable:
         return
     count = min(chance.randint(1, 10), len(broker.stream.records))
-    world.trace.say("tail", broker.site, f"{count} records")
+    world.trace.add("tail", broker.site, f"{count} records")
     broker.go_away()
     for crossing in world.network.crossings.values():
         if crossing.link.meeting == broker.site:
@@ -260,7 +260,7 @@ async def lose_tail(world: World, chance: random.Random) -> None:
     world.lose_tail(broker, count)
     await asyncio.sleep(chance.uniform(0.5, 15.0))
     broker.come_back()
-    world.trace.say("back", broker.site)
+    world.trace.add("back", broker.site)
 
 
 async def delete_log(world: World, chance: random.Random) -> None:
@@ -268,11 +268,11 @@ async def delete_log(world: World, chance: random.Random) -> None:
     broker = _broker(world, chance)
     if not broker.stream.exists:
         return
-    world.trace.say("anew", broker.site, "deleted")
+    world.trace.add("anew", broker.site, "deleted")
     world.lose_log(broker)
     await asyncio.sleep(chance.uniform(0.0, 15.0))
     broker.stream.create()
-    world.trace.say("anew", broker.site, "made")
+    world.trace.add("anew", broker.site, "made")
 
 
 async def eat_head(world: World, chance: random.Random) -> None:
@@ -294,11 +294,11 @@ async def fill_queue(world: World, chance: random.Random) -> None:
     """One exchange's queue at a site is full, and refuses what is published."""
     broker = _broker(world, chance)
     exchange = chance.choice(list(world.mesh.exchanges))
-    world.trace.say("full", broker.site, exchange)
+    world.trace.add("full", broker.site, exchange)
     broker.fill(exchange)
     await asyncio.sleep(chance.uniform(0.5, 30.0))
     broker.make_room(exchange)
-    world.trace.say("room", broker.site, exchange)
+    world.trace.add("room", broker.site, exchange)
 
 
 async def slow_queue(world: World, chance: random.Random) -> None:
@@ -306,17 +306,17 @@ async def slow_queue(world: World, chance: random.Random) -> None:
     broker = _broker(world, chance)
     exchange = chance.choice(list(world.mesh.exchanges.values())).delivers_to
     broker.slow[exchange] = chance.uniform(0.05, 2.0)
-    world.trace.say("slow", broker.site, exchange)
+    world.trace.add("slow", broker.site, exchange)
     await asyncio.sleep(chance.uniform(0.5, 30.0))
     broker.slow.pop(exchange, None)
-    world.trace.say("fast", broker.site, exchange)
+    world.trace.add("fast", broker.site, exchange)
 
 
 async def set_clock(world: World, chance: random.Random) -> None:
     """The clock on the wall of a site is set, forwards or backwards; nobody sets it right."""
     site = chance.choice(list(world.sites.values()))
     ahead_ms = round(chance.choice((1, 60, 600)) * chance.uniform(-1000, 1000))
-    world.trace.say("clock", site.site, f"{ahead_ms} ms")
+    world.trace.add("clock", site.site, f"{ahead_ms} ms")
     site.clock.ahead_ms = ahead_ms
     await asyncio.sleep(0)
 
@@ -328,7 +328,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
     sites = len(world.mesh.sites)
     topology = chance.choice(topologies_for(sites))
     seed = chance.randrange(1000)
-    world.trace.say("change", "mesh", f"{topology} {seed}")
+    world.trace.add("change", "mesh", f"{topology} {seed}")
     mesh = simulated_mesh(topology, sites, len(world.mesh.exchanges), seed)
     if world.first_mesh.lanes:
         lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
@@ -337,7 +337,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
         # What is in a lane stays there: as a flow of another one it would come in another order.
         exchanges = world.first_mesh.exchanges
         mesh = replace(mesh, lanes=lanes, links=links, exchanges=exchanges)
-        world.trace.say("lanes", "mesh", str(len(lanes)))
+        world.trace.add("lanes", "mesh", str(len(lanes)))
     world.change(mesh)
     most_s = chance.choice((0.1, 2.0, 30.0))
 
@@ -345,7 +345,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
         await asyncio.sleep(after_s)
         while site.is_frozen:
             await asyncio.sleep(LOOK_EVERY_S)
-        world.trace.say("sees", site.site)
+        world.trace.add("sees", site.site)
         site.sees(world.book)  # the latest, also of a change that came after this one
 
     async with asyncio.TaskGroup() as group:
@@ -444,7 +444,7 @@ async def _start_again(world: World, site: SimulatedSite, life: int, chance: ran
     """Unless somebody else has done so already."""
     await asyncio.sleep(chance.choice((0.05, 1.0, 20.0)) * chance.random())
     if not site.is_running and site.lives == life:
-        world.trace.say("start", site.site)
+        world.trace.add("start", site.site)
         site.start()
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from relay.batches.batch import BatchKind, BatchName
 from simulation.load import Load
-from simulation.positions import LogSeen
+from simulation.positions import ObservedLog
 from simulation.topologies import simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
@@ -58,7 +58,7 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
     return Grown(sites, len(mesh.links), batches, sent, peak_mb)
 
 
-def _all_alike(logs: Collection[LogSeen]) -> bool:
+def _all_alike(logs: Collection[ObservedLog]) -> bool:
     """Whether each log has every batch, marks as well: these are no messages, and no lag."""
     for log in logs:
         log.look()
@@ -66,12 +66,12 @@ def _all_alike(logs: Collection[LogSeen]) -> bool:
     return bool(first) and all(names == first for names in others)
 
 
-def _names(log: LogSeen) -> set[BatchName]:
+def _names(log: ObservedLog) -> set[BatchName]:
     """Of what goes to every site: not of canaries."""
     return {one.name for one in log.headers if one.kind is not BatchKind.CANARY}
 
 
-def _canaries_into(log: LogSeen) -> int:
+def _canaries_into(log: ObservedLog) -> int:
     return sum(one.kind is BatchKind.CANARY and len(one.path) > 1 for one in log.headers)
 
 

@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from relay.ledger.rows import IDENTITY_BYTES, OUTCOME_MASK, REDELIVERED, LedgerRow, Outcome, Stage
+
 
 class Arrived(NamedTuple):
     """A message as a consumer at some site got it."""
@@ -23,7 +25,7 @@ class Arrived(NamedTuple):
     body: bytes
 
 
-class Broken(AssertionError):
+class InvariantBroken(AssertionError):
     """An invariant does not hold; says which, where, and for which messages."""
 
 
@@ -37,7 +39,7 @@ def check_site(
     destroyed: Collection[tuple[str, int]] = (),
     moved: Collection[tuple[str, int]] = (),
 ) -> Counter[str]:
-    """Raise Broken unless what arrived at `site` is what was published everywhere, once.
+    """Raise InvariantBroken unless what arrived at `site` is what was published everywhere, once.
 
     `published`: for each origin the bodies of confirmed messages by number. Returns counts of
     flagged copies by origin. `most_flags` bounds them over all origins. What a broker has
@@ -54,13 +56,15 @@ def check_site(
         origin, number = message.origin, message.number
         expected = published.get(origin, {}).get(number)
         if expected is None:
-            raise Broken(f"I3 at {site}: {origin}/{number} was never confirmed to a publisher")
+            raise InvariantBroken(
+                f"I3 at {site}: {origin}/{number} was never confirmed to a publisher"
+            )
         if expected != message.body:
-            raise Broken(f"I3 at {site}: {origin}/{number} has another body")
+            raise InvariantBroken(f"I3 at {site}: {origin}/{number} has another body")
         if message.path and message.path[0] == site:
-            raise Broken(f"I4 at {site}: {origin}/{number} came back over {message.path}")
+            raise InvariantBroken(f"I4 at {site}: {origin}/{number} came back over {message.path}")
         if len(set(message.path)) != len(message.path):
-            raise Broken(f"{origin}/{number} at {site} went in a loop: {message.path}")
+            raise InvariantBroken(f"{origin}/{number} at {site} went in a loop: {message.path}")
         if message.flagged:
             flagged[origin] += 1
         elif seen[origin][number] and ((origin, number) not in moved or number in firsts[origin]):
@@ -72,7 +76,7 @@ def check_site(
             firsts[origin].append(number)
         seen[origin][number] += 1
     for origin, numbers in unflagged_repeats.items():
-        raise Broken(f"I2 at {site}: unflagged duplicates from {origin}: {numbers[:10]}")
+        raise InvariantBroken(f"I2 at {site}: unflagged duplicates from {origin}: {numbers[:10]}")
     for origin, bodies in published.items():
         missing = [
             number
@@ -80,16 +84,68 @@ def check_site(
             if (origin, number) not in destroyed
         ]
         if missing:
-            raise Broken(
+            raise InvariantBroken(
                 f"I1 at {site}: {len(missing)} of {len(bodies)} from {origin} are missing, "
                 f"such as {missing[:10]}"
             )
         numbers = [one for one in firsts[origin] if (origin, one) not in moved]
         if ordered and numbers != sorted(numbers):
             at = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
-            raise Broken(f"I5 at {site}: from {origin}: {numbers[max(0, at - 3) : at + 3]}")
+            raise InvariantBroken(
+                f"I5 at {site}: from {origin}: {numbers[max(0, at - 3) : at + 3]}"
+            )
     if most_flags is not None and sum(flagged.values()) > most_flags:
-        raise Broken(
+        raise InvariantBroken(
             f"I2 at {site}: {sum(flagged.values())} flagged, at most {most_flags} expected"
         )
     return flagged
+
+
+def check_ledger(
+    site: str,
+    cluster_id: str,
+    rows: Iterable[LedgerRow],
+    published: Mapping[str, int],
+    surely_recorded: Mapping[str, int],
+) -> None:
+    """Raise InvariantBroken unless the site's ledger records each message of its own as packed, and
+    each message of the mesh as delivered, once but for flagged copies.
+
+    A packer in doubt sends a message without identity again under another one, flagged: hence
+    counts are bounded, not compared. `published`: messages of the mesh by the origin's cluster ID;
+    `surely_recorded`: how many of them have rows that cannot be lost.
+    """
+    packed: set[tuple[str, bytes]] = set()
+    delivered: dict[str, set[tuple[str, bytes]]] = defaultdict(set)
+    unflagged: dict[str, Counter[bytes]] = defaultdict(Counter)
+    for row in rows:
+        for identity, outcome in _messages(row):
+            what = outcome & OUTCOME_MASK
+            if row.stage is Stage.PACKED and what == Outcome.SENT:
+                packed.add((row.exchange, identity))
+            elif row.stage is Stage.DELIVERED and what in (Outcome.DELIVERED, Outcome.OWN):
+                delivered[row.origin].add((row.exchange, identity))
+                # What its application published twice is in its own site's queues twice.
+                if what == Outcome.DELIVERED and not outcome & REDELIVERED:
+                    unflagged[row.origin][identity] += 1
+    _no_fewer(f"packed at {site}", len(packed), surely_recorded[cluster_id])
+    for origin, count in published.items():
+        _no_fewer(
+            f"of {origin} delivered at {site}", len(delivered[origin]), surely_recorded[origin]
+        )
+        told = unflagged[origin].total()
+        if told > count:
+            raise InvariantBroken(
+                f"I6 at {site}: {told} delivered unflagged of {origin}, of {count}"
+            )
+
+
+def _no_fewer(what: str, told: int, count: int) -> None:
+    if told < count:
+        raise InvariantBroken(f"I6: the ledger tells of {told} messages {what}, there were {count}")
+
+
+def _messages(row: LedgerRow) -> Iterable[tuple[bytes, int]]:
+    for number, outcome in enumerate(row.outcomes):
+        at = number * IDENTITY_BYTES
+        yield row.identities[at : at + IDENTITY_BYTES], outcome

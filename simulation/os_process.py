@@ -26,7 +26,7 @@ class OsProcess:
         self.context = copy_context()
         """What is begun in there belongs to it."""
         self.context.run(_OWNER.set, self)
-        self._held: list[Step] = []
+        self._held: list[ProcessCallback] = []
 
     def freeze(self) -> None:
         """From now on; to be let go on, or it never ends."""
@@ -40,11 +40,11 @@ class OsProcess:
         for step in held:
             loop.call_soon(step, context=step.context)
 
-    def hold(self, step: Step) -> None:
+    def hold(self, step: ProcessCallback) -> None:
         self._held.append(step)
 
 
-class Step:
+class ProcessCallback:
     """One callback of a process, `handle` what its maker may cancel it by."""
 
     __slots__ = ("_args", "_call", "_process", "_was_held", "context", "handle")

@@ -17,14 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from federation.mesh import Mesh
+from federation.mesh import Exchange, Mesh
+from federation.planning.log_spread import ALL_KEYS
 from relay.batches.batch import BatchKind, BatchName
 from relay.batches.format import decode_entries, read_header
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.links.wire import BatchFrame, FrameKind, decode_frame
 from relay.operator.gaps import read_open_gaps
-from simulation.keys import keys_of
 from simulation.load import which_of
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
@@ -43,7 +43,7 @@ _NOTHING = 1e-9
 """What is left of a part by rounding."""
 
 
-class Flow(NamedTuple):
+class PublishedFlow(NamedTuple):
     """What one site publishes to one exchange: the unit of rates. Both are names."""
 
     exchange: str
@@ -57,12 +57,12 @@ class Failure(NamedTuple):
     sites: frozenset[str]
 
 
-Parts = Mapping[Flow, float]
+Parts = Mapping[PublishedFlow, float]
 """Of each flow's messages, how many: 1 is all of them. Flows without any are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class OutageRecord:
     """What was seen; of the messages that were published during the outage, where nothing else is
     said.
     """
@@ -73,7 +73,7 @@ class Watched:
     """By site: what had not come when the outage ended."""
     came: Mapping[str, Parts]
     """By site: what had."""
-    came_by: Mapping[str, Mapping[Flow, frozenset[str]]]
+    came_by: Mapping[str, Mapping[PublishedFlow, frozenset[str]]]
     """By site: the links over which each flow came meanwhile."""
     lost: Mapping[str, Parts]
     """By site: what never came, since logs did not have it any more."""
@@ -93,7 +93,7 @@ class Watched:
 class _Message(NamedTuple):
     """`part`: of all of its flow's messages in that run, how many it stands for."""
 
-    flow: Flow
+    flow: PublishedFlow
     part: float
 
 
@@ -109,7 +109,7 @@ class _Run:
 
     def parts(self, numbers: Iterable[int]) -> Parts:
         """How much of each flow these are."""
-        found: dict[Flow, float] = {}
+        found: dict[PublishedFlow, float] = {}
         for flow, part in map(self.published.__getitem__, sorted(numbers)):
             found[flow] = found.get(flow, 0.0) + part
         return found
@@ -126,11 +126,11 @@ def away(mesh: Mesh, failure: Failure) -> frozenset[str]:
 
 def watch(
     mesh: Mesh,
-    flows: Collection[Flow],
+    flows: Collection[PublishedFlow],
     failure: Failure,
     kept: Mapping[str, float],
     tell: Callable[[str], None] = lambda _: None,
-) -> Watched:
+) -> OutageRecord:
     """`kept`: by site, of what its log gets during the outage, how much it still has at the end,
     0 to 1: the latest; below 1 retention is at work. `tell` is told how far it is. The same
     arguments give the same result. Raises NotInTime if the mesh does not come to rest.
@@ -164,7 +164,7 @@ class _Watch:
         self,
         mesh: Mesh,
         folder: Path,
-        flows: Sequence[Flow],
+        flows: Sequence[PublishedFlow],
         keys: Mapping[str, Sequence[str]],
         tell: Callable[[str], None],
     ) -> None:
@@ -177,7 +177,7 @@ class _Watch:
         self._away: frozenset[str] = frozenset()
         self._in_batch: dict[BatchName, list[int]] = {}
 
-    async def run(self, failure: Failure, kept: Mapping[str, float], steps: int) -> Watched:
+    async def run(self, failure: Failure, kept: Mapping[str, float], steps: int) -> OutageRecord:
         # Whatever is drawn only spreads attempts and names.
         world = World(self._mesh, self._folder, random.Random(1))
         for site in world.sites.values():
@@ -195,7 +195,7 @@ class _Watch:
 
     async def _phases(
         self, world: World, failure: Failure, kept: Mapping[str, float], steps: int
-    ) -> Watched:
+    ) -> OutageRecord:
         even = [n / steps for n in range(1, steps + 1)]
         self._tell("the mesh starts")
         world.start()
@@ -235,7 +235,7 @@ class _Watch:
         def carried(run: _Run) -> dict[str, Parts]:
             return {link: run.parts(numbers) for link, numbers in run.carried.items()}
 
-        return Watched(
+        return OutageRecord(
             len(outage.published),
             lacks(had),
             {site: outage.parts(numbers) for site, numbers in had.items()},
@@ -273,7 +273,7 @@ class _Watch:
             await asyncio.sleep(STEP_S)
         return now
 
-    def _publish_one(self, world: World, flow: Flow, key: str) -> None:
+    def _publish_one(self, world: World, flow: PublishedFlow, key: str) -> None:
         body = f"{self._mesh.sites[flow.origin].cluster_id}/{self._last} ".encode()
         made = Outgoing(key.encode(), rewrite(NONE_PRESENT, {DELIVERY_MODE: 2}), body)
         world.brokers[flow.origin].publish(flow.exchange, made)
@@ -307,9 +307,9 @@ class _Watch:
 
     def _ways(
         self, world: World, site: str, run: _Run, numbers: set[int]
-    ) -> dict[Flow, frozenset[str]]:
+    ) -> dict[PublishedFlow, frozenset[str]]:
         """The links over which these messages came to the site, by flow."""
-        found: dict[Flow, frozenset[str]] = {}
+        found: dict[PublishedFlow, frozenset[str]] = {}
         for by_site in world.applications.arrived.values():
             for one in by_site[site]:
                 if one.number in numbers:
@@ -318,6 +318,26 @@ class _Watch:
                     flow = run.published[one.number].flow
                     found[flow] = found.get(flow, frozenset()) | links
         return found
+
+
+def keys_of(mesh: Mesh, exchange: Exchange) -> list[str]:
+    """A routing key for each kind of message that sites' `wants` tell apart; at least one."""
+    narrowed = {
+        frozenset(patterns): sorted(patterns)[0]
+        for name, site in mesh.sites.items()
+        if exchange.reaches(name)
+        and (patterns := site.wants.get(exchange.name)) is not None
+        and ALL_KEYS not in patterns
+    }
+    if exchange.type != "topic":
+        return list(narrowed.values()) or ["key"]
+    return [_key_like(pattern) for pattern in narrowed.values()] or ["key"]
+
+
+def _key_like(pattern: str) -> str:
+    """A key that the topic pattern matches."""
+    words = (word for word in pattern.split(".") if word != "#")
+    return ".".join("any" if word == "*" else word for word in words)
 
 
 def _without(due: Parts, has: Parts, away: Collection[str]) -> Parts:
@@ -345,7 +365,7 @@ def _waiting(world: World, run: _Run) -> set[int]:
     found: set[int] = set()
     for site, broker in world.brokers.items():
         for exchange, queue in broker.exchanges.egress_of.items():
-            flow = Flow(exchange, site)
+            flow = PublishedFlow(exchange, site)
             published = [n for n, one in run.published.items() if one.flow == flow]
             found.update(published[max(0, len(published) - broker.egress.depth(queue)) :])
     return found

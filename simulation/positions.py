@@ -15,12 +15,12 @@ from relay.batches.format import BadBatch, decode_entries, read_header
 from relay.links.forwarding import Forwarding, Verdict
 from relay.log.memory_log import MemoryStream
 from relay.log.site_log import Record
-from simulation.invariants import Broken
+from simulation.invariants import InvariantBroken
 from simulation.load import which_of
 from simulation.losses import MessageOf
 
 
-class LogSeen:
+class ObservedLog:
     """What a site's log has, in order, and every name that it ever had."""
 
     def __init__(self, stream: MemoryStream) -> None:
@@ -76,7 +76,7 @@ class LogSeen:
 IsVoid = Callable[[BatchHeader], bool]
 
 
-class Positions:
+class PositionChecks:
     """All of a world's. `broken` is what was found first."""
 
     def __init__(
@@ -86,9 +86,9 @@ class Positions:
         has_come: Callable[[str, MessageOf], bool],
     ) -> None:
         """`has_come`: whether a message was ever seen in the queues of a site's application."""
-        self.broken: Broken | None = None
+        self.broken: InvariantBroken | None = None
         self._mesh = mesh
-        self.logs = {site: LogSeen(stream) for site, stream in streams.items()}
+        self.logs = {site: ObservedLog(stream) for site, stream in streams.items()}
         self._has_come = has_come
         self._accepted: dict[str, set[BatchName]] = {site: set() for site in streams}
         self._lost_at_origin: set[BatchName] = set()
@@ -170,7 +170,9 @@ class Positions:
                 if not self._has_come(site, message):
                     self._say(f"I8: the deliverer of {site} is past {message}, which has not come")
 
-    def _passed(self, site: str, what: str, place: Place | None) -> Iterator[tuple[LogSeen, int]]:
+    def _passed(
+        self, site: str, what: str, place: Place | None
+    ) -> Iterator[tuple[ObservedLog, int]]:
         """What the place has passed since it was looked at last."""
         times, good, last = self._good.get((site, what), (0, 0, None))
         if place is None or place is last:
@@ -186,4 +188,4 @@ class Positions:
 
     def _say(self, what: str) -> None:
         if self.broken is None:
-            self.broken = Broken(what)
+            self.broken = InvariantBroken(what)

@@ -18,8 +18,7 @@ from federation.mesh import Mesh
 from relay.node.callback_watch import CallbackWatch
 from relay.packing.memory_egress import Returns
 from simulation.faults import Trouble
-from simulation.invariants import Broken
-from simulation.ledger_check import check_ledger
+from simulation.invariants import InvariantBroken, check_ledger
 from simulation.load import Load
 from simulation.topologies import simulated_mesh
 from simulation.trace import Trace
@@ -48,7 +47,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioOutcome:
     """What became of one scenario. `broken` says what did not hold; empty if all did."""
 
     scenario: Scenario
@@ -67,7 +66,7 @@ class Outcome:
         return not self.broken
 
 
-def run(scenario: Scenario) -> Outcome:
+def run(scenario: Scenario) -> ScenarioOutcome:
     """Run it to its end, in virtual time."""
     mesh = simulated_mesh(
         scenario.topology, scenario.sites, scenario.exchanges, scenario.seed, scenario.max_rate
@@ -76,7 +75,7 @@ def run(scenario: Scenario) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="isthmus-simulation-") as folder:
         world, broken, virtual_s = run_in_virtual_time(_live(scenario, mesh, Path(folder)))
     arrived = world.applications.all_arrived()
-    return Outcome(
+    return ScenarioOutcome(
         scenario,
         broken,
         world.trace,
@@ -103,7 +102,7 @@ async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, st
     except Exception as error:
         # Of a node that ended by itself as well: nothing that goes wrong here ends it for good.
         broken = _told(error)
-        world.trace.say("broken", "mesh", broken)
+        world.trace.add("broken", "mesh", broken)
     finally:
         await world.kill()
     return world, broken, loop.time()
@@ -113,7 +112,7 @@ def _told(error: Exception) -> str:
     """What did not hold, in words."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, Broken | NotInTime):
+    if isinstance(error, InvariantBroken | NotInTime):
         return str(error)
     where = traceback.extract_tb((error.__cause__ or error).__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
@@ -132,18 +131,20 @@ async def _phases(world: World, scenario: Scenario) -> None:
         await world.until(world.is_at_rest, lambda: lacks(world.before_nodes()), DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)
     if not world.is_at_rest():
-        raise Broken(
+        raise InvariantBroken(
             f"I7: all has arrived, and something is before the nodes: {world.before_nodes()}"
         )
     await world.stop()
     world.raise_if_broken()
     for site, broker in world.brokers.items():
-        world.trace.say("content", site, broker.log_digest())
+        world.trace.add("content", site, broker.log_digest())
         if broker.put_aside:
-            raise Broken(f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine")
+            raise InvariantBroken(
+                f"I1 at {site}: {broker.put_aside} dead letters or in the quarantine"
+            )
     shuffled = scenario.returns is Returns.SHUFFLED
     world.applications.check(doubt=shuffled or scenario.trouble.doubt, ordered=not shuffled)
-    published, told = world.applications.published_by(), world.applications.surely_told()
+    published, told = world.applications.published_by(), world.applications.surely_recorded()
     for site, process in world.sites.items():
         own = world.mesh.sites[site].cluster_id
         check_ledger(site, own, process.ledger.rows(), published, told)

@@ -21,7 +21,7 @@ class Trace:
         self._told = ""
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
 
-    def say(self, kind: str, where: str, what: str = "") -> None:
+    def add(self, kind: str, where: str, what: str = "") -> None:
         """Something of this kind happened there, now."""
         self.counts[kind] += 1
         line = f"{asyncio.get_running_loop().time():.6f} {kind} {where} {what}".rstrip()

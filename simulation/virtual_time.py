@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
-from simulation.os_process import Step, owner_of
+from simulation.os_process import ProcessCallback, owner_of
 
 T = TypeVar("T")
 
@@ -84,9 +84,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         context = context or copy_context()
         owner = owner_of(context)
-        if owner is None or isinstance(callback, Step):
+        if owner is None or isinstance(callback, ProcessCallback):
             return super().call_soon(callback, *args, context=context)
-        step = Step(owner, context, callback, args)
+        step = ProcessCallback(owner, context, callback, args)
         step.handle = super().call_soon(step, context=context)
         return step.handle
 
@@ -101,7 +101,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         owner = owner_of(context)
         if owner is None:
             return super().call_at(when, callback, *args, context=context)
-        step = Step(owner, context, callback, args)
+        step = ProcessCallback(owner, context, callback, args)
         step.handle = timer = super().call_at(when, step, context=context)
         return timer
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,8 @@ from simulation.load import Load
 from simulation.losses import Head, MessageOf, in_egress, lost_messages, messages_to_send, names_of
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
-from simulation.positions import Positions
-from simulation.process import SimulatedClock, SimulatedSite
+from simulation.positions import PositionChecks
+from simulation.simulated_site import SimulatedClock, SimulatedSite
 from simulation.trace import Trace
 
 EPOCH_MS = 1_767_225_600_000
@@ -89,7 +91,7 @@ class World:
             for site in mesh.sites
         }
 
-        self.positions = Positions(
+        self.positions = PositionChecks(
             mesh,
             {site: broker.stream for site, broker in self.brokers.items()},
             self.applications.has_come,
@@ -132,7 +134,7 @@ class World:
         if broker.site in self._lost_tails:
             return
         records = broker.stream.records
-        self.trace.say("retention", broker.site, f"all but {keep} records")
+        self.trace.add("retention", broker.site, f"all but {keep} records")
         first = records[-keep].offset
         self.positions.about_to_eat(broker.site)
         eaten = [one for one in records if one.offset < first]
@@ -165,7 +167,7 @@ class World:
         if (site, gap.id) in self._accepted:
             return
         self._accepted.add((site, gap.id))
-        self.trace.say("accepted", site, f"{gap.key}: {'; '.join(gap.missing())}")
+        self.trace.add("accepted", site, f"{gap.key}: {'; '.join(gap.missing())}")
         eaten = self._heads[site].between(gap.offset, gap.first)
         self.positions.accepted(site, (one.name for one in eaten))
         for one in eaten:
@@ -310,3 +312,13 @@ class World:
 
 def _strands(mesh: Mesh) -> list[Link]:
     return [one for link in mesh.links for one in mesh.strands(link)]
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """No log record of this process is written meanwhile."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -4,6 +4,7 @@ Demo, tests and benchmark use the one: in process (`WanProxy`) or as a process o
 (`python -m wan_proxy`, started by `ProxyProcess`, talked to by `ProxyControl`).
 """
 
+from wan_proxy.client import ControlError, ProxyControl, ProxyProcess, ProxyStartError
 from wan_proxy.condition import (
     DSL_BRANCH,
     ISDN_64K,
@@ -18,9 +19,7 @@ from wan_proxy.condition import (
     DirectionCondition,
     LineCondition,
 )
-from wan_proxy.control_client import ControlError, ProxyControl
-from wan_proxy.line import Line
-from wan_proxy.process import ProxyProcess, ProxyStartError
+from wan_proxy.line import ProxiedLine
 from wan_proxy.proxy import WanProxy
 from wan_proxy.statistics import DirectionStatistics, LineStatistics
 
@@ -38,9 +37,9 @@ __all__ = [
     "ControlError",
     "DirectionCondition",
     "DirectionStatistics",
-    "Line",
     "LineCondition",
     "LineStatistics",
+    "ProxiedLine",
     "ProxyControl",
     "ProxyProcess",
     "ProxyStartError",

@@ -13,7 +13,7 @@ from wan_proxy.stream import Stream
 Side = Literal["client", "target"]
 
 
-class Connection:
+class ProxiedConnection:
     """From a client that has been accepted to the line's target.
 
     The target is asked only when the line passes both ways, as a handshake needs both; until then
@@ -25,7 +25,7 @@ class Connection:
         outward: Direction,
         inward: Direction,
         rng: random.Random,
-        on_over: Callable[["Connection"], None],
+        on_over: Callable[["ProxiedConnection"], None],
     ) -> None:
         self.outward = Stream(outward, random.Random(rng.random()), self._end_at_target, self.reset)
         self.inward = Stream(inward, random.Random(rng.random()), self._end_at_client, self.reset)

@@ -24,7 +24,7 @@ import json
 from typing import Any
 
 from wan_proxy.condition import ConditionError, LineCondition
-from wan_proxy.line import Line
+from wan_proxy.line import ProxiedLine
 from wan_proxy.proxy import WanProxy
 
 
@@ -122,7 +122,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _describe(line: Line) -> dict[str, Any]:
+def _describe(line: ProxiedLine) -> dict[str, Any]:
     host, port = line.target
     return {
         "port": line.port,

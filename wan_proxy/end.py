@@ -13,7 +13,7 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 """SO_LINGER on, 0 s: closing drops what is unsent and sends RST instead of FIN."""
 
 
-class Source(Protocol):
+class SourceHandler(Protocol):
     """Who takes what an end reads."""
 
     def read_buffer(self) -> memoryview: ...
@@ -22,7 +22,7 @@ class Source(Protocol):
     def broken(self) -> None: ...
 
 
-class Sink(Protocol):
+class SinkHandler(Protocol):
     """Who feeds an end."""
 
     def sink_ready(self) -> None: ...
@@ -34,7 +34,9 @@ class End(asyncio.BufferedProtocol):
     feeds it (`sink`). It may read a little before the stream says whether it should: not every
     event loop lets a protocol begin paused."""
 
-    def __init__(self, source: Source, sink: Sink, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, source: SourceHandler, sink: SinkHandler, on_lost: Callable[[], None]
+    ) -> None:
         self._source = source
         self._sink = sink
         self._on_lost = on_lost

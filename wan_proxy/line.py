@@ -1,21 +1,23 @@
 """A line: a loopback port that leads to a target under conditions that change while it runs."""
 
 import asyncio
+import contextlib
 import random
 import socket
+from collections.abc import Callable
 from typing import Literal
 
 from wan_proxy.condition import LAN, ConditionError, LineCondition
-from wan_proxy.connection import Connection, Side
+from wan_proxy.connection import ProxiedConnection, Side
 from wan_proxy.direction import Direction
-from wan_proxy.listener import Listener
 from wan_proxy.statistics import LineStatistics
 
 Way = Literal["outward", "inward", "both"]
 NewConnects = Literal["held", "unanswered"]
+BACKLOG = 128
 
 
-class Line:
+class ProxiedLine:
     """Opened by `WanProxy.open_line`. Whatever happens to it, the port stays the same.
 
     All methods but `stop` act at once and return at once.
@@ -38,7 +40,7 @@ class Line:
         self._random = random.Random(f"{seed}/{name}")
         self._outward = Direction(condition.outward, condition.round_trip_ms, loop)
         self._inward = Direction(condition.inward, condition.round_trip_ms, loop)
-        self._connections: set[Connection] = set()
+        self._connections: set[ProxiedConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._passable = asyncio.Event()
         self._passable.set()
@@ -48,7 +50,7 @@ class Line:
         self._accepted = 0
         self._unreachable = 0
         self._host = host
-        self._listener = Listener(host, port, self._take)
+        self._listener = LineListener(host, port, self._take)
 
     @property
     def host(self) -> str:
@@ -157,7 +159,7 @@ class Line:
 
     def _take(self, accepted: socket.socket) -> None:
         self._accepted += 1
-        connection = Connection(
+        connection = ProxiedConnection(
             self._outward, self._inward, random.Random(self._random.random()), self._over
         )
         self._connections.add(connection)
@@ -168,16 +170,86 @@ class Line:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _open(self, connection: ProxiedConnection, accepted: socket.socket) -> None:
         if not await connection.open(accepted, self.target, self._passable):
             self._unreachable += 1
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ProxiedConnection) -> None:
         connection.forget(
             *(getattr(connection, way) for way in ("outward", "inward") if way in self._forgetting)
         )
 
-    def _over(self, connection: Connection) -> None:
+    def _over(self, connection: ProxiedConnection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._all_over.set()
+
+
+class LineListener:
+    """Accepts on loopback and hands sockets over. Not started until `start`."""
+
+    def __init__(self, host: str, port: int, on_accepted: Callable[[socket.socket], None]) -> None:
+        self._on_accepted = on_accepted
+        self._loop = asyncio.get_running_loop()
+        self._plug: socket.socket | None = None
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.setblocking(False)
+            self._socket.bind((host, port))
+            self._socket.listen(BACKLOG)
+        except OSError:
+            self._socket.close()
+            raise
+        self._loop.add_reader(self._socket, self._accept_all)
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def leave_unanswered(self) -> None:
+        """From now on a connect gets no answer at all.
+
+        Linux drops a SYN when the queue of the not yet accepted is full: so the queue is made as
+        short as can be, plugged with a connection of our own, and no more accepted.
+        """
+        if self._plug is not None:
+            return
+        self._accept_all()
+        self._loop.remove_reader(self._socket)
+        self._socket.listen(0)
+        self._plug = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._plug.setblocking(False)
+        with contextlib.suppress(BlockingIOError):  # "in progress": all that is wanted
+            self._plug.connect(self._socket.getsockname())
+
+    def answer(self) -> None:
+        """Accepts again; connects that were waiting come when their kernels try again."""
+        if self._plug is None:
+            return
+        plug, self._plug = self._plug, None
+        self._socket.listen(BACKLOG)
+        self._accept_all(skip=plug.getsockname())
+        plug.close()
+        self._loop.add_reader(self._socket, self._accept_all)
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        if self._plug is not None:
+            self._plug.close()
+            self._plug = None
+
+    def _accept_all(self, skip: tuple[str, int] | None = None) -> None:
+        while True:
+            try:
+                accepted, peer = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            if peer == skip:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            self._on_accepted(accepted)

@@ -3,7 +3,7 @@
 from typing import Self
 
 from wan_proxy.condition import LAN, ConditionError, LineCondition
-from wan_proxy.line import Line
+from wan_proxy.line import ProxiedLine
 
 
 class WanProxy:
@@ -14,10 +14,10 @@ class WanProxy:
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ProxiedLine] = {}
 
     @property
-    def lines(self) -> dict[str, Line]:
+    def lines(self) -> dict[str, ProxiedLine]:
         """A copy: lines by name."""
         return dict(self._lines)
 
@@ -29,7 +29,7 @@ class WanProxy:
         condition: LineCondition | str = LAN,
         *,
         port: int = 0,
-    ) -> Line:
+    ) -> ProxiedLine:
         """A new line, listening when this returns; `port` 0 takes a free one.
 
         Raises ConditionError for a name in use or an unknown preset, OSError for a port in use.
@@ -37,11 +37,11 @@ class WanProxy:
         if name in self._lines:
             raise ConditionError("name", name, "there is a line of this name, use another")
         chosen = LineCondition.named(condition) if isinstance(condition, str) else condition
-        line = Line(name, (target_host, target_port), chosen, port=port, seed=self._seed)
+        line = ProxiedLine(name, (target_host, target_port), chosen, port=port, seed=self._seed)
         self._lines[name] = line
         return line
 
-    def line(self, name: str) -> Line:
+    def line(self, name: str) -> ProxiedLine:
         """The line of that name. Raises ConditionError that lists them."""
         if name not in self._lines:
             raise ConditionError("line", name, f"use one of {', '.join(self._lines) or '(none)'}")

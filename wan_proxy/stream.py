@@ -1,16 +1,20 @@
 """One direction of one connection: read at the source, under way, handed to the sink."""
 
 import asyncio
+import math
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-from wan_proxy.delay_queue import DelayQueue
+from wan_proxy.condition import SEGMENT_BYTES
 from wan_proxy.direction import Direction, Item, Mark
 from wan_proxy.end import End
-from wan_proxy.late_segments import LateSegments
 from wan_proxy.timer import call_not_before
 
 KERNEL_BUFFER_BYTES = 256 * 1024
+
+Carried = TypeVar("Carried")
 
 
 class Stream:
@@ -212,3 +216,92 @@ class Stream:
         self._direction.counts.bytes_dropped += self._queue.clear()
         self._direction.drop(self)
         self._bytes_at_router = 0
+
+
+class DelayQueue(Generic[Carried]):
+    """Arrivals in the order of departures: nothing overtakes, whatever the jitter, and what is
+    late holds up what is behind it. Times are seconds of any one clock."""
+
+    __slots__ = ("_bytes", "_last_arrival", "_under_way")
+
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[float, Carried, int]] = deque()
+        self._bytes = 0
+        self._last_arrival = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def bytes_under_way(self) -> int:
+        return self._bytes
+
+    def push(self, item: Carried, size: int, arrives: float) -> None:
+        """Adds an item that arrives then, or with the one before it if that arrives later."""
+        self._last_arrival = max(self._last_arrival, arrives)
+        self._under_way.append((self._last_arrival, item, size))
+        self._bytes += size
+
+    def next_arrival(self) -> float | None:
+        """When to call `pop_due` next; None while empty."""
+        return self._under_way[0][0] if self._under_way else None
+
+    def pop_due(self, now: float) -> Carried | None:
+        """The next item, if it has arrived by now."""
+        if not self._under_way or self._under_way[0][0] > now:
+            return None
+        _, item, size = self._under_way.popleft()
+        self._bytes -= size
+        return item
+
+    def clear(self) -> int:
+        """Drops everything; returns the bytes dropped."""
+        dropped = self._bytes
+        self._under_way.clear()
+        self._bytes = 0
+        return dropped
+
+
+class LateSegments:
+    """Marks a fraction of a stream's segments, by their place in the stream.
+
+    One draw for each marked segment (how many go before it) instead of one for each segment: the
+    same seed marks the same bytes however the stream is cut into chunks.
+    """
+
+    __slots__ = ("_bytes_until", "_fraction", "_random")
+
+    def __init__(self, fraction: float, rng: random.Random) -> None:
+        self._random = rng
+        self._fraction = 0.0
+        self._bytes_until = 0
+        self.change(fraction)
+
+    def change(self, fraction: float) -> None:
+        """Another fraction, 0 up to below 1, from the next byte on."""
+        if fraction != self._fraction:
+            self._fraction = fraction
+            self._bytes_until = self._draw()
+
+    def split(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
+        """The chunk in pieces, each with whether it is late: a late piece begins where its segment
+        begins, and what follows it is not late by itself."""
+        start = 0
+        while self._fraction and len(chunk) - start > self._bytes_until:
+            if self._bytes_until:
+                yield chunk[start : start + self._bytes_until], False
+                start += self._bytes_until
+            end = min(len(chunk), start + SEGMENT_BYTES)
+            yield chunk[start:end], True
+            # The rest of a segment that goes over the chunk's end rides on the order kept behind.
+            self._bytes_until = SEGMENT_BYTES - (end - start) + self._draw()
+            start = end
+        if start < len(chunk):
+            self._bytes_until -= len(chunk) - start
+            yield (chunk[start:] if start else chunk), False
+
+    def _draw(self) -> int:
+        if not self._fraction:
+            return 0
+        on_time = int(math.log(1.0 - self._random.random()) / math.log(1.0 - self._fraction))
+        return on_time * SEGMENT_BYTES

@@ -31,7 +31,7 @@ from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
 from isthmus.status.report import StatusReport, status_of
 from isthmus.up.supervisor import end_supervisor
 from spark_audit.engine.session import SparkMissing, require_spark
-from wan_proxy import Line, WanProxy
+from wan_proxy import ProxiedLine, WanProxy
 
 SITES = ("paris", "tokyo", "sydney")
 LINE = ("paris", "tokyo")
@@ -198,7 +198,7 @@ async def _count_and_audit(
 async def _play(
     mesh: Any,
     state: Path,
-    line: Line,
+    line: ProxiedLine,
     publishers: list[Publisher],
     consumers: list[Consumer],
     story: _Story,

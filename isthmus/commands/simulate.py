@@ -15,7 +15,7 @@ from isthmus.options import EXIT_FAULT, EXIT_USAGE, AsJson, Compression, Message
 
 if TYPE_CHECKING:
     from relay.packing.memory_egress import Returns
-    from simulation.scenario import Outcome, Scenario
+    from simulation.scenario import Scenario, ScenarioOutcome
 
 MOST_TOLD = 100
 """Of more worlds, only those that fail are told one by one."""
@@ -224,10 +224,10 @@ class _Asked:
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario of this seed."""
-        from simulation.drawn import drawn
         from simulation.faults import Trouble
         from simulation.load import Load
         from simulation.scenario import Scenario
+        from simulation.search import drawn
 
         is_drawn = self.topology == "any"
         base = drawn(seed) if is_drawn else Scenario(seed, self.topology, load=Load(50))
@@ -255,13 +255,13 @@ class _Asked:
 
 def _run(
     scenarios: list[Scenario], jobs: int, shrink_s: float, trace: bool, as_json: bool
-) -> list[Outcome]:
+) -> list[ScenarioOutcome]:
     """What became of them, told as it comes; those that failed in their smallest form."""
-    from simulation.many import run_many
+    from simulation.search import run_many
     from simulation.topologies import NoSuchMesh
 
     began = said = time.monotonic()
-    outcomes: list[Outcome] = []
+    outcomes: list[ScenarioOutcome] = []
     bad = 0
     try:
         for outcome in run_many(scenarios, jobs):
@@ -292,10 +292,9 @@ def _progress(done: int, of: int, bad: int, seconds: float) -> str:
     return f"{done} of {of} worlds, {bad} bad, {done / seconds:.2f} a second"
 
 
-def _shrunk(outcome: Outcome, seconds: float) -> Outcome:
+def _shrunk(outcome: ScenarioOutcome, seconds: float) -> ScenarioOutcome:
     """The smallest world of its kind that fails in the same way, as far as it can be found."""
-    from simulation.many import run_silently
-    from simulation.shrink import shrink
+    from simulation.search import run_silently, shrink
 
     if not seconds:
         return outcome
@@ -396,7 +395,7 @@ def command_of(scenario: Scenario) -> str:
     )
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: ScenarioOutcome) -> str:
     scenario = outcome.scenario
     said = (
         f"seed {scenario.seed}: {scenario.topology} of {scenario.sites} sites,"
@@ -409,7 +408,7 @@ def _line(outcome: Outcome) -> str:
     return f"{said}\n  {outcome.broken}\n  again: {command_of(scenario)} --trace"
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _told(outcome: ScenarioOutcome) -> dict[str, Any]:
     scenario = outcome.scenario
     return {
         "seed": scenario.seed,

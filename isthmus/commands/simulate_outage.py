@@ -21,8 +21,7 @@ from isthmus.outage.told import told_of
 from isthmus.page import page
 from isthmus.progress import saying
 from simulation.outage import watch
-from simulation.silence import silence
-from simulation.world import NotInTime
+from simulation.world import NotInTime, silence
 
 MANY_SITES = 40
 """From so many on it is said that it takes minutes."""

@@ -26,7 +26,7 @@ from federation.mesh import LogLimit, Mesh, WhenLogIsFull
 from federation.planning.disk_need import DiskNeed, bytes_each, disk_need
 from federation.planning.log_spread import shares
 from isthmus.outage.asked import Question
-from simulation.outage import Flow, Parts, Watched, away
+from simulation.outage import OutageRecord, Parts, PublishedFlow, away
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Answer:
     sites: Mapping[str, SiteLag]
     links: Mapping[str, LinkLoad]
     logs: Mapping[str, LogNeed]
-    held: Mapping[Flow, float]
+    held: Mapping[PublishedFlow, float]
     """Messages that wait in their origin's egress queue for a neighbour's log."""
     gaps: tuple[tuple[str, str], ...]
     simulated: int
@@ -128,10 +128,10 @@ class Answer:
         return self.fits_window and self.fits_logs and not self.never and not self.gaps
 
 
-def flows_of(mesh: Mesh, question: Question) -> list[Flow]:
+def flows_of(mesh: Mesh, question: Question) -> list[PublishedFlow]:
     """Those of which something is published."""
     return [
-        Flow(exchange.name, site)
+        PublishedFlow(exchange.name, site)
         for exchange in mesh.exchanges.values()
         for site in mesh.sites
         if exchange.leaves(site) and question.rates.of(exchange.name, site)
@@ -152,7 +152,7 @@ def kept_of(mesh: Mesh, question: Question) -> dict[str, float]:
     return kept
 
 
-def answer(mesh: Mesh, question: Question, watched: Watched) -> Answer:
+def answer(mesh: Mesh, question: Question, watched: OutageRecord) -> Answer:
     """What was watched, at the rates that were asked about."""
     weigh = _Weigh(mesh, question)
     cut = away(mesh, question.failure)
@@ -179,7 +179,7 @@ class _Weigh:
     def __init__(self, mesh: Mesh, question: Question) -> None:
         self._rates = question.rates
         self._seconds = question.seconds
-        self._bytes: dict[Flow, float] = {}
+        self._bytes: dict[PublishedFlow, float] = {}
         for flow in flows_of(mesh, question):
             exchange = mesh.exchanges[flow.exchange]
             rate = question.rates.of(*flow)
@@ -208,7 +208,7 @@ class _Weigh:
 
 
 def _link(
-    name: str, is_away: bool, watched: Watched, weigh: _Weigh, question: Question
+    name: str, is_away: bool, watched: OutageRecord, weigh: _Weigh, question: Question
 ) -> LinkLoad:
     before, meanwhile = watched.before.get(name, {}), watched.meanwhile.get(name, {})
     line = question.lines.of(name)
@@ -235,7 +235,7 @@ def _link(
 
 def _site(
     name: str,
-    watched: Watched,
+    watched: OutageRecord,
     weigh: _Weigh,
     links: Mapping[str, LinkLoad],
     question: Question,

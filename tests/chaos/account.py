@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from relay.batches.batch import MAX_ENTRIES
-from simulation.invariants import Arrived, Broken, check_site
+from simulation.invariants import Arrived, InvariantBroken, check_site
 from tests.chaos.schedule import KINDS, Fault
 from tests.journeys.load import home
 
@@ -76,8 +76,8 @@ def account(
 def check_witness(
     books: SiteBooks, published: Sequence[Published], faults: Sequence[Fault], found: Account
 ) -> None:
-    """Raise Broken unless the queue that no fault struck has all that was confirmed elsewhere, once
-    but for flagged copies, unaltered and in order; and no more flags than there was doubt.
+    """Raise InvariantBroken unless the queue that no fault struck has all that was confirmed
+    elsewhere, once but for flagged copies, unaltered and in order; and no more flags than doubts.
     """
     arrived = _from_others(books.site, books.witness)
     got = {(message.origin, message.number) for message in arrived}
@@ -95,7 +95,9 @@ def check_witness(
         count = sum(n for stream, n in flags.items() if home(stream) == origin)
         most = most_flags(books.site, origin, faults)
         if most is not None and count > most:
-            raise Broken(f"I2 at {books.site}: {count} flagged from {origin}, at most {most}")
+            raise InvariantBroken(
+                f"I2 at {books.site}: {count} flagged from {origin}, at most {most}"
+            )
 
 
 def most_flags(site: str, origin: str, faults: Sequence[Fault]) -> int | None:
@@ -111,8 +113,8 @@ def most_flags(site: str, origin: str, faults: Sequence[Fault]) -> int | None:
 
 
 def check_victim(books: SiteBooks, found: Account) -> None:
-    """Raise Broken unless the queue that faults struck has what its witness has, but for what came
-    before it was last purged or deleted, or while it was away; and nothing of that.
+    """Raise InvariantBroken unless the queue that faults struck has what its witness has, but for
+    what came before it was last purged or deleted, or while it was away; and nothing of that.
     """
     witness = _from_others(books.site, books.witness)
     bodies: dict[str, dict[int, bytes]] = {}
@@ -130,7 +132,9 @@ def check_victim(books: SiteBooks, found: Account) -> None:
         first = {(message.origin, message.number) for message in gone}
         back = [m for m in victim if not m.flagged and (m.origin, m.number) in first]
         if back:
-            raise Broken(f"I2 at {books.site}: {len(back)} came again to a queue that was emptied")
+            raise InvariantBroken(
+                f"I2 at {books.site}: {len(back)} came again to a queue that was emptied"
+            )
     found.destroyed[books.site] = len({(m.origin, m.number) for m in witness} - has)
 
 

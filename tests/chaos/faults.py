@@ -18,7 +18,7 @@ from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World
 from tests.journeys.stream_file import chunks, last_segment, lose_tail
 from tests.live_brokers import START_WITHIN_S, rabbitmqctl
 from tests.waiting import until
-from wan_proxy import ISDN_64K, LAN, SATELLITE, Line, LineCondition
+from wan_proxy import ISDN_64K, LAN, SATELLITE, LineCondition, ProxiedLine
 
 CONTROL_WITHIN_S = 120.0
 """rabbitmqctl is an Erlang machine of its own, which starts slowly on a busy one."""
@@ -65,7 +65,7 @@ async def hang_broker(world: World, fault: Fault) -> AsyncIterator[None]:
     broker.resume()
 
 
-def on_lines(harm: Callable[[Line, Line, str], None]) -> Strike:
+def on_lines(harm: Callable[[ProxiedLine, ProxiedLine, str], None]) -> Strike:
     """A fault of both lines of a pair; healed, they are as they were."""
 
     @contextlib.asynccontextmanager
@@ -80,31 +80,31 @@ def on_lines(harm: Callable[[Line, Line, str], None]) -> Strike:
     return strike
 
 
-def cut(there: Line, back: Line, how: str) -> None:
+def cut(there: ProxiedLine, back: ProxiedLine, how: str) -> None:
     for line in (there, back):
         line.cut(
             forget=how == "forgotten", new_connects="unanswered" if how == "unanswered" else "held"
         )
 
 
-def one_way(there: Line, back: Line, way: str) -> None:
+def one_way(there: ProxiedLine, back: ProxiedLine, way: str) -> None:
     """What goes that way is lost, over whichever of the two lines, and nobody hears of it."""
     there.cut("outward" if way == "there" else "inward", forget=True)
     back.cut("inward" if way == "there" else "outward", forget=True)
 
 
-def half_open(there: Line, back: Line, kept: str) -> None:
+def half_open(there: ProxiedLine, back: ProxiedLine, kept: str) -> None:
     for line in (there, back):
         line.half_open("client" if kept == "client" else "target")
 
 
-def reset(there: Line, back: Line, _: str) -> None:
+def reset(there: ProxiedLine, back: ProxiedLine, _: str) -> None:
     there.reset()
     back.reset()
 
 
-def condition(of_line: LineCondition) -> Callable[[Line, Line, str], None]:
-    def harm(there: Line, back: Line, _: str) -> None:
+def condition(of_line: LineCondition) -> Callable[[ProxiedLine, ProxiedLine, str], None]:
+    def harm(there: ProxiedLine, back: ProxiedLine, _: str) -> None:
         there.set(of_line)
         back.set(of_line)
 

@@ -18,7 +18,7 @@ from tests.journeys.load import Load
 from tests.journeys.test_kills import QUEUES_SETTLE_S
 from tests.journeys.traffic import TrafficSink
 from tests.live_brokers import START_WITHIN_S, discard, local_broker, own_vhost
-from wan_proxy import LAN, Line, WanProxy
+from wan_proxy import LAN, ProxiedLine, WanProxy
 
 SITES = ("paris", "tokyo", "sydney", "lima")
 GRAPHS = {
@@ -54,7 +54,7 @@ class World:
     ended: list[str] = field(default_factory=list)
     """Nodes that ended of their own accord, and how."""
 
-    def lines(self, here: str, there: str) -> tuple[Line, Line]:
+    def lines(self, here: str, there: str) -> tuple[ProxiedLine, ProxiedLine]:
         """Those of the link from here to there, and of the one back."""
         return self.mesh.lines[here, there], self.mesh.lines[there, here]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relay.ledger.rows import Event, LedgerRow, Stage
-from simulation.ledger_check import check_ledger
+from simulation.invariants import check_ledger
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load, home
 

@@ -34,7 +34,7 @@ from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource
 from tests.live_brokers import Vhost
 from tests.waiting import until
-from wan_proxy import Line, LineCondition, WanProxy
+from wan_proxy import LineCondition, ProxiedLine, WanProxy
 
 
 class LiveMesh:
@@ -58,7 +58,7 @@ class LiveMesh:
         """Sites whose nodes are to know no formats but those of the version before."""
         self.sources: dict[str, TrafficSource] = {}
         self.sinks: dict[str, TrafficSink] = {}
-        self.lines: dict[tuple[str, str], Line] = {}
+        self.lines: dict[tuple[str, str], ProxiedLine] = {}
         """Lines of the WAN proxy by (sender, receiver) of the link that goes over them."""
 
     # -- set-up ------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class LiveMesh:
 
     async def go_over(
         self, proxy: WanProxy, sender: str, receiver: str, condition: LineCondition
-    ) -> Line:
+    ) -> ProxiedLine:
         """Let whichever end of the link is not at its meeting broker dial over a line of the
         proxy. The link may stand in the document's `links`, one way, with its `dial`.
         """

@@ -9,14 +9,14 @@ from typing import Literal
 import pytest
 
 from tests.journeys.conftest import MeshFactory
-from wan_proxy import DSL_BRANCH, LAN, LOSSY_MOBILE, METRO, SATELLITE, Line
+from wan_proxy import DSL_BRANCH, LAN, LOSSY_MOBILE, METRO, SATELLITE, ProxiedLine
 
 RING = ("paris", "tokyo", "sydney")
 ROUND = [(RING[n], RING[(n + step) % 3]) for step in (1, 2) for n in range(3)]
 CONDITIONS = (LAN, METRO, DSL_BRANCH, SATELLITE, LOSSY_MOBILE)
 
 
-def misbehave(line: Line, chance: random.Random) -> None:
+def misbehave(line: ProxiedLine, chance: random.Random) -> None:
     """One thing that a line may do; a cut one is healed more often than not."""
     if line.is_cut and chance.random() < 0.6:
         line.heal()

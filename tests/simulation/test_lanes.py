@@ -14,11 +14,11 @@ from federation.mesh import Mesh
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.local_exchange import Outgoing
 from relay.node.report import link_reports
-from simulation.drawn import drawn
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.memory_broker import application_queue
 from simulation.scenario import Scenario, run
+from simulation.search import drawn
 from simulation.topologies import simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World

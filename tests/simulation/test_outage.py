@@ -6,8 +6,7 @@ import pytest
 
 from federation.mesh import Mesh
 from relay.links.forwarding import Forwarding, Verdict
-from simulation.keys import keys_of
-from simulation.outage import Failure, Flow, Watched, watch
+from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, watch
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
 
 RING = """\
@@ -17,12 +16,12 @@ both: true
 exchanges: [{name: orders}]
 sites: {a: {}, b: {}, c: {}}
 """
-A, B, C = (Flow("orders", site) for site in "abc")
+A, B, C = (PublishedFlow("orders", site) for site in "abc")
 
 
-def watched(mesh: Mesh, *links: str, sites: str = "", kept: float = 1.0) -> Watched:
+def watched(mesh: Mesh, *links: str, sites: str = "", kept: float = 1.0) -> OutageRecord:
     flows = [
-        Flow(exchange.name, site)
+        PublishedFlow(exchange.name, site)
         for exchange in mesh.exchanges.values()
         for site in mesh.sites
         if exchange.leaves(site)
@@ -114,7 +113,7 @@ def test_of_what_sites_narrow_there_is_a_message_for_each_kind() -> None:
           c: {parent: a, wants: {prices: ["asia.*.big.#"]}}
     """)
     assert keys_of(mesh, mesh.exchanges["prices"]) == ["eu", "asia.any.big"]
-    flow = Flow("prices", "a")
+    flow = PublishedFlow("prices", "a")
     assert watched(mesh, "a-b").lacking == {"a": {}, "b": {flow: 0.5}, "c": {}}
 
 

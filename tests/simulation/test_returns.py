@@ -6,10 +6,10 @@ import pytest
 
 from isthmus.commands.simulate import command_of
 from relay.packing.memory_egress import Returns
-from simulation.drawn import drawn
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, run
+from simulation.search import drawn
 
 FEW = Load(messages=30, for_s=20.0, big_one_in=40)
 OF_PACKERS = Trouble(("kill", "stop", "egress", "log", "late", "power"), every_s=0.5)

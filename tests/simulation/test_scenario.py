@@ -19,7 +19,7 @@ from isthmus.cli import app
 from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
 from relay.packing.packer import Packer
-from simulation import many
+from simulation import search
 from simulation.faults import Trouble
 from simulation.load import Load
 from simulation.memory_broker import SiteBroker
@@ -126,9 +126,9 @@ def test_worlds_in_several_processes_are_the_same_worlds() -> None:
 def test_processes_are_new_now_and_then_and_no_world_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(many, "WORLDS_A_PROCESS", 2)
+    monkeypatch.setattr(search, "WORLDS_A_PROCESS", 2)
     worlds = [Scenario(seed, "line", 2, Load(1, 1.0), CALM) for seed in range(1, 8)]
-    outcomes = [*many.run_many(worlds, 2)]
+    outcomes = [*search.run_many(worlds, 2)]
     assert [one.scenario.seed for one in outcomes] == [*range(1, 8)]
     assert all(one.is_good for one in outcomes)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.waiting import until
-from wan_proxy import LAN, Line, LineCondition, WanProxy
+from wan_proxy import LAN, LineCondition, ProxiedLine, WanProxy
 
 DEADLINE_S = 20.0
 """Nothing here takes so long: it is for a machine that is busy with something else."""
@@ -107,11 +107,11 @@ Connect = Callable[[int], Coroutine[Any, Any, Client]]
 
 async def open_line(
     proxy: WanProxy, target: Target, condition: LineCondition | str = LAN, name: str = "paris"
-) -> Line:
+) -> ProxiedLine:
     return await proxy.open_line(name, "127.0.0.1", target.port, condition)
 
 
-async def linked(line: Line, target: Target, connect: Connect) -> tuple[Client, Accepted]:
+async def linked(line: ProxiedLine, target: Target, connect: Connect) -> tuple[Client, Accepted]:
     """A client and its counterpart at the target, after a byte went each way."""
     index = len(target.connections)
     client = await connect(line.port)

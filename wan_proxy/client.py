@@ -1,7 +1,8 @@
-"""Talks to a proxy in another process; the same words as `Line` has."""
+"""Talks to a proxy in another process; the same words as `ProxiedLine` has."""
 
 import asyncio
 import json
+import sys
 from typing import Any, Self
 
 from wan_proxy.condition import LineCondition
@@ -71,7 +72,7 @@ class ProxyControl:
         return lines
 
     async def set(self, line: str, condition: LineCondition | str) -> None:
-        """As `Line.set`."""
+        """As `ProxiedLine.set`."""
         await self._ask(do="set", line=line, condition=_as_json(condition))
 
     async def cut(
@@ -82,27 +83,27 @@ class ProxyControl:
         forget: bool = False,
         new_connects: NewConnects = "held",
     ) -> None:
-        """As `Line.cut`."""
+        """As `ProxiedLine.cut`."""
         await self._ask(do="cut", line=line, way=way, forget=forget, new_connects=new_connects)
 
     async def heal(self, line: str) -> None:
-        """As `Line.heal`."""
+        """As `ProxiedLine.heal`."""
         await self._ask(do="heal", line=line)
 
     async def reset(self, line: str) -> None:
-        """As `Line.reset`."""
+        """As `ProxiedLine.reset`."""
         await self._ask(do="reset", line=line)
 
     async def close(self, line: str) -> None:
-        """As `Line.close`."""
+        """As `ProxiedLine.close`."""
         await self._ask(do="close", line=line)
 
     async def half_open(self, line: str, kept: Side) -> None:
-        """As `Line.half_open`."""
+        """As `ProxiedLine.half_open`."""
         await self._ask(do="half_open", line=line, kept=kept)
 
     async def statistics(self, line: str) -> LineStatistics:
-        """As `Line.statistics`."""
+        """As `ProxiedLine.statistics`."""
         answer = await self._ask(do="statistics", line=line)
         return LineStatistics.from_json(answer["statistics"])
 
@@ -130,3 +131,68 @@ class ProxyControl:
 
 def _as_json(condition: LineCondition | str) -> object:
     return condition if isinstance(condition, str) else condition.to_json()
+
+
+class ProxyStartError(Exception):
+    """The proxy's process ended with `exit_code` before it listened; its stderr says why."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(f"the proxy ended with exit code {exit_code}: see its stderr")
+        self.exit_code = exit_code
+
+
+class ProxyProcess:
+    """Use as `async with ProxyProcess(seed=1) as process: await process.control.open_line(...)`.
+
+    The process ends when this is left, and also when the one that started it dies: its stdin ends.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._seed = seed
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: ProxyControl | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the proxy, to read its CPU time."""
+        if self._process is None:
+            raise ProxyStartError(None)
+        return self._process.pid
+
+    @property
+    def control(self) -> ProxyControl:
+        """Connected."""
+        if self._control is None:
+            raise ProxyStartError(None)
+        return self._control
+
+    async def start(self) -> None:
+        """Returns when it listens. Raises ProxyStartError."""
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "wan_proxy"),
+            *("--until-stdin-ends", "--seed", str(self._seed)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        listening = await self._process.stdout.readline()
+        if not listening:
+            raise ProxyStartError(await self._process.wait())
+        self._control = ProxyControl(json.loads(listening)["control"])
+        await self._control.connect()
+
+    async def stop(self) -> None:
+        """Ends it and waits for it."""
+        if self._control is not None:
+            await self._control.disconnect()
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.terminate()
+            await self._process.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulation.drawn import drawn
 from simulation.faults import Trouble
 from simulation.load import Load
-from simulation.scenario import Outcome, Scenario
-from simulation.shrink import shrink, way
+from simulation.scenario import Scenario, ScenarioOutcome
+from simulation.search import drawn, shrink, way
 from simulation.topologies import FEWEST
 from simulation.trace import Trace
 
 FAILED = "I2 at site01: unflagged duplicates"
 
 
-def outcome_of(scenario: Scenario, broken: str) -> Outcome:
-    return Outcome(scenario, broken, Trace(), 1.0, 1.0, 1, 1, 0, faults=12)
+def outcome_of(scenario: Scenario, broken: str) -> ScenarioOutcome:
+    return ScenarioOutcome(scenario, broken, Trace(), 1.0, 1.0, 1, 1, 0, faults=12)
 
 
-def run(scenario: Scenario) -> Outcome:
+def run(scenario: Scenario) -> ScenarioOutcome:
     """Fails as long as fault 5 strikes and four messages are published, at three sites or more;
     without fault 7 otherwise.
     """

@@ -6,20 +6,24 @@ Between two lives a site has its disk: the store of its state, its folder, its l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 from dedup.memory_store import MemoryStore
 from dedup.store import StoreClosed
 from federation.brokers.addresses import AddressBook
+from relay.ledger.file import LedgerFile, file_frame, frames
+from relay.ledger.file_writer import FileWriter, FileWriters
+from relay.ledger.rows import LedgerRow, decode_row
 from relay.node.machine import Machine
 from relay.node.node import SiteNode
 from relay.node.stage_order import EndedBadly
 from relay.node.start import NodeStopped
 from relay.operator.gaps import read_open_gaps
 from relay.state.node_state import TABLES
-from simulation.ledger_files import LedgerFiles
 from simulation.memory_brokers import MemoryBrokers, Network
 from simulation.os_process import OsProcess
 
@@ -233,3 +237,35 @@ class SimulatedSite:
         if task is not None and task.done():
             task.result()
             raise RuntimeError(f"the node of {self.site} ended by itself")
+
+
+class LedgerFiles(FileWriters):
+    """Keeps what is exported, instead of a process that writes Parquet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[str, bytes] = {}
+
+    def rows(self) -> Iterator[LedgerRow]:
+        """Of all files, in the order in which they were made."""
+        for content in self._files.values():
+            yield from map(decode_row, frames(BytesIO(content)))
+
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncIterator[FileWriter]:
+        yield _Keeping(self._files)
+
+
+class _Keeping(FileWriter):
+    """A file is there once it is finished, whole."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+        self._unfinished: dict[str, list[bytes]] = {}
+
+    async def send(self, file: LedgerFile, data: bytes) -> None:
+        if data != file_frame(file):
+            self._unfinished.setdefault(file.path, []).append(data)
+
+    async def finished(self, file: LedgerFile) -> None:
+        self._files[file.path] = b"".join(self._unfinished.pop(file.path, []))

@@ -1,0 +1,160 @@
+"""Search for a world that breaks a promise: draw scenarios, run many, shrink one that fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+from relay.packing.memory_egress import Returns
+from simulation.faults import TOGETHER, Trouble, without_losses
+from simulation.load import Load
+from simulation.scenario import Scenario, ScenarioOutcome, run
+from simulation.topologies import FEWEST, topologies_for
+from simulation.world import silence
+
+SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
+"""Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
+RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
+LANED = 0.15
+"""How many of the worlds have lanes, and links with one of these rates."""
+SHUFFLED = 0.2
+"""Share of the worlds whose brokers hand out again in any order."""
+LATER = "freeze"
+"""Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
+"""
+WORLDS_A_PROCESS = 200
+_INVARIANT = re.compile(r"I\d")
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of this seed, of any size."""
+    # Of a string it draws otherwise than the world, which draws of the number.
+    chance = random.Random(f"scenario {seed}")
+    (fewest, most), _ = chance.choices(SIZES, [share for _, share in SIZES])[0]
+    sites = chance.randint(fewest, most)
+    topology = chance.choice(topologies_for(sites))
+    messages = chance.choice((10, 30, 100)) if sites <= 4 else chance.choice((3, 10))
+    load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((40, 150, 1000)))
+    kinds = tuple(kind for kind in TOGETHER if kind != LATER)
+    if chance.random() < 0.5:
+        # A few of them much: what many kinds at once would mend or hide.
+        few = chance.sample(kinds, chance.randint(1, 4))
+        kinds = tuple(kind for kind in kinds if kind in few)
+    apart = random.Random(f"later faults {seed}")
+    if apart.random() < 0.25:
+        kinds += (LATER,)
+    if apart.random() < 0.25:
+        kinds = (*without_losses(kinds), "change")
+    trouble = Trouble(kinds, chance.choice((0.3, 1.0, 3.0)))
+    exchanges = chance.randint(1, 3)
+    lanes = random.Random(f"lanes {seed}")
+    max_rate = lanes.choice(RATES) if lanes.random() < LANED else ""
+    apart = random.Random(f"returns {seed}")
+    returns = Returns.SHUFFLED if apart.random() < SHUFFLED else Returns.FIFO
+    return Scenario(seed, topology, sites, load, trouble, exchanges, max_rate, returns)
+
+
+def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutcome]:
+    """What becomes of each, in order, their traces without lines where there are more `jobs` than
+    one. Raises NoSuchMesh.
+    """
+    if jobs == 1 or len(scenarios) < 2:
+        yield from map(run_silently, scenarios)
+        return
+    # Not forked: a process that has a loop, a terminal and threads is no good to copy.
+    context = multiprocessing.get_context("spawn")
+    # A world of 30 sites takes 500 MB, and what was freed is not given back: so now and then all
+    # processes are new. (max_tasks_per_child waits for ever in Python 3.11: gh-115634.)
+    at_once = jobs * WORLDS_A_PROCESS
+    for first in range(0, len(scenarios), at_once):
+        block = scenarios[first : first + at_once]
+        with ProcessPoolExecutor(
+            min(jobs, len(block)), context, initializer=_end_with_parent
+        ) as pool:
+            try:
+                yield from pool.map(run_silently, block)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Else a parent that is killed leaves its processes busy for hours."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def run_silently(scenario: Scenario) -> ScenarioOutcome:
+    """As `run`, in a process of which nobody reads what nodes say."""
+    with silence():
+        return run(scenario)
+
+
+def way(broken: str) -> str:
+    """In which way something did not hold: the invariant, or the first word."""
+    found = _INVARIANT.match(broken)
+    return found[0] if found else broken.partition(" ")[0]
+
+
+def shrink(
+    failing: ScenarioOutcome,
+    run: Callable[[Scenario], ScenarioOutcome],
+    may_go_on: Callable[[], bool],
+) -> ScenarioOutcome:
+    """The smallest that was found before `may_go_on` said no; `failing` itself at the least."""
+    best = failing
+    smaller = _smaller(best)
+    while may_go_on():
+        scenario = next(smaller, None)
+        if scenario is None:
+            return best
+        outcome = run(scenario)
+        if outcome.broken and way(outcome.broken) == way(failing.broken):
+            best = outcome
+            smaller = _smaller(best)
+    return best
+
+
+def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """Scenarios that have less of something, those with much less first."""
+    scenario = outcome.scenario
+    for sites in range(FEWEST[scenario.topology], scenario.sites):
+        yield replace(scenario, sites=sites)
+    if scenario.exchanges > 1:
+        yield replace(scenario, exchanges=1)
+    yield from _fewer_messages(scenario)
+    yield from _fewer_faults(outcome)
+
+
+def _fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
+    load = scenario.load
+    published = load.messages if load.first is None else load.first
+    tried = {published}
+    for first in (published // 4, published // 2, published * 3 // 4, published - 1):
+        if first > 0 and first not in tried:
+            tried.add(first)
+            yield replace(scenario, load=replace(load, first=first))
+
+
+def _fewer_faults(outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """Without the second half of those that struck, the first, each quarter, and so on."""
+    scenario = outcome.scenario
+    trouble = scenario.trouble
+    struck = [one for one in range(1, outcome.faults + 1) if one not in trouble.without]
+    size = len(struck)
+    while size:
+        for begin in range(len(struck) - size, -1, -size):
+            gone = struck[begin : begin + size]
+            yield replace(scenario, trouble=replace(trouble, without=trouble.without.union(gone)))
+        size //= 2
