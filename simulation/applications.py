@@ -1,4 +1,4 @@
-"""The applications of a simulated mesh: one at each site, which publishes and consumes."""
+"""Applications of a simulated mesh: at each site one that publishes and consumes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simulation.memory_broker import SiteBroker, application_queue
 from simulation.trace import Trace
 
 AGAIN_AFTER_S = 0.5
-"""A publish that the broker did not take is tried again."""
+"""Wait before a refused publish is tried again."""
 
 
 class Applications:
-    """Publish to all exchanges, and keep account of all that was confirmed and all that came.
+    """Publishers to all exchanges, with the account of all confirmed and all arrived messages.
 
-    The messages of an origin are numbered over all its exchanges; some are published to two of
-    them, with the same identity and content.
+    The messages of an origin are numbered over all its exchanges; some are published to two
+    exchanges, with the same identity and content.
     """
 
     def __init__(self, mesh: Mesh, trace: Trace) -> None:
@@ -32,24 +32,26 @@ class Applications:
             exchange: {site.cluster_id: {} for site in mesh.sites.values()}
             for exchange in mesh.exchanges
         }
-        """By exchange, by cluster ID of the origin: bodies of confirmed messages by number."""
+        """Bodies of confirmed messages by exchange, cluster ID of the origin, and number."""
         self.arrived: dict[str, dict[str, list[Arrived]]] = {
             exchange: {site: [] for site in mesh.sites} for exchange in mesh.exchanges
         }
-        """By exchange, by site."""
+        """Messages in the applications' queues, by exchange and site."""
         self.destroyed: set[MessageOf] = set()
         """Messages that a broker has lost for good, perhaps after some sites had got them."""
         self.moved: set[MessageOf] = set()
-        """These, and what it had to take once more: they may come behind later ones."""
+        """Destroyed messages, and messages that a broker had to take once more: they may come
+        behind later ones.
+        """
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
         self._repeated: set[MessageOf] = set()
-        """Published once more under the same identity."""
+        """Messages published once more under the same identity."""
         self._seen: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
 
     async def publish(self, broker: SiteBroker, wanted: load.Load, chance: random.Random) -> None:
-        """All that the application of the broker's site publishes, at any times."""
+        """Publish the whole load of the broker's site, at random times."""
         site = broker.site
         origin = self._mesh.sites[site].cluster_id
         loop = asyncio.get_running_loop()
@@ -74,7 +76,7 @@ class Applications:
         self, broker: SiteBroker, exchange: str, number: int, made: Outgoing
     ) -> None:
         origin = self._mesh.sites[broker.site].cluster_id
-        # Before the broker has it: what is bound at this site gets it at once.
+        # Recorded before the broker has the message: queues bound at this site get it at once.
         self.published[exchange][origin][number] = made.body
         self._trace.add("publish", broker.site, f"{exchange} {number} {_digest(made.body)}")
         await self._publish(broker, exchange, made)
@@ -84,7 +86,7 @@ class Applications:
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def listener(self, site: str) -> Callable[[str, Outgoing], None]:
-        """Who is told of what comes into the queues of the site's application."""
+        """Return the callback for messages that come into the queues of the site's application."""
         exchange_of = {application_queue(exchange): exchange for exchange in self._exchanges}
 
         def on_arrived(queue: str, message: Outgoing) -> None:
@@ -92,20 +94,22 @@ class Applications:
             exchange = exchange_of[queue]
             which = exchange, one.origin, one.number
             if which in self._repeated and not one.path and which in self._seen[site]:
-                return  # at its own site it was published twice: no mesh stands in between
+                return  # published twice at its own site, where no mesh stands between
             self.arrived[exchange][site].append(one)
             self._seen[site].add(which)
-            said = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
-            self._trace.add("again" if one.flagged else "arrived", site, said)
+            arrival = f"{one.origin}/{one.number} {_digest(one.body)} {','.join(one.path)}"
+            self._trace.add("again" if one.flagged else "arrived", site, arrival)
 
         return on_arrived
 
     def has_come(self, site: str, which: MessageOf) -> bool:
-        """Whether a message was ever in the queues of that site."""
+        """True if a message was ever in the queues of the site's application."""
         return which in self._seen[site]
 
     def missing(self) -> Mapping[str, int]:
-        """By site: how many published messages have not come yet."""
+        """Return how many published messages have not come yet, by site; sites without any are left
+        out.
+        """
         published = self.published_by().total()
         return {
             site: lacks
@@ -114,8 +118,10 @@ class Applications:
         }
 
     def check(self, *, doubt: bool, ordered: bool = True) -> int:
-        """Raise InvariantBroken unless all that was published has come to every site, once and, if
-        `ordered`, in order. Gives the number of flagged copies; without `doubt` there may be none.
+        """Raise InvariantBroken unless all published messages have come to every site, once and, if
+        `ordered`, in order.
+
+        Return the number of flagged copies; without `doubt` there may be none.
         """
         most = None if doubt else 0
         return sum(
@@ -133,29 +139,30 @@ class Applications:
         )
 
     def surely_recorded(self) -> Counter[str]:
-        """Of how many messages ledgers have to tell, by cluster ID of the origin: not of what a
-        log has lost for good, since rows of it may be lost as well.
+        """Return how many messages ledgers have to record, by cluster ID of the origin.
+
+        Messages that a log has lost for good do not count, since their rows may be lost as well.
         """
         counts = self.published_by()
         counts.subtract(origin for _, origin, _ in self.destroyed)
         return counts
 
     def published_by(self) -> Counter[str]:
-        """How many confirmed messages there are, by cluster ID of the origin."""
+        """Return how many messages were confirmed, by cluster ID of the origin."""
         counts = Counter[str]()
         for by_origin in self.published.values():
             counts.update({origin: len(some) for origin, some in by_origin.items()})
         return counts
 
     def all_arrived(self) -> list[Arrived]:
-        """At all sites, of all exchanges."""
+        """Return the messages that arrived at all sites, of all exchanges."""
         return [
             one for by_site in self.arrived.values() for some in by_site.values() for one in some
         ]
 
 
 def _of(exchange: str, messages: set[MessageOf]) -> set[tuple[str, int]]:
-    """Origin and number of those that were published to this exchange."""
+    """Return origin and number of the messages that were published to an exchange."""
     return {(origin, number) for where, origin, number in messages if where == exchange}
 
 

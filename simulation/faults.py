@@ -1,4 +1,4 @@
-"""What may go wrong in a simulated mesh: each fault does its harm, and is over after a while.
+"""Faults of a simulated mesh: each does its harm, and is over after a while.
 
 Some may leave deliveries in doubt: then copies may come flagged.
 """
@@ -18,7 +18,7 @@ from simulation.topologies import simulated_mesh, topologies_for
 from simulation.world import LOOK_EVERY_S, World
 
 HEARTBEATS_S = 20.0
-"""When a connection over which nothing comes is given up, at either end."""
+"""Time after which either end gives up a silent connection."""
 
 
 def _untouched(frame: bytes) -> Sequence[bytes]:
@@ -30,15 +30,15 @@ Strike = Callable[[World, random.Random], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`strike` returns when the fault is over."""
+    """Kind of fault; `strike` returns when the fault is over."""
 
     strike: Strike
     doubt: bool = True
-    """Publishes to a site's own exchanges may be left in doubt by it."""
+    """True if the fault may leave publishes to a site's own exchanges in doubt."""
 
 
 async def cut_line(world: World, chance: random.Random) -> None:
-    """One link, or both ways of a pair, swallow all, and nobody is told."""
+    """Make one link, or both ways of a pair, swallow all frames without a sign to its ends."""
     crossing = _crossing(world, chance)
     both = chance.random() < 0.5
     back = f"{crossing.link.receiver}-{crossing.link.sender}"
@@ -63,7 +63,7 @@ async def cut_line(world: World, chance: random.Random) -> None:
 
 
 async def reset_line(world: World, chance: random.Random) -> None:
-    """Connections of one link break, and both ends are told."""
+    """Break the connections of one link; both ends notice."""
     crossing = _crossing(world, chance)
     world.trace.add("reset", crossing.link.name)
     crossing.meeting.close_all("connection reset")
@@ -71,7 +71,7 @@ async def reset_line(world: World, chance: random.Random) -> None:
 
 
 async def unsteady_line(world: World, chance: random.Random) -> None:
-    """Frames of one link get lost, or come twice."""
+    """Lose or duplicate frames of one link."""
     crossing = _crossing(world, chance)
     world.trace.add("unsteady", crossing.link.name)
 
@@ -89,7 +89,7 @@ async def unsteady_line(world: World, chance: random.Random) -> None:
 
 
 async def repeat_line(world: World, chance: random.Random) -> None:
-    """Of one link some frames come once more, much later: into whatever session there is then."""
+    """Repeat some frames of one link much later, into the session of that time."""
     crossing = _crossing(world, chance)
     world.trace.add("repeat", crossing.link.name)
 
@@ -104,7 +104,7 @@ async def repeat_line(world: World, chance: random.Random) -> None:
 
 
 async def kill_node(world: World, chance: random.Random) -> None:
-    """A node is killed, at any time or in the middle of what it does, and started again."""
+    """Kill a node, at any time or in the middle of a step, and start it again."""
     site = _running(world, chance)
     if site is None:
         return
@@ -121,7 +121,7 @@ async def kill_node(world: World, chance: random.Random) -> None:
 
 
 async def cut_power(world: World, chance: random.Random) -> None:
-    """The machine of a node goes off, and comes back."""
+    """Cut and restore the power of a node's machine."""
     site = _running(world, chance)
     if site is None:
         return
@@ -132,7 +132,7 @@ async def cut_power(world: World, chance: random.Random) -> None:
 
 
 async def freeze_node(world: World, chance: random.Random) -> None:
-    """A node's process stands still, and goes on: after its brokers have given it up, or before."""
+    """Freeze a node's process, and thaw it before or after its brokers have given it up."""
     site = _running(world, chance)
     if site is None or site.is_frozen:
         return
@@ -141,14 +141,14 @@ async def freeze_node(world: World, chance: random.Random) -> None:
     process = site.freeze()
     await asyncio.sleep(min(for_s, HEARTBEATS_S))
     if for_s > HEARTBEATS_S and site.lives == life and site.is_running:
-        site.given_up()
+        site.lose_connections()
         await asyncio.sleep(for_s - HEARTBEATS_S)
     world.trace.add("thaw", site.site)
     process.go_on()
 
 
 async def stop_node(world: World, chance: random.Random) -> None:
-    """A node is ended in order, and started again."""
+    """Stop a node in order, and start it again."""
     site = _running(world, chance)
     if site is None:
         return
@@ -159,7 +159,7 @@ async def stop_node(world: World, chance: random.Random) -> None:
 
 
 async def late_append(world: World, chance: random.Random) -> None:
-    """A node is killed while its appends lie in a socket; they land beside its successor's."""
+    """Kill a node while its appends lie in a socket; they land beside its successor's."""
     site = _running(world, chance)
     if site is None:
         return
@@ -171,7 +171,7 @@ async def late_append(world: World, chance: random.Random) -> None:
     if site.lives == life and site.is_running and not site.is_stopping:
         site.kill()
     else:
-        # It has ended otherwise: then nothing is to keep its successor's appends.
+        # The node has ended otherwise: its successor's appends must not be held.
         stream.release_held()
     landing = asyncio.create_task(_land(world, site.site, chance.uniform(0.0, 15.0)))
     await _start_again(world, site, life, chance)
@@ -179,8 +179,8 @@ async def late_append(world: World, chance: random.Random) -> None:
 
 
 async def break_egress(world: World, chance: random.Random) -> None:
-    """The packer's connection breaks, or its cluster misses a node for a moment: what it had not
-    acknowledged comes again.
+    """Break the packer's connection, or take a node from its cluster for a moment: unacknowledged
+    messages come again.
     """
     broker = _broker(world, chance)
     world.trace.add("egress", broker.site)
@@ -191,14 +191,14 @@ async def break_egress(world: World, chance: random.Random) -> None:
 
 
 async def break_deliverer(world: World, chance: random.Random) -> None:
-    """The deliverer's connection breaks: it does not hear what became of what it sent."""
+    """Break the deliverer's connection: the fate of its unconfirmed publishes stays unknown."""
     broker = _broker(world, chance)
     world.trace.add("deliverer", broker.site)
     broker.break_deliverer("connection reset")
 
 
 async def lose_confirms(world: World, chance: random.Random) -> None:
-    """A broker takes what the deliverer publishes, and its answers do not come."""
+    """Let a broker take the deliverer's publishes and lose its answers."""
     broker = _broker(world, chance)
     world.trace.add("confirms", broker.site)
     broker.swallows_confirms = True
@@ -207,8 +207,8 @@ async def lose_confirms(world: World, chance: random.Random) -> None:
 
 
 async def break_log(world: World, chance: random.Random) -> None:
-    """Break the log's connection: at once, or between an append and its confirm. At a cluster the
-    leader is another one then.
+    """Break the log's connection, at once or between an append and its confirm. A cluster has
+    another leader then.
     """
     broker = _broker(world, chance)
     if chance.random() < 0.5:
@@ -222,7 +222,7 @@ async def break_log(world: World, chance: random.Random) -> None:
 
 
 async def slow_disk(world: World, chance: random.Random) -> None:
-    """What is appended to a site's log is stored and confirmed late."""
+    """Store and confirm a log's appends late."""
     broker = _broker(world, chance)
     world.trace.add("disk", broker.site)
     broker.stream.confirm_s = chance.uniform(0.02, 1.0)
@@ -232,7 +232,7 @@ async def slow_disk(world: World, chance: random.Random) -> None:
 
 
 async def restart_broker(world: World, chance: random.Random) -> None:
-    """A broker is away for a while, and with it the links that meet there. It keeps its disk."""
+    """Take a broker away for a while, and with it the links that meet there; its disk stays."""
     broker = _broker(world, chance)
     if not broker.reachable:
         return
@@ -247,7 +247,7 @@ async def restart_broker(world: World, chance: random.Random) -> None:
 
 
 async def lose_tail(world: World, chance: random.Random) -> None:
-    """The machine of a broker loses power: the end of its log, which was not synced, is gone."""
+    """Cut the power of a broker's machine: the unsynced end of its log is gone."""
     broker = _broker(world, chance)
     if not broker.reachable:
         return
@@ -264,7 +264,7 @@ async def lose_tail(world: World, chance: random.Random) -> None:
 
 
 async def delete_log(world: World, chance: random.Random) -> None:
-    """A site's log is deleted under its node, and a while later made anew, empty."""
+    """Delete a site's log under its node, and make an empty one a while later."""
     broker = _broker(world, chance)
     if not broker.stream.exists:
         return
@@ -276,9 +276,10 @@ async def delete_log(world: World, chance: random.Random) -> None:
 
 
 async def eat_head(world: World, chance: random.Random) -> None:
-    """Retention eats what a site's log has, needed or not, but for its last records: as brokers
-    do when something is written, so not while the site's node or its broker is away; nor before
-    that node has ever delivered, which takes seconds, and a segment of a stream hours.
+    """Let retention eat a site's log, needed or not, but for its last records.
+
+    Brokers do so when something is written: so not while the site's node or broker is away, nor
+    before the node has ever delivered, which takes seconds, and a segment of a stream hours.
     """
     site = _running(world, chance)
     keep = chance.choice((10, 20, 40))
@@ -291,7 +292,7 @@ async def eat_head(world: World, chance: random.Random) -> None:
 
 
 async def fill_queue(world: World, chance: random.Random) -> None:
-    """One exchange's queue at a site is full, and refuses what is published."""
+    """Fill one exchange's queue at a site; the queue refuses further messages."""
     broker = _broker(world, chance)
     exchange = chance.choice(list(world.mesh.exchanges))
     world.trace.add("full", broker.site, exchange)
@@ -302,7 +303,7 @@ async def fill_queue(world: World, chance: random.Random) -> None:
 
 
 async def slow_queue(world: World, chance: random.Random) -> None:
-    """What one exchange delivers to at a site confirms late, and others do not."""
+    """Confirm one exchange's deliveries at a site late, and no other's."""
     broker = _broker(world, chance)
     exchange = chance.choice(list(world.mesh.exchanges.values())).delivers_to
     broker.slow[exchange] = chance.uniform(0.05, 2.0)
@@ -313,7 +314,7 @@ async def slow_queue(world: World, chance: random.Random) -> None:
 
 
 async def set_clock(world: World, chance: random.Random) -> None:
-    """The clock on the wall of a site is set, forwards or backwards; nobody sets it right."""
+    """Set the wall clock of a site, forwards or backwards; nobody corrects it."""
     site = chance.choice(list(world.sites.values()))
     ahead_ms = round(chance.choice((1, 60, 600)) * chance.uniform(-1000, 1000))
     world.trace.add("clock", site.site, f"{ahead_ms} ms")
@@ -322,8 +323,8 @@ async def set_clock(world: World, chance: random.Random) -> None:
 
 
 async def change_mesh(world: World, chance: random.Random) -> None:
-    """The mesh file links the same sites otherwise, and where there were lanes may have them no
-    more, or again; one node sees that after the other.
+    """Link the same sites otherwise in the mesh file; lanes may go, or come back. Each node sees
+    the change at its own time.
     """
     sites = len(world.mesh.sites)
     topology = chance.choice(topologies_for(sites))
@@ -334,7 +335,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
         lanes = world.first_mesh.lanes if chance.random() < 0.5 else ()
         max_rate = world.first_mesh.links[0].max_rate
         links = tuple(replace(link, max_rate=max_rate) for link in mesh.links)
-        # What is in a lane stays there: as a flow of another one it would come in another order.
+        # An exchange stays in its lane: as a flow of another lane it would have another order.
         exchanges = world.first_mesh.exchanges
         mesh = replace(mesh, lanes=lanes, links=links, exchanges=exchanges)
         world.trace.add("lanes", "mesh", str(len(lanes)))
@@ -346,7 +347,7 @@ async def change_mesh(world: World, chance: random.Random) -> None:
         while site.is_frozen:
             await asyncio.sleep(LOOK_EVERY_S)
         world.trace.add("sees", site.site)
-        site.sees(world.book)  # the latest, also of a change that came after this one
+        site.take_up(world.book)  # the latest book, also that of a later change
 
     async with asyncio.TaskGroup() as group:
         for site in world.sites.values():
@@ -377,36 +378,39 @@ FAULTS: Mapping[str, Fault] = {
     "clock": Fault(set_clock, doubt=False),
     "change": Fault(change_mesh, doubt=False),
 }
-"""By the word that asks for it."""
+"""Faults by the word of the option `--faults`."""
 LOSSES = frozenset(("tail", "anew", "retention"))
-"""What a log loses. A link that begins anew, because it carries something else now, is not told of
-what was eaten before: what a change and these do together is not worked out."""
+"""Faults that lose records of a log.
+
+A link that begins anew, because it carries something else now, does not learn of records eaten
+before: a change together with these faults is not worked out.
+"""
 TOGETHER = tuple(kind for kind in FAULTS if kind != "change")
-"""All that go with each other."""
+"""Faults that may strike together."""
 
 
 def without_losses(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Those of them that go with a change of the mesh."""
+    """Return the kinds that may strike together with a change of the mesh."""
     return tuple(kind for kind in kinds if kind not in LOSSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """How much goes wrong while the applications publish. `kinds`: words of FAULTS."""
+    """Faults to strike while the applications publish; `kinds` are words of `FAULTS`."""
 
     kinds: tuple[str, ...] = TOGETHER
     every_s: float = 5.0
-    """Mean time between two of them, of the whole mesh."""
+    """Mean time between two faults of the whole mesh."""
     without: frozenset[int] = frozenset()
-    """Those that are left out, by their number from 1 on: the others strike as they would."""
+    """Faults left out, by their number from 1 on; the others strike as they would."""
 
     @property
     def doubt(self) -> bool:
-        """Whether copies may come flagged."""
+        """True if copies may come flagged."""
         return any(FAULTS[kind].doubt for kind in self.kinds)
 
     async def run(self, world: World, for_s: float, chance: random.Random) -> None:
-        """One after the other and beside each other; returns when the last is over."""
+        """Strike faults, one after the other and beside each other; return when the last is over."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + for_s
         async with asyncio.TaskGroup() as group:
@@ -415,7 +419,7 @@ class Trouble:
                 if loop.time() > ends:
                     break
                 fault = FAULTS[chance.choice(self.kinds)]
-                # Each draws from its own, whatever the others draw meanwhile.
+                # Each fault has a generator of its own, whatever the others draw meanwhile.
                 own = random.Random(chance.getrandbits(64))
                 world.faults += 1
                 if world.faults not in self.without:
@@ -435,13 +439,13 @@ def _broker(world: World, chance: random.Random) -> SiteBroker:
 
 
 def _running(world: World, chance: random.Random) -> SimulatedSite | None:
-    """A site whose node runs, if the one that is drawn is such."""
+    """Draw a site; return None unless its node runs."""
     site = chance.choice(list(world.sites.values()))
     return site if site.is_running and not site.is_stopping else None
 
 
 async def _start_again(world: World, site: SimulatedSite, life: int, chance: random.Random) -> None:
-    """Unless somebody else has done so already."""
+    """Start the site's node again, unless another fault has done so."""
     await asyncio.sleep(chance.choice((0.05, 1.0, 20.0)) * chance.random())
     if not site.is_running and site.lives == life:
         world.trace.add("start", site.site)

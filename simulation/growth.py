@@ -1,4 +1,4 @@
-"""What a mesh costs as it grows: copies of each batch over links, and memory, without any fault."""
+"""Cost of a growing mesh without faults: copies of each batch over links, and memory."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ SETTLED_WITHIN_S = 900.0
 
 
 class Grown(NamedTuple):
-    """`sent`: batches over all links, each time they were. `links` are directed."""
+    """Cost of one mesh: `sent` counts batches over all directed links, repetitions included."""
 
     sites: int
     links: int
     batches: int
     sent: int
     peak_mb: int
-    """Of this process so far: only that of a new one says something."""
+    """Peak memory of this process so far: meaningful only for a new process."""
 
 
 def grow(topology: str, sites: int, messages: int) -> Grown:
-    """Run such a mesh until all that it publishes, so many messages a site, is everywhere. Raises
-    NoSuchMesh, NotInTime.
-    """
+    """Run a mesh until its messages, so many a site, are everywhere. Raise NoSuchMesh, NotInTime."""
     mesh = simulated_mesh(topology, sites, 1)
 
     async def live(folder: Path) -> tuple[int, int]:
@@ -59,7 +57,7 @@ def grow(topology: str, sites: int, messages: int) -> Grown:
 
 
 def _all_alike(logs: Collection[ObservedLog]) -> bool:
-    """Whether each log has every batch, marks as well: these are no messages, and no lag."""
+    """True if each log has every batch, marks included: marks are no messages and no lag."""
     for log in logs:
         log.look()
     first, *others = map(_names, logs)
@@ -67,7 +65,7 @@ def _all_alike(logs: Collection[ObservedLog]) -> bool:
 
 
 def _names(log: ObservedLog) -> set[BatchName]:
-    """Of what goes to every site: not of canaries."""
+    """Return the names of batches that go to every site, so not of canaries."""
     return {one.name for one in log.headers if one.kind is not BatchKind.CANARY}
 
 

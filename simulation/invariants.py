@@ -1,8 +1,9 @@
-"""What must hold of any mesh, whatever happened to it: used by every kind of test.
+"""Invariants of any mesh, whatever happened to it; used by every kind of test.
 
-I1  no confirmed message lost          I3  nothing altered or invented
-I2  no unflagged duplicate             I4  nothing returns to its origin
-I5  order per origin and exchange (of first attempts: flagged repeats may come late)
+I1  no confirmed message lost          I4  nothing returns to its origin
+I2  no unflagged duplicate             I5  order per origin and exchange (of first
+I3  nothing altered or invented            attempts: flagged repeats may come late)
+I6  the ledger records every packing and delivery
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from relay.ledger.rows import IDENTITY_BYTES, OUTCOME_MASK, REDELIVERED, LedgerR
 
 
 class Arrived(NamedTuple):
-    """A message as a consumer at some site got it."""
+    """Message as a consumer at some site got it."""
 
     origin: str
     number: int
     flagged: bool
     path: tuple[str, ...]
-    """Cluster IDs; empty for one published at this very site."""
+    """Cluster IDs; empty for a message published at this very site."""
     body: bytes
 
 
 class InvariantBroken(AssertionError):
-    """An invariant does not hold; says which, where, and for which messages."""
+    """Broken invariant: which, where, and for which messages."""
 
 
 def check_site(
@@ -39,13 +40,14 @@ def check_site(
     destroyed: Collection[tuple[str, int]] = (),
     moved: Collection[tuple[str, int]] = (),
 ) -> Counter[str]:
-    """Raise InvariantBroken unless what arrived at `site` is what was published everywhere, once.
+    """Raise InvariantBroken unless `site` got every published message once; return flagged copies
+    by origin.
 
-    `published`: for each origin the bodies of confirmed messages by number. Returns counts of
-    flagged copies by origin. `most_flags` bounds them over all origins. What a broker has
-    `destroyed`, by origin and number, may be missing; what was `moved` may come behind later ones,
-    its one unflagged copy behind flagged ones, and where flags may be at all once more unflagged:
-    it is packed anew under another name, and what leaves a delivery in doubt goes by the name.
+    `published` has, for each origin, the bodies of confirmed messages by number. `most_flags`
+    bounds flagged copies over all origins. Messages in `destroyed`, by origin and number, may be
+    missing. A message in `moved` may come behind later ones, its one unflagged copy behind flagged
+    ones, and, where flags may be at all, once more unflagged: it is packed anew under another batch
+    name, and a delivery in doubt is recognised by the name.
     """
     firsts: dict[str, list[int]] = defaultdict(list)
     seen: dict[str, Counter[int]] = defaultdict(Counter)
@@ -125,7 +127,7 @@ def check_ledger(
                 packed.add((row.exchange, identity))
             elif row.stage is Stage.DELIVERED and what in (Outcome.DELIVERED, Outcome.OWN):
                 delivered[row.origin].add((row.exchange, identity))
-                # What its application published twice is in its own site's queues twice.
+                # A message published twice is in its own site's queues twice.
                 if what == Outcome.DELIVERED and not outcome & REDELIVERED:
                     unflagged[row.origin][identity] += 1
     _no_fewer(f"packed at {site}", len(packed), surely_recorded[cluster_id])
@@ -133,16 +135,18 @@ def check_ledger(
         _no_fewer(
             f"of {origin} delivered at {site}", len(delivered[origin]), surely_recorded[origin]
         )
-        told = unflagged[origin].total()
-        if told > count:
+        recorded = unflagged[origin].total()
+        if recorded > count:
             raise InvariantBroken(
-                f"I6 at {site}: {told} delivered unflagged of {origin}, of {count}"
+                f"I6 at {site}: {recorded} delivered unflagged of {origin}, of {count}"
             )
 
 
-def _no_fewer(what: str, told: int, count: int) -> None:
-    if told < count:
-        raise InvariantBroken(f"I6: the ledger tells of {told} messages {what}, there were {count}")
+def _no_fewer(what: str, recorded: int, count: int) -> None:
+    if recorded < count:
+        raise InvariantBroken(
+            f"I6: the ledger tells of {recorded} messages {what}, there were {count}"
+        )
 
 
 def _messages(row: LedgerRow) -> Iterable[tuple[bytes, int]]:

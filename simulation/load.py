@@ -1,4 +1,4 @@
-"""Applications of a simulated mesh: what they publish, and how what arrives is read."""
+"""Load of a simulated mesh: messages to publish, and the reading of arrived ones."""
 
 from __future__ import annotations
 
@@ -19,49 +19,50 @@ from relay.delivery.local_exchange import Outgoing
 from simulation.invariants import Arrived
 
 SMALL = (8, 400)
-"""Bytes of most bodies: from, to."""
+"""Size of most bodies in bytes: from, to."""
 BIG = (300_000, 1_800_000)
-"""Of the others: several fragments."""
+"""Size of big bodies, several fragments each: from, to."""
 ANONYMOUS_ONE_IN = 3
-"""Messages without an identity of their own: the packer makes them one."""
+"""Share of messages without an identity of their own, for which the packer makes one."""
 REPEATED_ONE_IN = 8
-"""Of those that have one: published once more, behind the next, by an application in doubt."""
+"""Share of identified messages published once more, behind the next, by an application in doubt."""
 TO_ANOTHER_ONE_IN = 8
-"""Of those that have one: published to a second exchange as well, where they are other messages."""
+"""Share of identified messages also published to a second exchange, where they are other messages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much is published."""
+    """Amount to publish."""
 
     messages: int = 100
-    """At each site."""
+    """Messages at each site."""
     for_s: float = 60.0
-    """All of them within this time, in seconds."""
+    """Time, in seconds, within which all are published."""
     big_one_in: int = 150
     first: int | None = None
-    """Only so many of them are published, when they would be anyway; None: all."""
+    """Number of the first messages that are published, at their usual times; None: all."""
 
 
 def message(origin: str, number: int, big_one_in: int, chance: random.Random) -> Outgoing:
-    """The application's next message; its body tells whose and which it is."""
+    """Make an application's next message; its body begins with origin and number."""
     changes: dict[int, bytes | int | None] = {DELIVERY_MODE: 2}
     if chance.randrange(ANONYMOUS_ONE_IN):
         changes[MESSAGE_ID] = str(uuid.UUID(int=chance.getrandbits(128), version=4)).encode()
     size = chance.randint(*(SMALL if chance.randrange(big_one_in) else BIG))
-    said = f"{origin}/{number} ".encode()
-    # Noise does not compress: what is big stays big in the log.
-    return Outgoing(b"key", rewrite(NONE_PRESENT, changes), said + chance.randbytes(size))
+    label = f"{origin}/{number} ".encode()
+    # Noise does not compress: a big message stays big in the log.
+    return Outgoing(b"key", rewrite(NONE_PRESENT, changes), label + chance.randbytes(size))
 
 
 def is_repeated(message: Outgoing, chance: random.Random) -> bool:
-    """Whether the application publishes it once more."""
+    """Draw whether the application publishes a message once more."""
     drawn = chance.randrange(REPEATED_ONE_IN)
     return not drawn and _has_identity(message)
 
 
 def is_for_another(message: Outgoing, chance: random.Random) -> bool:
-    """Whether the application publishes it to a second exchange as well."""
+    """Draw whether the application publishes a message to a second exchange as well."""
     drawn = chance.randrange(TO_ANOTHER_ONE_IN)
     return not drawn and _has_identity(message)
 
@@ -70,15 +71,15 @@ def _has_identity(message: Outgoing) -> bool:
     return text(message.properties, MESSAGE_ID) is not None
 
 
-def which_of(body: bytes) -> tuple[str, int]:
-    """Origin and number of the message with this body."""
+def origin_and_number(body: bytes) -> tuple[str, int]:
+    """Read origin and number from a message's body."""
     origin, number = body.split(b" ", 1)[0].decode().split("/")
     return origin, int(number)
 
 
 def arrived(message: Outgoing) -> Arrived:
-    """A message as an application reads it."""
-    origin, number = which_of(message.body)
+    """Read a message as an application does."""
+    origin, number = origin_and_number(message.body)
     path = header(message.properties, PATH_HEADER)
     return Arrived(
         origin,

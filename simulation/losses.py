@@ -1,12 +1,12 @@
-"""What a broker has destroyed: it may be missing, and nothing else may.
+"""Losses of brokers: messages that a broker has destroyed may be missing, and no others.
 
-Retention eats a log from its head. What somebody still needed of that is destroyed once the
-operator has accepted the gap that was told of it: what goes missing without such a word is lost.
+Retention eats a log from its head. A needed message of the head is destroyed once the operator has
+accepted the reported gap; a message missing without a reported gap is lost.
 
-A broker whose machine loses power may lose the end of its log, which streams do not sync. What
-others published is still in its neighbours' logs and comes again, by whichever way is open first:
-maybe behind later ones; what retention has eaten there does not. What its own site published is
-gone where egress had forgotten it.
+A broker whose machine loses power may lose the end of its log, which streams do not sync. Others'
+messages are still in the neighbours' logs, unless retention has eaten them there, and come again by
+the way that opens first: maybe behind later ones. Messages of the own site are gone where egress
+had forgotten them.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from relay.batches.format import BadBatch, decode_entries, read_header
 from relay.batches.fragments import message_of
 from relay.links.forwarding import Forwarding, Verdict
 from relay.log.site_log import Record
-from simulation.load import which_of
+from simulation.load import origin_and_number
 
 MessageOf = tuple[str, str, int]
-"""Exchange, cluster ID of the origin, number."""
+"""Message by exchange, cluster ID of the origin, and number."""
 
 
-class Eaten(NamedTuple):
-    """A record that retention ate, and the messages of which it had something."""
+class EatenRecord(NamedTuple):
+    """Record eaten by retention, and the messages of which it held a part."""
 
     offset: int
     name: BatchName
     messages: frozenset[MessageOf]
 
 
-class Head:
-    """What retention ate of one log."""
+class EatenHead:
+    """Head of one log, as far as retention has eaten it."""
 
     def __init__(self) -> None:
         self._first_pieces: dict[BatchName, tuple[str, int]] = {}
-        self._eaten: list[Eaten] = []
+        self._eaten: list[EatenRecord] = []
 
     def eaten(self, records: Iterable[Record]) -> None:
-        """These are about to go."""
+        """Note records that are about to go."""
         for record in records:
             header = _header(record)
             if header is not None:
                 found = frozenset(_messages(record, header, self._first_pieces))
-                self._eaten.append(Eaten(record.offset, header.name, found))
+                self._eaten.append(EatenRecord(record.offset, header.name, found))
 
     @property
     def messages(self) -> set[MessageOf]:
-        """Of which it ate something."""
+        """Messages of which a part was eaten."""
         return {message for one in self._eaten for message in one.messages}
 
-    def between(self, after: int, before: int) -> list[Eaten]:
-        """Those with an offset between these two."""
+    def between(self, after: int, before: int) -> list[EatenRecord]:
+        """Return the eaten records with an offset between the two."""
         return [one for one in self._eaten if after < one.offset < before]
 
 
 def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
-    """The messages of which the last `lost` records have something."""
+    """Yield the messages of which the last `lost` records hold a part."""
     first_pieces: dict[BatchName, tuple[str, int]] = {}
     for number, record in enumerate(records, lost - len(records)):
         header = _header(record)
@@ -71,7 +71,7 @@ def lost_messages(records: list[Record], lost: int) -> Iterator[MessageOf]:
 
 
 def messages_to_send(records: Iterable[Record], forwarding: Forwarding) -> Iterator[MessageOf]:
-    """The messages of which these have something that goes over a link."""
+    """Yield the messages of which the records hold a part that goes over a link."""
     first_pieces: dict[BatchName, tuple[str, int]] = {}
     for record in records:
         header = _header(record)
@@ -80,31 +80,33 @@ def messages_to_send(records: Iterable[Record], forwarding: Forwarding) -> Itera
 
 
 def names_of(records: Iterable[Record]) -> Iterator[BatchName]:
-    """Of those that are batches."""
+    """Yield the names of the records that are batches."""
     for record in records:
         header = _header(record)
         if header is not None:
             yield header.name
 
 
-def in_egress(exchange: str, bodies: Iterable[bytes]) -> Iterator[MessageOf]:
-    """What waits there will be packed again."""
+def egress_messages(exchange: str, bodies: Iterable[bytes]) -> Iterator[MessageOf]:
+    """Yield the messages in an egress queue, which will be packed again."""
     for body in bodies:
-        yield exchange, *which_of(body)
+        yield exchange, *origin_and_number(body)
 
 
 def _messages(
     record: Record, header: BatchHeader, first_pieces: dict[BatchName, tuple[str, int]]
 ) -> Iterator[MessageOf]:
-    """Those of which it has something. Adds to `first_pieces`: only these say whose they are."""
+    """Yield the messages of which a record holds a part, and add to `first_pieces`: only the first
+    piece of a message identifies it.
+    """
     exchange = header.name.series.exchange
     if header.kind is BatchKind.MESSAGES:
         for entry in decode_entries(record.data):
-            yield exchange, *which_of(entry.body)
+            yield exchange, *origin_and_number(entry.body)
     elif header.kind is BatchKind.FRAGMENT:
         first, _ = message_of(header)
         if first == header.name:
-            first_pieces[first] = which_of(decode_entries(record.data)[0].body)
+            first_pieces[first] = origin_and_number(decode_entries(record.data)[0].body)
         if first in first_pieces:
             yield exchange, *first_pieces[first]
 

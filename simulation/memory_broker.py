@@ -1,4 +1,6 @@
-"""One site's broker in memory: what `apply` declares there, and what outlives its connections."""
+"""One site's broker in memory: the declarations of `apply`, and the state that outlives
+connections.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from relay.packing.memory_egress import MemoryEgressBroker, Returns
 
 
 def application_queue(exchange: str) -> str:
-    """The queue of a site's application, bound to where the exchange delivers."""
+    """Return the queue of a site's application, bound to the exchange that receives deliveries."""
     return f"app.{exchange}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPace:
-    """How long a broker takes, in seconds."""
+    """Response times of a broker, in seconds."""
 
     connect_s: float = 0.005
     log_confirm_s: float = 0.002
@@ -36,12 +38,14 @@ class BrokerPace:
 
 ONE_NODE = BrokerPace()
 CLUSTER = BrokerPace(egress_ack_s=0.3)
-"""A majority of slow disks has to have an acknowledgement before the queue forgets its messages."""
+"""Pace of a cluster: a majority of slow disks must have an acknowledgement before the queue forgets
+its messages.
+"""
 
 
 @dataclass(slots=True)
 class _Exchanges(MemoryBroker):
-    """An exchange also feeds the egress queue that is bound to it, whoever publishes."""
+    """Exchanges that also feed their bound egress queue, whoever publishes."""
 
     egress: MemoryEgressBroker = field(default_factory=MemoryEgressBroker)
     egress_of: dict[str, str] = field(default_factory=dict)
@@ -68,8 +72,10 @@ class _Exchanges(MemoryBroker):
 
 
 class SiteBroker:
-    """`arrived` is told of each message that comes into an application's queue. `returns`: how
-    egress hands out again, by `chance`.
+    """Broker of one site.
+
+    `arrived` is called with each message that comes into an application's queue. `returns` is the
+    order in which egress hands out again, drawn from `chance`.
     """
 
     def __init__(
@@ -92,9 +98,9 @@ class SiteBroker:
         self.exchanges = _Exchanges(egress=self.egress, arrived=arrived)
         self.reachable = True
         self.swallows_confirms = False
-        """The broker takes what the deliverer publishes, and its answers get lost."""
+        """True while the broker takes the deliverer's publishes and loses its answers."""
         self.slow: dict[str, float] = {}
-        """By exchange whose queues take their time: how long, in seconds."""
+        """Confirm time in seconds of exchanges whose queues are slow."""
         self._deliverer: MemoryExchange | None = None
         self._names = Names(mesh.name)
         declared = declarations(mesh, site, credentials)
@@ -112,32 +118,32 @@ class SiteBroker:
                 self.exchanges.declare(one.delivers_to, application_queue(one.name))
 
     def publish(self, exchange: str, message: Outgoing) -> bool:
-        """What an application publishes; whether the broker confirmed it."""
-        # Nor into a queue that is full: the egress queue would take it, and its repetition as well.
+        """Publish as an application does; return True if the broker confirmed."""
+        # A full queue refuses too: else egress would take the message, and its repetition as well.
         if not self.reachable or application_queue(exchange) in self.exchanges.capacity:
             return False
         return self.exchanges.take(exchange, message) is Answer.CONFIRMED
 
     @property
     def put_aside(self) -> int:
-        """Dead letters, and messages in the quarantine."""
+        """Number of dead letters and messages in the quarantine."""
         messages = self.exchanges.messages
         return len(messages[self._names.dead_letters]) + len(messages[self._names.quarantine])
 
     @property
     def waiting(self) -> int:
-        """Messages in egress queues, handed out ones included."""
+        """Number of messages in egress queues, handed out ones included."""
         return sum(map(self.egress.depth, self.exchanges.egress_of.values()))
 
     def log_digest(self) -> str:
-        """Of all that its log holds."""
+        """Return a digest of the whole log."""
         digest = blake2b(digest_size=16)
         for record in self.stream.records:
             digest.update(b"%d " % record.offset + record.data)
         return digest.hexdigest()
 
     async def open_exchange(self) -> MemoryExchange:
-        """The deliverer's connection. Raises LocalClosed, DelivererLockHeld."""
+        """Open the deliverer's connection. Raise LocalClosed, DelivererLockHeld."""
         await asyncio.sleep(self.pace.connect_s)
         if not self.reachable:
             raise LocalClosed("the broker cannot be reached")
@@ -160,30 +166,30 @@ class SiteBroker:
     # Faults
 
     def on_step(self, call: Callable[[], None]) -> None:
-        """Call this between what the broker does and its answer."""
+        """Set the callback between an action of the broker and its answer."""
         self.exchanges.on_taken = self.stream.on_stored = call
 
     def go_away(self) -> None:
-        """The broker stops: every connection ends, with what it carried."""
+        """Stop the broker: every connection ends and loses its frames in flight."""
         self.reachable = self.stream.reachable = self.egress.reachable = False
         self.stream.break_connections("the broker went away")
         self.egress.break_connections("the broker went away")
         self.break_deliverer("the broker went away")
 
     def come_back(self) -> None:
-        """All that it had is there."""
+        """Start the broker again, with all its state."""
         self.reachable = self.stream.reachable = self.egress.reachable = True
 
     def fill(self, exchange: str) -> None:
-        """The exchange's application's queue takes nothing more, whoever publishes."""
+        """Fill the queue of the exchange's application: it refuses every publisher."""
         queue = application_queue(exchange)
         self.exchanges.capacity[queue] = len(self.exchanges.messages[queue])
 
     def make_room(self, exchange: str) -> None:
-        """It takes all again."""
+        """Make room in the queue of the exchange's application."""
         self.exchanges.capacity.pop(application_queue(exchange), None)
 
     def break_deliverer(self, reason: str) -> None:
-        """The deliverer's connection breaks; what it has published and not heard of is in doubt."""
+        """Break the deliverer's connection; its unconfirmed publishes are in doubt."""
         if self._deliverer is not None:
             self._deliverer.break_off(reason)

@@ -1,6 +1,6 @@
 """All brokers of a simulated mesh, as one process reaches them: the memory twin of `Brokers`.
 
-A process that was killed has none any more: its connections are gone, and it gets no others.
+A killed process loses its connections and gets no new ones.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ KILLED = "the process was killed"
 
 @dataclass(slots=True)
 class Crossing:
-    """One link, and what lies between its ends. A cut is of the WAN: an end at the meeting broker's
-    own site does not notice it.
+    """One link, and the WAN between its ends.
+
+    A cut is of the WAN: an end at the meeting broker's own site does not notice it.
     """
 
     link: Link
     meeting: MemoryMeeting
     line: MemoryLineSettings = field(default_factory=MemoryLineSettings)
-    """Of the end that is away from home."""
+    """Line of the end that is away from the meeting broker's site."""
 
     def cut(self) -> None:
-        """From now on the WAN swallows what crosses it, and says nothing."""
+        """Let the WAN swallow every crossing frame without a sign."""
         if self.link.meeting != self.link.sender:
             self.meeting.cut_sender = True
         if self.link.meeting != self.link.receiver:
@@ -54,19 +55,21 @@ class Crossing:
 
 
 class Network:
-    """The sites' brokers, and the links between them; outlives all processes."""
+    """Brokers of the sites and the links between them; outlives all processes."""
 
     def __init__(self, mesh: Mesh, brokers: Mapping[str, SiteBroker], crossings: list[Crossing]):
         self.brokers = brokers
         self.crossings: dict[str, Crossing] = {}
-        """By the link's name, and where it meets if there is another one of that name."""
+        """Crossings by the link's name; the meeting site is added for a second link of the same
+        name.
+        """
         self._names = Names(mesh.name)
         self._by_address: dict[tuple[str, str], Crossing] = {}
         for crossing in crossings:
             self.add(crossing)
 
     def has(self, link: Link) -> bool:
-        """Whether there is anything between its ends."""
+        """True if the link has a crossing."""
         return (self._names.link_data(link), link.meeting) in self._by_address
 
     def add(self, crossing: Crossing) -> None:
@@ -76,14 +79,14 @@ class Network:
         self._by_address[self._names.link_data(link), link.meeting] = crossing
 
     def crossing(self, address: LinkEndAddress) -> Crossing:
-        """The link that this is an end of."""
+        """Return the crossing of a link's end."""
         meeting = address.uri.rpartition("/")[2]  # the virtual host has its site's name
         data = address.hears_from if address.is_receiver else address.sends_to
         return self._by_address[data, meeting]
 
 
 class MemoryBrokers:
-    """As one process of `site` reaches them."""
+    """Brokers as one process of `site` reaches them."""
 
     def __init__(self, network: Network, site: str) -> None:
         self._network = network
@@ -95,13 +98,13 @@ class MemoryBrokers:
         self._ends: list[MemoryEnd] = []
 
     def kill(self) -> None:
-        """The process is gone: every connection of it ends, as far as brokers can tell."""
+        """Kill the process: brokers see each of its connections end."""
         self._killed = True
         self.give_up(KILLED)
 
     def give_up(self, reason: str) -> None:
-        """Brokers end every connection of the process."""
-        self._home.stream.break_connections(reason)  # nobody else has any
+        """End every connection of the process at its brokers."""
+        self._home.stream.break_connections(reason)  # only this process has connections to it
         for egress in self._egresses:
             self._home.egress.drop(egress, reason)
         for exchange in self._exchanges:
@@ -142,7 +145,7 @@ class MemoryBrokers:
         return {}  # each has a single address
 
     async def connect_link(self, address: LinkEndAddress) -> MemoryEnd:
-        """One end of a link. Raises LinkTransportError."""
+        """Connect one end of a link. Raise LinkTransportError."""
         crossing = self._network.crossing(address)
         is_home = crossing.link.meeting == self._site
         line = MemoryLineSettings() if is_home else crossing.line

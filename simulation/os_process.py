@@ -1,7 +1,7 @@
-"""What an operating system does to a process: freezes it (SIGSTOP) and lets it go on (SIGCONT).
+"""Process of an operating system: frozen by SIGSTOP, continued by SIGCONT.
 
-All of a simulation runs in one event loop. What belongs to a process is known by its context: tasks
-and callbacks inherit that from whoever made them, and the loop asks it before it runs them.
+A whole simulation runs in one event loop. The context of a task or callback names its process: each
+inherits the context of its maker, and the loop looks there before running it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ _OWNER: ContextVar[OsProcess | None] = ContextVar("process", default=None)
 
 
 class OsProcess:
-    """While it is frozen nothing that belongs to it runs; the rest of the world goes on."""
+    """Process whose tasks and callbacks do not run while it is frozen; the rest of the world goes
+    on.
+    """
 
     def __init__(self) -> None:
         self.is_frozen = False
         self.is_dead = False
-        """True once it was killed: its tasks end as they are cancelled, its store takes nothing."""
+        """True once killed: its tasks end as they are cancelled, and its store takes nothing more.
+        """
         self.context = copy_context()
-        """What is begun in there belongs to it."""
+        """Context of everything that the process runs."""
         self.context.run(_OWNER.set, self)
         self._held: list[ProcessCallback] = []
 
     def freeze(self) -> None:
-        """From now on; to be let go on, or it never ends."""
+        """Freeze the process; without `go_on` it never ends."""
         self.is_frozen = True
 
     def go_on(self) -> None:
-        """What was due meanwhile runs now, in the order in which it would have run."""
+        """Continue, and run the due callbacks in their original order."""
         self.is_frozen = False
         loop = asyncio.get_running_loop()
         held, self._held = self._held, []
@@ -45,7 +48,7 @@ class OsProcess:
 
 
 class ProcessCallback:
-    """One callback of a process, `handle` what its maker may cancel it by."""
+    """One callback of a process; `handle` is the loop's, by which the maker may cancel it."""
 
     __slots__ = ("_args", "_call", "_process", "_was_held", "context", "handle")
 
@@ -72,11 +75,11 @@ class ProcessCallback:
             try:
                 self._call(*self._args)
             except StoreClosed:
-                # Killed in the middle of this call: so much for what it would have written.
+                # Killed in the middle of this call; its writes are lost.
                 if not self._process.is_dead:
                     raise
 
 
 def owner_of(context: Context) -> OsProcess | None:
-    """Whose it is; None: nobody's that could be frozen."""
+    """Return the process of a context, or None for code that cannot be frozen."""
     return context.get(_OWNER)

@@ -1,8 +1,8 @@
-"""What a mesh does while some of its links or sites are away, found out by letting it happen.
+"""Behaviour of a mesh while some of its links or sites are away, observed by running it.
 
-The declared mesh runs in virtual time, its nodes the real ones, three times under the same small
-load: whole, with what fails cut off, and when that is back. Which messages come where meanwhile,
-and which link carries how many of them, is counted; the whole of it stands for any rate and time.
+The declared mesh runs in virtual time, with its real nodes, three times under the same small load:
+whole, with the failure, and after it. Counts of the messages that reach each site and cross each
+link scale to any rate and duration.
 """
 
 from __future__ import annotations
@@ -25,90 +25,91 @@ from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
 from relay.delivery.local_exchange import Outgoing
 from relay.links.wire import BatchFrame, FrameKind, decode_frame
 from relay.operator.gaps import read_open_gaps
-from simulation.load import which_of
+from simulation.load import origin_and_number
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
 
 STEP_S = 0.5
-"""Between two messages of a flow."""
+"""Time between two messages of a flow."""
 QUIET_S = 10.0
-"""After the last one: whatever still has a way has come by then."""
+"""Wait after the last message: every message that has a way has come by then."""
 LINE_DELAY_S = 0.02
 SETTLED_WITHIN_S = 1800.0
 MOST_STEPS = 8
 FEWEST_STEPS = 2
 MOST_DELIVERIES = 4000
-"""In one of the three runs, if that leaves `FEWEST_STEPS`: it is what takes time."""
+"""Most deliveries in one of the three runs, if they leave `FEWEST_STEPS`: deliveries take the time.
+"""
 _NOTHING = 1e-9
-"""What is left of a part by rounding."""
+"""Largest rest of a part that rounding leaves."""
 
 
 class PublishedFlow(NamedTuple):
-    """What one site publishes to one exchange: the unit of rates. Both are names."""
+    """Messages of one site to one exchange, the unit of rates. Both fields are names."""
 
     exchange: str
     origin: str
 
 
 class Failure(NamedTuple):
-    """What is away: links by their names, one way each, and sites with their brokers."""
+    """Failed links by their names, one way each, and failed sites with their brokers."""
 
     links: frozenset[str]
     sites: frozenset[str]
 
 
 Parts = Mapping[PublishedFlow, float]
-"""Of each flow's messages, how many: 1 is all of them. Flows without any are left out."""
+"""Share of each flow's messages; 1 is all. Flows without messages are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutageRecord:
-    """What was seen; of the messages that were published during the outage, where nothing else is
-    said.
+    """Observed shares of an outage: of the messages published during the outage, unless a field has
+    other ones.
     """
 
     messages: int
-    """So many stood for all."""
+    """Number of messages that stood for all."""
     lacking: Mapping[str, Parts]
-    """By site: what had not come when the outage ended."""
+    """Messages that had not come when the outage ended, by site."""
     came: Mapping[str, Parts]
-    """By site: what had."""
+    """Messages that had come when the outage ended, by site."""
     came_by: Mapping[str, Mapping[PublishedFlow, frozenset[str]]]
-    """By site: the links over which each flow came meanwhile."""
+    """Links over which each flow came during the outage, by site."""
     lost: Mapping[str, Parts]
-    """By site: what never came, since logs did not have it any more."""
+    """Messages that never came, since logs had lost them, by site."""
     ways: Mapping[str, frozenset[str]]
-    """By site: the links over which it got what it had lacked."""
+    """Links over which a site got its lacking messages, by site."""
     held: Parts
-    """What its origin's egress queue held until the end of the outage."""
+    """Messages that the origin's egress queue held until the end of the outage."""
     gaps: tuple[tuple[str, str], ...]
-    """Site, and the stage that stopped there for a person to accept what is gone."""
+    """Gaps, by site and the stage that stopped there for a person to accept the loss."""
     before: Mapping[str, Parts]
-    """By link: what it carried of messages that were published when nothing was away."""
+    """Messages carried before the outage, by link."""
     meanwhile: Mapping[str, Parts]
     caught_up: Mapping[str, Parts]
-    """By link: what it carried when the outage was over."""
+    """Messages carried after the outage, by link."""
 
 
 class _Message(NamedTuple):
-    """`part`: of all of its flow's messages in that run, how many it stands for."""
+    """Message of a run; `part` is the share of the flow's messages that it stands for."""
 
     flow: PublishedFlow
     part: float
 
 
 @dataclass(slots=True)
-class _Run:
-    """One of the three. Messages by their numbers."""
+class _Phase:
+    """One of the three runs; messages by their numbers."""
 
     published: dict[int, _Message] = field(default_factory=dict)
     carried: dict[str, set[int]] = field(default_factory=dict)
-    """By link."""
+    """Numbers of the messages that each link carried."""
     ends: list[tuple[float, dict[str, int]]] = field(default_factory=list)
-    """At each step: the part of the time that is over; by site, its log's next offset."""
+    """State at each step: the past part of the time, and each site's next log offset."""
 
     def parts(self, numbers: Iterable[int]) -> Parts:
-        """How much of each flow these are."""
+        """Return the share of each flow that the messages stand for."""
         found: dict[PublishedFlow, float] = {}
         for flow, part in map(self.published.__getitem__, sorted(numbers)):
             found[flow] = found.get(flow, 0.0) + part
@@ -116,7 +117,9 @@ class _Run:
 
 
 def away(mesh: Mesh, failure: Failure) -> frozenset[str]:
-    """The links that carry nothing, be it since a site is away that they begin, end or meet at."""
+    """Return the links that carry nothing: failed themselves, or with a sender, receiver or meeting
+    broker at a failed site.
+    """
     return failure.links | {
         link.name
         for link in mesh.links
@@ -124,29 +127,32 @@ def away(mesh: Mesh, failure: Failure) -> frozenset[str]:
     }
 
 
-def watch(
+def observe_outage(
     mesh: Mesh,
     flows: Collection[PublishedFlow],
     failure: Failure,
     kept: Mapping[str, float],
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> OutageRecord:
-    """`kept`: by site, of what its log gets during the outage, how much it still has at the end,
-    0 to 1: the latest; below 1 retention is at work. `tell` is told how far it is. The same
-    arguments give the same result. Raises NotInTime if the mesh does not come to rest.
+    """Run the outage and return the observed shares. Raise NotInTime if the mesh does not come to
+    rest.
+
+    `kept` is, by site, the share of the log's growth during the outage that is left at its end, 0
+    to 1: the latest; below 1 retention is at work. `progress` is called with each phase. The same
+    arguments give the same result.
     """
     keys = {exchange.name: keys_of(mesh, exchange) for exchange in mesh.exchanges.values()}
     apart = sum(len(keys[flow.exchange]) for flow in flows)
     afford = MOST_DELIVERIES // max(1, apart * len(mesh.sites))
     steps = max(FEWEST_STEPS, min(MOST_STEPS, afford))
     with tempfile.TemporaryDirectory(prefix="isthmus-outage-") as folder:
-        one = _Watch(_in_memory(mesh), Path(folder), sorted(flows), keys, tell)
+        one = _OutageRun(_in_memory(mesh), Path(folder), sorted(flows), keys, progress)
         return run_in_virtual_time(one.run(failure, kept, steps))
 
 
 def _in_memory(mesh: Mesh) -> Mesh:
-    """The same with brokers that need no addresses or passwords; and without lanes and rates, which
-    say what comes first and when, not what comes.
+    """Return the mesh with brokers that need no addresses or passwords, and without lanes and
+    rates, which affect only order and time.
     """
     return replace(
         mesh,
@@ -159,32 +165,32 @@ def _in_memory(mesh: Mesh) -> Mesh:
     )
 
 
-class _Watch:
+class _OutageRun:
     def __init__(
         self,
         mesh: Mesh,
         folder: Path,
         flows: Sequence[PublishedFlow],
         keys: Mapping[str, Sequence[str]],
-        tell: Callable[[str], None],
+        progress: Callable[[str], None],
     ) -> None:
         self._mesh, self._folder, self._flows = mesh, folder, flows
-        self._keys, self._tell = keys, tell
+        self._keys, self._progress = keys, progress
         self._names = {site.cluster_id: name for name, site in mesh.sites.items()}
         self._last = 0
-        """The number of the message that was published last."""
-        self._present = _Run()
+        """Number of the latest message."""
+        self._present = _Phase()
         self._away: frozenset[str] = frozenset()
         self._in_batch: dict[BatchName, list[int]] = {}
 
     async def run(self, failure: Failure, kept: Mapping[str, float], steps: int) -> OutageRecord:
-        # Whatever is drawn only spreads attempts and names.
+        # Randomness only spreads attempts and names.
         world = World(self._mesh, self._folder, random.Random(1))
         for site in world.sites.values():
-            site.on_written = _pass
+            site.on_written = _check_nothing
         for crossing in world.network.crossings.values():
             crossing.line.delay_s = LINE_DELAY_S
-            crossing.meeting.on_heard = _pass
+            crossing.meeting.on_heard = _check_nothing
             crossing.meeting.tamper_data = partial(self._crosses, crossing.link.name)
         operator = asyncio.create_task(world.operate())
         try:
@@ -197,20 +203,20 @@ class _Watch:
         self, world: World, failure: Failure, kept: Mapping[str, float], steps: int
     ) -> OutageRecord:
         even = [n / steps for n in range(1, steps + 1)]
-        self._tell("the mesh starts")
+        self._progress("the mesh starts")
         world.start()
         await _at_rest(world)
-        self._tell("nothing is away")
+        self._progress("nothing is away")
         whole = await self._publish(world, even, ())
         await _at_rest(world)
-        # Whoever got something is to get it.
+        # A site is due the flows that reached it in the whole mesh.
         due = {site: whole.parts(came) for site, came in self._come(world, whole).items()}
 
-        self._tell("the outage")
+        self._progress("the outage")
         self._away = away(self._mesh, failure)
         _fail(world, failure)
         kept = {site: kept[site] for site in self._mesh.sites if site not in failure.sites}
-        # Where retention begins, a step ends: what a message stands for is there, or is eaten.
+        # A step ends where retention begins: a message's whole share is there, or is eaten.
         cuts = sorted({*even, *(1 - part for part in kept.values() if 0 < part < 1)})
         outage = await self._publish(world, cuts, failure.sites)
         await asyncio.sleep(QUIET_S)
@@ -218,9 +224,9 @@ class _Watch:
         held = outage.parts(_waiting(world, outage))
         await _eat(world, outage, kept)
 
-        self._tell("catching up")
+        self._progress("catching up")
         self._away = frozenset()
-        self._present = after = _Run(outage.published)
+        self._present = after = _Phase(outage.published)
         gaps: set[tuple[str, str]] = set()
         await _mend(world, failure)
         await _at_rest(world, lambda: gaps.update(_gaps(world)))
@@ -228,11 +234,11 @@ class _Watch:
 
         def lacks(has: Mapping[str, set[int]]) -> dict[str, Parts]:
             return {
-                site: _without(parts, outage.parts(has[site]), failure.sites)
+                site: _lacking(parts, outage.parts(has[site]), failure.sites)
                 for site, parts in due.items()
             }
 
-        def carried(run: _Run) -> dict[str, Parts]:
+        def carried(run: _Phase) -> dict[str, Parts]:
             return {link: run.parts(numbers) for link, numbers in run.carried.items()}
 
         return OutageRecord(
@@ -254,9 +260,9 @@ class _Watch:
             carried(after),
         )
 
-    async def _publish(self, world: World, cuts: Sequence[float], away: Collection[str]) -> _Run:
-        """For each part of the time, which `cuts` end, a message of each flow and key."""
-        self._present = now = _Run()
+    async def _publish(self, world: World, cuts: Sequence[float], away: Collection[str]) -> _Phase:
+        """Publish a message of each flow and key for each part of the time; `cuts` end the parts."""
+        self._present = now = _Phase()
         before = 0.0
         for cut in cuts:
             ends = {name: broker.stream.next_offset for name, broker in world.brokers.items()}
@@ -279,12 +285,12 @@ class _Watch:
         world.brokers[flow.origin].publish(flow.exchange, made)
 
     def _crosses(self, link: str, frame: bytes) -> Sequence[bytes]:
-        """A frame comes to the broker that the link's ends meet at; away, it goes no further."""
+        """Count a batch's messages at the link's meeting broker, unless the link is away."""
         if frame[1] == FrameKind.BATCH and link not in self._away:
-            said = decode_frame(frame)
-            assert isinstance(said, BatchFrame)
+            decoded = decode_frame(frame)
+            assert isinstance(decoded, BatchFrame)
             carried = self._present.carried.setdefault(link, set())
-            carried.update(self._present.published.keys() & self._numbers(said.batch))
+            carried.update(self._present.published.keys() & self._numbers(decoded.batch))
         return (frame,)
 
     def _numbers(self, batch: memoryview) -> list[int]:
@@ -293,11 +299,11 @@ class _Watch:
             return []
         if header.name not in self._in_batch:
             entries = decode_entries(batch)
-            self._in_batch[header.name] = [which_of(entry.body)[1] for entry in entries]
+            self._in_batch[header.name] = [origin_and_number(entry.body)[1] for entry in entries]
         return self._in_batch[header.name]
 
-    def _come(self, world: World, run: _Run) -> dict[str, set[int]]:
-        """By site: which of that run's messages of others it has."""
+    def _come(self, world: World, run: _Phase) -> dict[str, set[int]]:
+        """Return, by site, the run's messages of other sites that it has."""
         found: dict[str, set[int]] = {site: set() for site in self._mesh.sites}
         for by_site in world.applications.arrived.values():
             for site, some in by_site.items():
@@ -306,9 +312,9 @@ class _Watch:
         return found
 
     def _ways(
-        self, world: World, site: str, run: _Run, numbers: set[int]
+        self, world: World, site: str, run: _Phase, numbers: set[int]
     ) -> dict[PublishedFlow, frozenset[str]]:
-        """The links over which these messages came to the site, by flow."""
+        """Return the links over which the messages came to the site, by flow."""
         found: dict[PublishedFlow, frozenset[str]] = {}
         for by_site in world.applications.arrived.values():
             for one in by_site[site]:
@@ -321,7 +327,9 @@ class _Watch:
 
 
 def keys_of(mesh: Mesh, exchange: Exchange) -> list[str]:
-    """A routing key for each kind of message that sites' `wants` tell apart; at least one."""
+    """Return a routing key for each kind of message that the sites' `wants` tell apart; at least
+    one key.
+    """
     narrowed = {
         frozenset(patterns): sorted(patterns)[0]
         for name, site in mesh.sites.items()
@@ -335,13 +343,13 @@ def keys_of(mesh: Mesh, exchange: Exchange) -> list[str]:
 
 
 def _key_like(pattern: str) -> str:
-    """A key that the topic pattern matches."""
+    """Return a key that matches the topic pattern."""
     words = (word for word in pattern.split(".") if word != "#")
     return ".".join("any" if word == "*" else word for word in words)
 
 
-def _without(due: Parts, has: Parts, away: Collection[str]) -> Parts:
-    """What lacks; a site that is away publishes nothing."""
+def _lacking(due: Parts, has: Parts, away: Collection[str]) -> Parts:
+    """Return the lacking shares; a site that is away publishes nothing."""
     return {
         flow: lacks
         for flow, part in due.items()
@@ -350,7 +358,7 @@ def _without(due: Parts, has: Parts, away: Collection[str]) -> Parts:
 
 
 async def _at_rest(world: World, look: Callable[[], None] = lambda: None) -> None:
-    """Until nothing is before any node. Raises NotInTime."""
+    """Wait until no node has anything left to do. Raise NotInTime."""
 
     def rests() -> bool:
         look()
@@ -360,8 +368,8 @@ async def _at_rest(world: World, look: Callable[[], None] = lambda: None) -> Non
     await asyncio.sleep(STEP_S)
 
 
-def _waiting(world: World, run: _Run) -> set[int]:
-    """Which messages are in egress queues, handed out ones included: the last of each flow."""
+def _waiting(world: World, run: _Phase) -> set[int]:
+    """Return the messages in egress queues, handed out ones included: the last of each flow."""
     found: set[int] = set()
     for site, broker in world.brokers.items():
         for exchange, queue in broker.exchanges.egress_of.items():
@@ -371,15 +379,15 @@ def _waiting(world: World, run: _Run) -> set[int]:
     return found
 
 
-async def _eat(world: World, outage: _Run, kept: Mapping[str, float]) -> None:
-    """Retention eats what is too old when the outage ends."""
+async def _eat(world: World, outage: _Phase, kept: Mapping[str, float]) -> None:
+    """Let retention eat the records that are too old at the end of the outage."""
     eaten = {site: 1 - part for site, part in kept.items() if part < 1}
     for site in eaten:
-        # What these few messages stand for would have left its memory long ago.
+        # The messages that these few stand for would have left the node's memory long ago.
         await world.sites[site].stop()
     for site, part in eaten.items():
         broker = world.brokers[site]
-        # The last record stays, as the segment that is being written does.
+        # The last record stays, as the segment being written would.
         first = max(ends[site] for before, ends in outage.ends if before <= part + _NOTHING)
         keep = sum(one.offset >= first for one in broker.stream.records) if part < 1 else 1
         world.eat(broker, max(1, keep))
@@ -402,7 +410,7 @@ def _fail(world: World, failure: Failure) -> None:
                 crossing.meeting.close_all("the broker went away")
     for name in sorted(failure.links):
         crossings[name].cut()
-        # Not after twenty seconds in which nothing else happens.
+        # At once, not after twenty idle seconds.
         crossings[name].meeting.silence_noticed()
 
 
@@ -415,5 +423,5 @@ async def _mend(world: World, failure: Failure) -> None:
         world.sites[name].start()
 
 
-def _pass() -> None:
-    """What holds at every step is looked at elsewhere."""
+def _check_nothing() -> None:
+    """Skip the checks of every step: other simulations make them."""

@@ -1,7 +1,7 @@
-"""One seed: a mesh, its load, what goes wrong, and whether all that is promised held.
+"""One seed: a mesh, its load and faults, and the check of every promise.
 
-Two phases. In the first the applications publish, amid faults; in the second nothing goes wrong
-any more, and everything has to arrive.
+Two phases. In the first the applications publish, amid faults; in the second nothing goes wrong any
+more, and everything has to arrive.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from simulation.world import NotInTime, World
 
 DRAINED_WITHIN_S = 900.0
 QUIET_S = 40.0
-"""After all has arrived: whatever comes a second time has this long to come."""
+"""Wait, after all messages have arrived, for possible repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that decides what happens."""
+    """Complete input of a simulated world."""
 
     seed: int
     topology: str = "ring"
@@ -41,14 +41,14 @@ class Scenario:
     trouble: Trouble = field(default_factory=Trouble)
     exchanges: int = 2
     max_rate: str = ""
-    """Of each link, as a mesh file has it; the mesh has lanes then."""
+    """Rate of each link in the notation of a mesh file; a mesh with rates has lanes."""
     returns: Returns = Returns.FIFO
     """Order in which egress hands out again: shuffled keeps none, and may leave doubt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """What became of one scenario. `broken` says what did not hold; empty if all did."""
+    """Result of one scenario; `broken` describes the broken promise, or is empty."""
 
     scenario: Scenario
     broken: str
@@ -59,7 +59,7 @@ class ScenarioOutcome:
     arrived: int
     flagged: int
     faults: int
-    """How many were drawn, those that were left out included."""
+    """Number of faults drawn, omitted ones included."""
 
     @property
     def is_good(self) -> bool:
@@ -67,7 +67,7 @@ class ScenarioOutcome:
 
 
 def run(scenario: Scenario) -> ScenarioOutcome:
-    """Run it to its end, in virtual time."""
+    """Run the scenario to its end, in virtual time."""
     mesh = simulated_mesh(
         scenario.topology, scenario.sites, scenario.exchanges, scenario.seed, scenario.max_rate
     )
@@ -100,16 +100,16 @@ async def _live(scenario: Scenario, mesh: Mesh, folder: Path) -> tuple[World, st
             for task in aside:
                 task.cancel()
     except Exception as error:
-        # Of a node that ended by itself as well: nothing that goes wrong here ends it for good.
-        broken = _told(error)
+        # Includes the error of a node that ended by itself: no fault here may end a node for good.
+        broken = _reason(error)
         world.trace.add("broken", "mesh", broken)
     finally:
         await world.kill()
     return world, broken, loop.time()
 
 
-def _told(error: Exception) -> str:
-    """What did not hold, in words."""
+def _reason(error: Exception) -> str:
+    """Describe the broken promise or the error."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, InvariantBroken | NotInTime):
@@ -126,7 +126,7 @@ async def _phases(world: World, scenario: Scenario) -> None:
         group.create_task(scenario.trouble.run(world, scenario.load.for_s, chance))
     await world.until(world.is_drained, world.left, DRAINED_WITHIN_S)
     if scenario.max_rate:
-        # What has come by one way may take its time by another.
+        # A message that has come by one way may still be under way by another.
         lacks = "something is before the nodes: {}".format
         await world.until(world.is_at_rest, lambda: lacks(world.before_nodes()), DRAINED_WITHIN_S)
     await asyncio.sleep(QUIET_S)
@@ -144,7 +144,7 @@ async def _phases(world: World, scenario: Scenario) -> None:
             )
     shuffled = scenario.returns is Returns.SHUFFLED
     world.applications.check(doubt=shuffled or scenario.trouble.doubt, ordered=not shuffled)
-    published, told = world.applications.published_by(), world.applications.surely_recorded()
+    published, recorded = world.applications.published_by(), world.applications.surely_recorded()
     for site, process in world.sites.items():
         own = world.mesh.sites[site].cluster_id
-        check_ledger(site, own, process.ledger.rows(), published, told)
+        check_ledger(site, own, process.ledger.rows(), published, recorded)

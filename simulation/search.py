@@ -19,22 +19,29 @@ from simulation.topologies import FEWEST, topologies_for
 from simulation.world import silence
 
 SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
-"""Sites from, to; and how many worlds in a hundred. Those of 30 take as long as a hundred of 3."""
+"""Range of the number of sites, and its weight in a hundred. Worlds of 30 sites take as long as a
+hundred of 3.
+"""
 RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
 LANED = 0.15
-"""How many of the worlds have lanes, and links with one of these rates."""
+"""Share of the worlds that have lanes, and links with one of these rates."""
 SHUFFLED = 0.2
 """Share of the worlds whose brokers hand out again in any order."""
 LATER = "freeze"
-"""Came when ten thousand worlds had been looked at: drawn apart, those others stay what they are.
+"""Fault added after ten thousand worlds had been run: drawn apart, it leaves those worlds as they
+are.
 """
 WORLDS_A_PROCESS = 200
 _INVARIANT = re.compile(r"I\d")
 
 
-def drawn(seed: int) -> Scenario:
-    """The scenario of this seed, of any size."""
-    # Of a string it draws otherwise than the world, which draws of the number.
+def random_scenario(seed: int) -> Scenario:
+    """Draw a scenario of any size by its seed: mesh, load and faults.
+
+    Drawn apart from the world's own draws: the scenario's options, written out, give the same
+    world.
+    """
+    # Seeded by a string, so drawn otherwise than the world, which is seeded by the number.
     chance = random.Random(f"scenario {seed}")
     (fewest, most), _ = chance.choices(SIZES, [share for _, share in SIZES])[0]
     sites = chance.randint(fewest, most)
@@ -43,7 +50,7 @@ def drawn(seed: int) -> Scenario:
     load = Load(messages, chance.choice((5.0, 20.0, 60.0)), chance.choice((40, 150, 1000)))
     kinds = tuple(kind for kind in TOGETHER if kind != LATER)
     if chance.random() < 0.5:
-        # A few of them much: what many kinds at once would mend or hide.
+        # A few kinds, often: many kinds at once would mend or hide some failures.
         few = chance.sample(kinds, chance.randint(1, 4))
         kinds = tuple(kind for kind in kinds if kind in few)
     apart = random.Random(f"later faults {seed}")
@@ -61,16 +68,17 @@ def drawn(seed: int) -> Scenario:
 
 
 def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutcome]:
-    """What becomes of each, in order, their traces without lines where there are more `jobs` than
-    one. Raises NoSuchMesh.
+    """Run scenarios in `jobs` processes and yield their outcomes in order. Raise NoSuchMesh.
+
+    With more than one job, traces come without lines.
     """
     if jobs == 1 or len(scenarios) < 2:
         yield from map(run_silently, scenarios)
         return
-    # Not forked: a process that has a loop, a terminal and threads is no good to copy.
+    # Not forked: a copied loop, terminal and threads would not work.
     context = multiprocessing.get_context("spawn")
-    # A world of 30 sites takes 500 MB, and what was freed is not given back: so now and then all
-    # processes are new. (max_tasks_per_child waits for ever in Python 3.11: gh-115634.)
+    # A world of 30 sites takes 500 MB, and freed memory is not given back: so all processes are
+    # replaced now and then. (max_tasks_per_child waits for ever in Python 3.11: gh-115634.)
     at_once = jobs * WORLDS_A_PROCESS
     for first in range(0, len(scenarios), at_once):
         block = scenarios[first : first + at_once]
@@ -84,7 +92,7 @@ def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutco
 
 
 def _end_with_parent() -> None:
-    """Else a parent that is killed leaves its processes busy for hours."""
+    """End this process with its parent: a killed parent would leave its processes busy for hours."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -96,13 +104,13 @@ def _end_with_parent() -> None:
 
 
 def run_silently(scenario: Scenario) -> ScenarioOutcome:
-    """As `run`, in a process of which nobody reads what nodes say."""
+    """Run a scenario without log records of its nodes."""
     with silence():
         return run(scenario)
 
 
-def way(broken: str) -> str:
-    """In which way something did not hold: the invariant, or the first word."""
+def failure_kind(broken: str) -> str:
+    """Return the kind of a failure: its invariant, or the first word."""
     found = _INVARIANT.match(broken)
     return found[0] if found else broken.partition(" ")[0]
 
@@ -112,7 +120,11 @@ def shrink(
     run: Callable[[Scenario], ScenarioOutcome],
     may_go_on: Callable[[], bool],
 ) -> ScenarioOutcome:
-    """The smallest that was found before `may_go_on` said no; `failing` itself at the least."""
+    """Return the smallest world found that fails like `failing`, until `may_go_on` returns False.
+
+    Leaving out a fault or the last messages changes nothing before them; another number of sites is
+    another world altogether, which may or may not fail.
+    """
     best = failing
     smaller = _smaller(best)
     while may_go_on():
@@ -120,14 +132,14 @@ def shrink(
         if scenario is None:
             return best
         outcome = run(scenario)
-        if outcome.broken and way(outcome.broken) == way(failing.broken):
+        if outcome.broken and failure_kind(outcome.broken) == failure_kind(failing.broken):
             best = outcome
             smaller = _smaller(best)
     return best
 
 
 def _smaller(outcome: ScenarioOutcome) -> Iterator[Scenario]:
-    """Scenarios that have less of something, those with much less first."""
+    """Yield scenarios that have less of something, much less first."""
     scenario = outcome.scenario
     for sites in range(FEWEST[scenario.topology], scenario.sites):
         yield replace(scenario, sites=sites)
@@ -148,7 +160,7 @@ def _fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fewer_faults(outcome: ScenarioOutcome) -> Iterator[Scenario]:
-    """Without the second half of those that struck, the first, each quarter, and so on."""
+    """Yield the scenario without the second half of its faults, the first, each quarter, and so on."""
     scenario = outcome.scenario
     trouble = scenario.trouble
     struck = [one for one in range(1, outcome.faults + 1) if one not in trouble.without]

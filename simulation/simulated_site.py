@@ -1,6 +1,6 @@
-"""One site's node in a simulation: its lives, and what outlives each of them.
+"""One site's node in a simulation: its lives, and the disk that outlives them.
 
-Between two lives a site has its disk: the store of its state, its folder, its ledger files.
+The disk has the store of the node's state, its folder and its ledger files.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from simulation.memory_brokers import MemoryBrokers, Network
 from simulation.os_process import OsProcess
 
 SYNC_S = 0.004
-"""What a disk takes for a sync."""
+"""Time of a sync to disk."""
 
 
 class SimulatedClock:
-    """A site's clocks, in the loop's time; `ahead_ms` is how wrong the one on the wall is."""
+    """Clocks of a site in the loop's time; `ahead_ms` is the error of the wall clock."""
 
     def __init__(self, epoch_ms: int, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms
@@ -47,7 +47,7 @@ class SimulatedClock:
 
 
 class SimulatedSite:
-    """`start` a life, and end it by `stop` or `kill`; never two at a time."""
+    """Site with at most one live node: `start` begins a life, `stop` or `kill` ends it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SimulatedSite:
         self.node: SiteNode | None = None
         self.lives = 0
         self.on_written: Callable[[], None] = lambda: None
-        """Called when its state was written, beside what else it does."""
+        """Callback after each write of the node's state and each step of its broker."""
         self.is_stopping = False
         self._book = book
         self._network = network
@@ -74,7 +74,7 @@ class SimulatedSite:
         self._boots = 1
         self._brokers: MemoryBrokers | None = None
         self._process = OsProcess()
-        """Of the present life."""
+        """Process of the present life."""
         self._task: asyncio.Task[None] | None = None
         self._dying: set[asyncio.Task[None]] = set()
         self._steps_left: int | None = None
@@ -83,7 +83,7 @@ class SimulatedSite:
 
     @property
     def store(self) -> MemoryStore:
-        """The state's, of the present life or the last."""
+        """Store of the node's state, of the present or the latest life."""
         return self._store
 
     @property
@@ -91,7 +91,7 @@ class SimulatedSite:
         return self._task is not None
 
     def start(self) -> None:
-        """A new process, on what the last one left."""
+        """Start a new process on the disk of the previous one."""
         assert self._task is None, f"{self.site} runs already"
         self.lives += 1
         self._steps_left = None
@@ -118,11 +118,11 @@ class SimulatedSite:
 
     @property
     def folder(self) -> Path:
-        """Where its node keeps what is in files of their own."""
+        """Folder of the node's own files."""
         return self._folder
 
     def bury(self) -> None:
-        """The node has ended by itself, for a reason that a person saw to: it may start again."""
+        """Clean up after a node that ended by itself, so that it may start again."""
         assert self._task is not None
         assert self._task.done()
         self._task = self.node = None
@@ -131,14 +131,14 @@ class SimulatedSite:
 
     @property
     def stopped_with(self) -> NodeStopped | EndedBadly | None:
-        """Why it cannot go on, or did not end in order, if it has said so and ended."""
+        """Error of a node that stopped for a person or ended badly, or None."""
         if self._task is None or not self._task.done() or self._task.cancelled():
             return None
         error = self._task.exception()
         return error if isinstance(error, NodeStopped | EndedBadly) else None
 
-    def sees(self, book: AddressBook) -> None:
-        """The mesh file says something else: its node takes that up, if it runs; not frozen."""
+    def take_up(self, book: AddressBook) -> None:
+        """Change the mesh file: the node takes it up, if running. The node must not be frozen."""
         assert not self.is_frozen
         self._book = book
         if self.node is None:
@@ -148,11 +148,11 @@ class SimulatedSite:
         except StoreClosed:
             if self.node is not None:
                 raise
-            # Its fuse has burnt down in the middle of this: so much for what it would have done.
+            # The node was killed in the middle of this call.
 
     async def stop(self) -> None:
-        """As SIGTERM does it. Raises what the node ends with, unless it had come to a gap: then it
-        waits for a person.
+        """Stop the node as SIGTERM does. Raise the node's error, unless it had come to a gap: then
+        it waits for a person.
         """
         assert self.node is not None
         assert self._task is not None
@@ -176,29 +176,29 @@ class SimulatedSite:
         return self._process.is_frozen
 
     def freeze(self) -> OsProcess:
-        """As SIGSTOP does it: whoever freezes it lets it go on, or ends it by force."""
+        """Freeze the process as SIGSTOP does; the caller continues or kills it."""
         self._process.freeze()
         return self._process
 
-    def given_up(self) -> None:
-        """Brokers have heard nothing of it for so long that its connections end; it does not know
-        of that while it is frozen.
+    def lose_connections(self) -> None:
+        """End the node's connections at its brokers, as after missed heartbeats; a frozen node does
+        not notice.
         """
         assert self._brokers is not None
         self._brokers.give_up("heartbeats missed")
 
     def kill(self) -> None:
-        """As SIGKILL does it: what was written is there, and nothing else happens any more."""
+        """Kill the process as SIGKILL does: its writes stay, and nothing else happens any more."""
         self._end(self._store.crash())
 
     def lose_power(self) -> None:
-        """The node's machine goes off, not the broker's: unsynced writes may be lost."""
+        """Cut the power of the node's machine, not of the broker's: unsynced writes may be lost."""
         self._boots += 1
         self._end(self._store.power_cut(self._chance))
 
     def kill_after(self, steps: int) -> None:
-        """Kill it in the middle of what it does: after so many writes of its state, publishes, and
-        appends to its log that are stored and not confirmed.
+        """Kill the node after so many steps: writes of its state, publishes, and stored but
+        unconfirmed appends to its log.
         """
         self._steps_left = steps
 
@@ -219,20 +219,18 @@ class SimulatedSite:
         self._store.on_write = self._step
         self._brokers.kill()
         self._process.is_dead = True
-        self._process.go_on()  # a dead process's tasks have to end here
+        self._process.go_on()  # the tasks of a dead process have to end too
         task, self._task, self.node = self._task, None, None
         self._dying.add(task)
         task.add_done_callback(self._dying.discard)
         task.cancel()
 
     async def died(self) -> None:
-        """Wait until nothing moves any more of the lives that were ended by force. What a dead
-        process would still have said interests nobody.
-        """
+        """Wait for the end of all killed lives; their errors are ignored."""
         await asyncio.gather(*self._dying, return_exceptions=True)
 
     def raise_if_ended(self) -> None:
-        """Raise what the node ended with, if it has ended by itself."""
+        """Raise the error of a node that has ended by itself."""
         task = self._task
         if task is not None and task.done():
             task.result()
@@ -240,14 +238,14 @@ class SimulatedSite:
 
 
 class LedgerFiles(FileWriters):
-    """Keeps what is exported, instead of a process that writes Parquet."""
+    """Ledger files in memory, by path, instead of Parquet from a process."""
 
     def __init__(self) -> None:
         super().__init__()
         self._files: dict[str, bytes] = {}
 
     def rows(self) -> Iterator[LedgerRow]:
-        """Of all files, in the order in which they were made."""
+        """Yield the rows of all files, in the order of their making."""
         for content in self._files.values():
             yield from map(decode_row, frames(BytesIO(content)))
 
@@ -257,7 +255,7 @@ class LedgerFiles(FileWriters):
 
 
 class _Keeping(FileWriter):
-    """A file is there once it is finished, whole."""
+    """Writer whose file exists, whole, once finished."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self._files = files

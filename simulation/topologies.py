@@ -1,4 +1,4 @@
-"""The meshes that are simulated, by the words that a mesh file has for them."""
+"""Meshes to simulate, by the words of a mesh file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from federation.mesh_file import parse_mesh
 
 TOPOLOGIES = ("ring", "one-way-ring", "complete", "tree", "hub", "line", "random")
 FEWEST = dict.fromkeys(TOPOLOGIES, 2) | {"ring": 3, "one-way-ring": 3}
-"""Sites of each."""
+"""Least number of sites of each topology."""
 DENSE = 8
-"""A complete graph of more has hundreds of links: minutes a world."""
+"""Most sites of a complete graph: a larger one has hundreds of links, and takes minutes."""
 LANES = ("urgent", "normal", "bulk")
 RETRY = "{max_attempts: 1000, backoff: [1s, 5s]}"
-"""For longer than any fault lasts: nothing becomes a dead letter."""
+"""Retries for longer than any fault lasts: nothing becomes a dead letter."""
 
 
 class NoSuchMesh(ValueError):
-    """Ask for another: the text says which there are."""
+    """Impossible mesh; the text lists the possible ones."""
 
 
 def topologies_for(sites: int) -> list[str]:
-    """Of so many sites."""
+    """Return the topologies that so many sites can have."""
     return [
         one for one in TOPOLOGIES if sites >= FEWEST[one] and (one != "complete" or sites <= DENSE)
     ]
@@ -32,10 +32,10 @@ def topologies_for(sites: int) -> list[str]:
 def simulated_mesh(
     topology: str, sites: int, exchanges: int, seed: int = 0, max_rate: str = ""
 ) -> Mesh:
-    """A mesh of so many sites, all alike, with so many exchanges. Raises NoSuchMesh.
+    """Return a mesh of so many equal sites with so many exchanges. Raise NoSuchMesh.
 
-    `seed` is for `random` only: a tree, and links across it, some of them one way. With a
-    `max_rate` links have it, and lanes, in which the exchanges are in turn.
+    `seed` is for `random` only: a tree with links across it, some of them one way. With a
+    `max_rate` links have a rate, and lanes, which the exchanges take in turn.
     """
     if sites < 2:
         raise NoSuchMesh(f"a mesh of {sites} sites has no links: ask for 2 or more")
@@ -81,8 +81,8 @@ def _lane(number: int) -> str:
 
 
 def _random_links(names: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Directed ones, by which every site reaches every other."""
-    # Of a string it draws otherwise than the world, which draws of the number.
+    """Draw directed links by which every site reaches every other."""
+    # Seeded by a string, so drawn otherwise than the world, which is seeded by the number.
     chance = random.Random(f"links {seed}")
     found: dict[tuple[str, str], None] = {}
     for number, name in enumerate(names[1:], 1):

@@ -1,7 +1,7 @@
-"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, the same each run.
+"""Event loop whose clock jumps to the next timer: hours pass in milliseconds, the same each run.
 
-For code without sockets, threads and subprocesses. When nothing is scheduled any more and somebody
-still waits, it would be for ever: that is an error here.
+For code without sockets, threads and subprocesses. Waiting while nothing is scheduled would last
+for ever: an error here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class NothingWillHappen(Exception):
-    """Every task waits for something that no timer and no other task will bring."""
+    """Deadlock: every task waits for something that no timer and no other task will bring."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -35,8 +35,8 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """In a set, tasks stand by their numbers: by address, they would be in another order, and be
-    woken or cancelled in it, in each process.
+    """Task with a number for its hash: by address, the tasks of a set would be woken or cancelled
+    in another order in each process.
     """
 
     def __init__(self, number: int, *args: Any, **options: Any) -> None:
@@ -48,7 +48,7 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class _NumberedFuture(asyncio.Future[Any]):
-    """As `_NumberedTask`."""
+    """Future with a number for its hash, like `_NumberedTask`."""
 
     def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
@@ -59,10 +59,10 @@ class _NumberedFuture(asyncio.Future[Any]):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` begins at 0 and jumps only while every task waits.
+    """Loop whose `time()` begins at 0 and jumps only while every task waits.
 
-    It also creeps by a nanosecond whenever it is read: of two timers for the same delay the one
-    that was set first fires first, which asyncio's heap does not see to for equal times.
+    The clock also creeps by a nanosecond at each reading: of two timers for the same delay the
+    first set fires first, which asyncio's heap does not ensure for equal times.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def stand_still(self, seconds: float) -> None:
-        """As if the process had been stopped for so long: all timers of that time are due now."""
+        """Skip time as if the process had been stopped: all timers of the skipped time are due now."""
         self._jumping.now += seconds
 
     def call_soon(  # type: ignore[override]
@@ -118,6 +118,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run_in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, in virtual time."""
+    """Run a coroutine like `asyncio.run`, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)

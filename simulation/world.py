@@ -1,4 +1,4 @@
-"""A whole mesh: its brokers, its links, its nodes and its applications, in one event loop."""
+"""Whole mesh in one event loop: brokers, links, nodes and applications."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from relay.operator.gaps import accept, read_open_gaps
 from relay.packing.memory_egress import Returns
 from simulation.applications import Applications
 from simulation.load import Load
-from simulation.losses import Head, MessageOf, in_egress, lost_messages, messages_to_send, names_of
+from simulation.losses import (
+    EatenHead,
+    MessageOf,
+    egress_messages,
+    lost_messages,
+    messages_to_send,
+    names_of,
+)
 from simulation.memory_broker import SiteBroker
 from simulation.memory_brokers import Crossing, Network
 from simulation.positions import PositionChecks
@@ -30,18 +37,18 @@ from simulation.simulated_site import SimulatedClock, SimulatedSite
 from simulation.trace import Trace
 
 EPOCH_MS = 1_767_225_600_000
-"""When a simulation begins, by the clocks on its walls."""
+"""Wall time at the beginning of a simulation."""
 DELAY_S = (0.001, 0.15)
-"""One way over a link: from, to."""
+"""Delay of a link, one way: from, to."""
 LOOK_EVERY_S = 0.5
 
 
 class NotInTime(Exception):
-    """Something did not come about within the time it had."""
+    """Condition that was not met within its time."""
 
 
 class World:
-    """`folder` is where nodes keep the little that they keep in files of their own."""
+    """Simulated mesh; `folder` holds the few files that nodes keep of their own."""
 
     def __init__(
         self,
@@ -55,16 +62,17 @@ class World:
         self.applications = Applications(mesh, self.trace)
         self.chance = chance
         self.faults = 0
-        """How many were drawn so far."""
+        """Number of faults drawn so far."""
         self._lost_tails: set[str] = set()
-        self._heads = {site: Head() for site in mesh.sites}
+        self._heads = {site: EatenHead() for site in mesh.sites}
         self._come_again: dict[str, set[MessageOf]] = {site: set() for site in mesh.sites}
-        """What each site's log has lost, and its neighbours should give it back."""
+        """Messages that each site's log has lost, and should get back from its neighbours."""
         self._accepted: set[tuple[str, str]] = set()
         credentials = make_credentials(mesh)
         brokers = {site: PrivateBroker(1, 1, 1, vhost=site) for site in mesh.sites}
         self.book = AddressBook(mesh, credentials, brokers, {})
-        """Of the mesh as its file says at present; nodes take it up when they see it."""
+        """Addresses of the mesh as its file is at present; nodes take the book up when they see it.
+        """
         self.brokers = {
             site: SiteBroker(
                 mesh,
@@ -100,12 +108,12 @@ class World:
             one.on_written = partial(self._look_at_deliverer, one)
 
     def start(self) -> None:
-        """All nodes."""
+        """Start all nodes."""
         for site in self.sites.values():
             site.start()
 
     def change(self, mesh: Mesh) -> None:
-        """The mesh file says this from now on: the same sites and exchanges, linked otherwise."""
+        """Change the mesh file: the same sites and exchanges, linked otherwise."""
         for link in _strands(mesh):
             if not self.network.has(link):
                 self.network.add(self._crossing(link))
@@ -118,18 +126,20 @@ class World:
         return Crossing(link, meeting, line)
 
     def lose_tail(self, broker: SiteBroker, count: int) -> None:
-        """The broker's log loses so many records; the broker is away."""
+        """Remove so many records from the end of the log of a broker that is away."""
         self._about_to_lose(broker, count)
         broker.stream.lose_tail(count)
 
     def lose_log(self, broker: SiteBroker) -> None:
-        """The broker's log is deleted."""
+        """Delete the broker's log."""
         self._about_to_lose(broker, len(broker.stream.records))
         broker.stream.delete()
 
     def eat(self, broker: SiteBroker, keep: int) -> None:
-        """Retention eats the broker's log, but for so many records: not one that has lost its end
-        or was made anew, of which nobody could say any more what had been in it.
+        """Let retention eat the broker's log, but for its last `keep` records.
+
+        A log that has lost its end or was made anew stays whole: its former content is not known
+        any more.
         """
         if broker.site in self._lost_tails:
             return
@@ -141,16 +151,16 @@ class World:
         self._heads[broker.site].eaten(eaten)
         gone = set(lost_messages(eaten, len(eaten)))
         for link in self.mesh.links_from(broker.site):
-            # A neighbour's log has lost it, and has not had it again: nobody can say any more that
-            # it is missing there.
+            # Messages that a neighbour's log has lost and not got back: nothing records any more
+            # that they are missing there.
             has = self.brokers[link.receiver].stream.records
             again = self._come_again[link.receiver] - set(lost_messages(has, len(has)))
             self.applications.destroyed |= gone & again
         broker.stream.truncate_head(first)
 
     async def operate(self) -> None:
-        """For ever: an operator, who accepts each gap that is told, and starts nodes that stopped
-        at one. What stood in it may be missing then.
+        """Act for ever as an operator who accepts each reported gap and starts the nodes that
+        stopped at one. Messages in an accepted gap may be missing.
         """
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -172,7 +182,7 @@ class World:
         self.positions.accepted(site, (one.name for one in eaten))
         for one in eaten:
             self.applications.destroyed |= one.messages
-            # A second copy, which a killed packer's heir made, may stand behind later ones.
+            # A second copy, made by a killed packer's successor, may stand behind later messages.
             self.applications.moved |= one.messages
         accept(self.sites[site].folder, gap, "operator", "now")
 
@@ -181,18 +191,18 @@ class World:
         waiting = {
             message
             for exchange, queue in broker.exchanges.egress_of.items()
-            for message in in_egress(exchange, broker.egress.bodies(queue))
-            if message[1] == origin  # others' come there by delivery, and are not packed
+            for message in egress_messages(exchange, broker.egress.bodies(queue))
+            if message[1] == origin  # others' messages come by delivery, and are not packed
         }
         records = broker.stream.records
         lost = set(lost_messages(records, count))
         gone = {one for one in lost if one[1] == origin} | (lost - self._neighbours_have(broker))
         if count >= len(records):
-            # Nor is anything left by which somebody could say what retention had eaten before.
+            # Nothing is left either that would show the losses to retention before.
             eaten = self._heads[broker.site].messages
             lost |= eaten
             gone |= {one for one in eaten if one[1] == origin}
-        # What waits may be a second copy only, behind what came after the first.
+        # A waiting message may be a second copy only, behind later ones than the first.
         self.applications.moved |= lost
         self.applications.destroyed |= gone - waiting
         self._come_again[broker.site] |= lost
@@ -202,8 +212,8 @@ class World:
         self.positions.about_to_lose(broker.site)
 
     def _neighbours_have(self, broker: SiteBroker) -> set[MessageOf]:
-        """What comes again from their logs: not what retention has eaten there, after it had gone
-        over the link.
+        """Return the messages that come again from neighbours' logs: not the ones that retention
+        has eaten there after they had gone over the link.
         """
         return {
             message
@@ -215,7 +225,7 @@ class World:
         }
 
     async def publish(self, load: Load) -> None:
-        """All that all applications publish."""
+        """Publish the load of all applications."""
         async with asyncio.TaskGroup() as group:
             for broker in self.brokers.values():
                 chance = random.Random(self.chance.getrandbits(64))
@@ -224,7 +234,9 @@ class World:
     async def until(
         self, condition: Callable[[], bool], lacks: Callable[[], str], within_s: float
     ) -> None:
-        """Wait for it. Raises NotInTime with what it lacks, and what a node ends with."""
+        """Wait for the condition. Raise NotInTime with the text of `lacks`, and the error of a node
+        that ended.
+        """
         loop = asyncio.get_running_loop()
         ends = loop.time() + within_s
         while not condition():
@@ -234,7 +246,7 @@ class World:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def raise_if_broken(self) -> None:
-        """Raise what did not hold at some step, or what a node ended with by itself."""
+        """Raise a violation of some step, or the error of a node that ended by itself."""
         if self.positions.broken is not None:
             raise self.positions.broken
         for site in self.sites.values():
@@ -260,27 +272,27 @@ class World:
             self.positions.deliverer(site.site, place, context.voids.is_void)
 
     def is_drained(self) -> bool:
-        """Every message is at every site, and nothing waits to be packed."""
+        """True if every message is at every site, and none waits to be packed."""
         waiting = sum(broker.waiting for broker in self.brokers.values())
         return not waiting and not self.applications.missing()
 
     def left(self) -> str:
-        """What is not drained."""
+        """Describe the messages that have not come or wait to be packed."""
         missing = self.applications.missing()
         waiting = {site: one.waiting for site, one in self.brokers.items() if one.waiting}
         return f"messages have not come, by site: {missing}; wait in egress queues: {waiting}"
 
     def is_at_rest(self) -> bool:
-        """No node has anything before it: all logs are settled, and over all links."""
+        """True if all logs are settled and sent over all links."""
         return not self.before_nodes()
 
     def before_nodes(self) -> dict[str, str]:
-        """By site: what of its log is not settled, or not over a link."""
+        """Describe, by site, the part of the log that is not settled, or not over a link."""
         found: dict[str, str] = {}
         for name, site in self.sites.items():
             if name in self._lost_tails:
-                # Where all that its log has was there before the loss, a node counts all of it
-                # once more until something new comes.
+                # While its log has only records from before the loss, a node counts all of them
+                # once more, until a new one comes.
                 continue
             node = site.node
             if node is None or node.stages is None:
@@ -296,14 +308,14 @@ class World:
         return found
 
     async def stop(self) -> None:
-        """All nodes, in order."""
+        """Stop all nodes in order."""
         async with asyncio.TaskGroup() as group:
             for site in self.sites.values():
                 if site.is_running:
                     group.create_task(site.stop())
 
     async def kill(self) -> None:
-        """All nodes, and wait until the last of them lies still."""
+        """Kill all nodes, and wait until the last one has ended."""
         for site in self.sites.values():
             if site.is_running:
                 site.kill()
@@ -316,7 +328,7 @@ def _strands(mesh: Mesh) -> list[Link]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """No log record of this process is written meanwhile."""
+    """Suppress all log records of this process: in a simulation nodes' troubles are planned."""
     logging.disable(logging.CRITICAL)
     try:
         yield

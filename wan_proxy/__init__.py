@@ -1,7 +1,7 @@
-"""A TCP proxy with delay, rate, loss of a direction and half-open connections.
+"""TCP proxy with delay, rate, loss of a direction and half-open connections.
 
-Demo, tests and benchmark use the one: in process (`WanProxy`) or as a process of its own
-(`python -m wan_proxy`, started by `ProxyProcess`, talked to by `ProxyControl`).
+Demo and tests use the proxy in process (`WanProxy`); benchmarks run `python -m wan_proxy`, started
+by `ProxyProcess` and controlled through `ProxyControl`.
 """
 
 from wan_proxy.client import ControlError, ProxyControl, ProxyProcess, ProxyStartError

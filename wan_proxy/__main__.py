@@ -70,7 +70,7 @@ def _watch(stdin: int, stop: asyncio.Event) -> None:
 
 
 def main() -> int:
-    """Runs the proxy; returns the exit code: 2 for arguments that cannot be."""
+    """Run the proxy; return the exit code: 2 for bad arguments."""
     arguments = _arguments().parse_args()
     try:
         uvloop.run(

@@ -1,4 +1,4 @@
-"""Talks to a proxy in another process; the same words as `ProxiedLine` has."""
+"""Client of a proxy in a process of its own: start the process and control its lines."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from wan_proxy.statistics import LineStatistics
 
 
 class ControlError(Exception):
-    """The proxy refused `request`; `reason` says what to give instead."""
+    """Refusal of `request` by the proxy; `reason` says what to give instead."""
 
     def __init__(self, request: dict[str, Any], reason: str) -> None:
         super().__init__(f"{request.get('do')}: {reason}")
@@ -21,9 +21,10 @@ class ControlError(Exception):
 
 
 class ProxyControl:
-    """Use as `async with ProxyControl(port) as control`. One request at a time goes out.
+    """Control connection, used as `async with ProxyControl(port) as control`.
 
-    Every method raises ControlError if the proxy refuses, ConnectionError if it is gone.
+    Requests go out one at a time. Every method raises ControlError if the proxy refuses, and
+    ConnectionError if the connection is gone.
     """
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
@@ -33,11 +34,11 @@ class ProxyControl:
         self._turn = asyncio.Lock()
 
     async def connect(self) -> None:
-        """Opens the control connection."""
+        """Open the control connection."""
         self._reader, self._writer = await asyncio.open_connection(*self._address)
 
     async def disconnect(self) -> None:
-        """Closes it; the proxy goes on."""
+        """Close the control connection; the proxy keeps running."""
         if self._writer is not None:
             self._writer.close()
             self._reader = self._writer = None
@@ -51,7 +52,7 @@ class ProxyControl:
         *,
         port: int = 0,
     ) -> int:
-        """A new line; returns its port."""
+        """Open a line; return its port."""
         answer = await self._ask(
             do="open",
             line=line,
@@ -63,16 +64,16 @@ class ProxyControl:
         return opened
 
     async def end_line(self, line: str) -> None:
-        """Ends a line for good."""
+        """Close a line for good."""
         await self._ask(do="end", line=line)
 
     async def lines(self) -> dict[str, dict[str, Any]]:
-        """By name: port, target, condition, cut."""
+        """Return each line's port, target, condition and cut, by name."""
         lines: dict[str, dict[str, Any]] = (await self._ask(do="lines"))["lines"]
         return lines
 
     async def set(self, line: str, condition: LineCondition | str) -> None:
-        """As `ProxiedLine.set`."""
+        """Call `ProxiedLine.set` of a line."""
         await self._ask(do="set", line=line, condition=_as_json(condition))
 
     async def cut(
@@ -83,27 +84,27 @@ class ProxyControl:
         forget: bool = False,
         new_connects: NewConnects = "held",
     ) -> None:
-        """As `ProxiedLine.cut`."""
+        """Call `ProxiedLine.cut` of a line."""
         await self._ask(do="cut", line=line, way=way, forget=forget, new_connects=new_connects)
 
     async def heal(self, line: str) -> None:
-        """As `ProxiedLine.heal`."""
+        """Call `ProxiedLine.heal` of a line."""
         await self._ask(do="heal", line=line)
 
     async def reset(self, line: str) -> None:
-        """As `ProxiedLine.reset`."""
+        """Call `ProxiedLine.reset` of a line."""
         await self._ask(do="reset", line=line)
 
     async def close(self, line: str) -> None:
-        """As `ProxiedLine.close`."""
+        """Call `ProxiedLine.close` of a line."""
         await self._ask(do="close", line=line)
 
     async def half_open(self, line: str, kept: Side) -> None:
-        """As `ProxiedLine.half_open`."""
+        """Call `ProxiedLine.half_open` of a line."""
         await self._ask(do="half_open", line=line, kept=kept)
 
     async def statistics(self, line: str) -> LineStatistics:
-        """As `ProxiedLine.statistics`."""
+        """Call `ProxiedLine.statistics` of a line."""
         answer = await self._ask(do="statistics", line=line)
         return LineStatistics.from_json(answer["statistics"])
 
@@ -134,7 +135,7 @@ def _as_json(condition: LineCondition | str) -> object:
 
 
 class ProxyStartError(Exception):
-    """The proxy's process ended with `exit_code` before it listened; its stderr says why."""
+    """Exit of the proxy's process before it listened; its stderr has the reason."""
 
     def __init__(self, exit_code: int | None) -> None:
         super().__init__(f"the proxy ended with exit code {exit_code}: see its stderr")
@@ -142,9 +143,10 @@ class ProxyStartError(Exception):
 
 
 class ProxyProcess:
-    """Use as `async with ProxyProcess(seed=1) as process: await process.control.open_line(...)`.
+    """Process of a proxy: `async with ProxyProcess(seed=1) as process: await
+    process.control.open_line(...)`.
 
-    The process ends when this is left, and also when the one that started it dies: its stdin ends.
+    The process ends with the block, and also, because its stdin ends, with its parent.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -154,20 +156,20 @@ class ProxyProcess:
 
     @property
     def pid(self) -> int:
-        """Of the proxy, to read its CPU time."""
+        """Process ID of the proxy, to read its CPU time."""
         if self._process is None:
             raise ProxyStartError(None)
         return self._process.pid
 
     @property
     def control(self) -> ProxyControl:
-        """Connected."""
+        """Open control connection of the process."""
         if self._control is None:
             raise ProxyStartError(None)
         return self._control
 
     async def start(self) -> None:
-        """Returns when it listens. Raises ProxyStartError."""
+        """Start the process; return when the proxy listens. Raise ProxyStartError."""
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "wan_proxy"),
             *("--until-stdin-ends", "--seed", str(self._seed)),
@@ -182,7 +184,7 @@ class ProxyProcess:
         await self._control.connect()
 
     async def stop(self) -> None:
-        """Ends it and waits for it."""
+        """Terminate the process and wait for its end."""
         if self._control is not None:
             await self._control.disconnect()
         if self._process is not None:

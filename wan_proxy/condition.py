@@ -1,6 +1,6 @@
-"""How a line behaves: delay, jitter, rate, queue and late segments, for each direction.
+"""Condition of a line: delay, jitter, rate, queue and late segments, for each direction.
 
-Values only; nothing here moves a byte. Presets are short overrides of a line that does nothing.
+Values only; nothing here moves a byte. A preset is a short override of a transparent line.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Any, Self
 
 SEGMENT_BYTES = 1460
-"""What one TCP segment carries over an ordinary WAN (1500 less two headers of 20)."""
+"""Payload of one TCP segment over an ordinary WAN (1500 less two headers of 20)."""
 
 
 class ConditionError(ValueError):
-    """A condition that cannot be, or would silently do nothing.
+    """Impossible condition, or one that would silently have no effect.
 
-    `field` names what is wrong, `value` is what was given, the text says what to do.
+    `field` names the wrong setting, `value` is its value, `advice` says what to write instead.
     """
 
     def __init__(self, field: str, value: object, advice: str) -> None:
@@ -27,14 +27,14 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DirectionCondition:
-    """One direction of a line.
+    """Condition of one direction of a line.
 
     `delay_ms` is one way; each chunk takes up to `jitter_ms` more, and never overtakes another of
-    its connection. `rate_bits_per_s` is shared by all connections of the line (None: no cap).
-    `queue_bytes` is the router's queue in front of the cap, shared too (None: one second of the
-    rate); it may be passed by one read a connection, so that all get their turn. `window_bytes`
-    bounds what one connection has on the way, as TCP's window does. `late_fraction` of the segments
-    arrive `late_by_ms` later (None: one round trip of the line), and hold up what is behind them.
+    its connection. All connections share `rate_bits_per_s` (None: no cap) and `queue_bytes`, the
+    router's queue in front of the cap (None: one second of the rate). One read a connection may
+    exceed the queue, so that every connection gets its turn. `window_bytes` bounds the bytes in
+    flight of one connection, as TCP's window does. `late_fraction` of the segments arrive
+    `late_by_ms` later (None: one round trip of the line), and hold up everything behind them.
     """
 
     delay_ms: float = 0.0
@@ -64,7 +64,7 @@ class DirectionCondition:
 
     @property
     def is_transparent(self) -> bool:
-        """Whether bytes may go straight through."""
+        """True if bytes pass without delay, cap or late segments."""
         return (
             self.delay_ms == 0
             and self.jitter_ms == 0
@@ -74,7 +74,7 @@ class DirectionCondition:
 
     @property
     def queue_limit_bytes(self) -> int:
-        """The router's queue in bytes; without a rate there is none to wait for."""
+        """Size of the router's queue; without a rate, the window, since nothing queues."""
         if self.queue_bytes is not None:
             return self.queue_bytes
         if self.rate_bits_per_s is None:
@@ -83,8 +83,9 @@ class DirectionCondition:
 
     @property
     def read_bytes(self) -> int:
-        """How much to read at once: 10 ms of the rate, so that a slow line trickles as it should
-        and connections take turns; as much as is worth a call where there is no rate."""
+        """Bytes to read at once: 10 ms of the rate, so that a slow line trickles and its
+        connections take turns; without a rate, enough to be worth a system call.
+        """
         if self.rate_bits_per_s is None:
             return min(256 * 1024, self.window_bytes)
         return min(max(SEGMENT_BYTES, int(self.rate_bits_per_s / 800)), 64 * 1024)
@@ -92,7 +93,9 @@ class DirectionCondition:
 
 @dataclass(frozen=True, slots=True)
 class LineCondition:
-    """Both directions of a line: `outward` from who connects to the target, `inward` back."""
+    """Condition of both directions: `outward` from the connecting client to the target, `inward`
+    back.
+    """
 
     outward: DirectionCondition = DirectionCondition()
     inward: DirectionCondition = DirectionCondition()
@@ -119,7 +122,7 @@ class LineCondition:
         late_fraction: float = 0.0,
         late_by_ms: float | None = None,
     ) -> Self:
-        """The same for both directions; `delay_ms` is one way, so the round trip is twice that."""
+        """Return one condition for both directions; `delay_ms` is half of the round trip."""
         way = DirectionCondition(
             delay_ms=delay_ms,
             jitter_ms=jitter_ms,
@@ -133,15 +136,18 @@ class LineCondition:
 
     @classmethod
     def named(cls, name: str) -> "LineCondition":
-        """The preset of that name. Raises ConditionError that lists them."""
+        """Return the preset of this name. Raise ConditionError, listing all names, for an unknown
+        one.
+        """
         if name not in PRESETS:
             raise ConditionError("condition", name, f"use one of {', '.join(PRESETS)}")
         return PRESETS[name]
 
     @classmethod
     def from_json(cls, value: object) -> "LineCondition":
-        """A preset's name, the settings of both directions in one object, or an object with
-        `outward` and `inward`. Raises ConditionError."""
+        """Read a preset's name, one object with the settings of both directions, or an object with
+        `outward` and `inward`. Raise ConditionError.
+        """
         if isinstance(value, str):
             return cls.named(value)
         if not isinstance(value, dict):
@@ -158,12 +164,12 @@ class LineCondition:
         return cls(way, way)
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """Return the object form for `from_json`."""
         return {"outward": asdict(self.outward), "inward": asdict(self.inward)}
 
     @property
     def round_trip_ms(self) -> float:
-        """Without jitter and queueing."""
+        """Round trip in milliseconds, without jitter and queueing."""
         return self.outward.delay_ms + self.inward.delay_ms
 
 
@@ -180,7 +186,7 @@ def _direction_from_json(where: str, value: object) -> DirectionCondition:
 
 
 LAN = LineCondition()
-"""Nothing added: what loopback gives."""
+"""Loopback, with nothing added."""
 
 METRO = LineCondition.both_ways(delay_ms=2, rate_bits_per_s=1e9)
 """Two data centres of one city."""
@@ -203,7 +209,7 @@ SATELLITE = LineCondition.both_ways(delay_ms=300, jitter_ms=10, rate_bits_per_s=
 LOSSY_MOBILE = LineCondition.both_ways(
     delay_ms=40, jitter_ms=40, rate_bits_per_s=5e6, late_fraction=0.01
 )
-"""One segment in a hundred lost and sent again."""
+"""Mobile uplink: one segment in a hundred is lost and sent again."""
 
 PRESETS: Mapping[str, LineCondition] = MappingProxyType(
     {

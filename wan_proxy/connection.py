@@ -1,4 +1,4 @@
-"""One proxied connection: two ends, two streams, and how it comes to be and ends."""
+"""One proxied connection: its two ends, two streams, opening and closing."""
 
 import asyncio
 import random
@@ -14,10 +14,11 @@ Side = Literal["client", "target"]
 
 
 class ProxiedConnection:
-    """From a client that has been accepted to the line's target.
+    """Connection from an accepted client to the line's target.
 
-    The target is asked only when the line passes both ways, as a handshake needs both; until then
-    the client is held. `is_forgotten` marks one that will never pass anything again.
+    The connection to the target is opened only when the line passes both ways, since a handshake
+    needs both; until then the client is held. `is_forgotten` marks a connection that will never
+    pass anything again.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class ProxiedConnection:
     async def open(
         self, accepted: socket.socket, address: tuple[str, int], passable: asyncio.Event
     ) -> bool:
-        """Takes the client's socket, waits until the line passes, connects to the target.
+        """Take over the client's socket, wait until the line passes, and connect to the target.
 
-        Returns False if the target did not take it: the client then gets an RST.
+        Return False if the target refused: the client then gets an RST.
         """
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: self.client, accepted)
-        if self._was_reset:  # before it began
+        if self._was_reset:  # before the connection began
             self.client.reset()
             return True
         self.outward.source = self.client
@@ -56,7 +57,7 @@ class ProxiedConnection:
         if self.is_forgotten:
             return True
         self._opening = asyncio.create_task(self._reach(address, passable))
-        # Cancelled means reset or forgotten meanwhile: the target was not asked to the end.
+        # Cancelled means reset or forgotten meanwhile, before the target had answered.
         await asyncio.wait([self._opening])
         return self._opening.cancelled() or self._opening.result()
 
@@ -75,7 +76,7 @@ class ProxiedConnection:
         return True
 
     def reset(self) -> None:
-        """RST to both ends, at once; what is under way is lost."""
+        """Send RST to both ends at once; bytes in flight are lost."""
         self._was_reset = True
         self._stop_opening()
         self.client.reset()
@@ -83,7 +84,9 @@ class ProxiedConnection:
         self._end_lost()
 
     def finish(self) -> None:
-        """FIN to both ends; what is under way is lost, and what they still send is dropped."""
+        """Send FIN to both ends; bytes in flight are lost, and later ones of either end are
+        dropped.
+        """
         self._stop_opening()
         for stream, end in ((self.outward, self.client), (self.inward, self.target)):
             stream.swallow()
@@ -91,14 +94,14 @@ class ProxiedConnection:
             end.close_when_both_ended()
 
     def forget(self, *streams: Stream) -> None:
-        """These directions are black holes from now on; neither end is told."""
+        """Turn the streams into black holes, without a sign to either end."""
         self.is_forgotten = True
         self._stop_opening()
         for stream in streams:
             stream.swallow()
 
     def half_open(self, kept: Side) -> None:
-        """RST to the one end; the kept one goes on believing, and what it sends vanishes."""
+        """Send RST to one end; the kept end sees an open connection, and its bytes vanish."""
         self.forget(self.outward, self.inward)
         (self.target if kept == "client" else self.client).reset()
 

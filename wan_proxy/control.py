@@ -29,7 +29,7 @@ from wan_proxy.proxy import WanProxy
 
 
 class ControlServer:
-    """Serves control requests for a proxy until closed."""
+    """Server of control requests for one proxy, until closed."""
 
     def __init__(self, proxy: WanProxy) -> None:
         self._proxy = proxy
@@ -37,13 +37,13 @@ class ControlServer:
         self._clients: set[asyncio.StreamWriter] = set()
 
     async def start(self, port: int = 0) -> int:
-        """Listens on loopback; returns the port. Raises OSError if it is in use."""
+        """Listen on loopback; return the port. Raise OSError for a port in use."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        """Stops listening and lets the clients go."""
+        """Stop listening and disconnect all clients."""
         if self._server is not None:
             self._server.close()
             for writer in tuple(self._clients):
@@ -58,7 +58,7 @@ class ControlServer:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:
-            return  # a client that went away has nobody to tell
+            return  # the client is gone
         finally:
             self._clients.discard(writer)
             writer.close()
@@ -115,7 +115,7 @@ class ControlServer:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port` as a pair. Raises ConditionError."""
+    """Parse `host:port`. Raise ConditionError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConditionError("target", text, "give host:port")

@@ -1,4 +1,4 @@
-"""One direction of a line: what its connections share, the router's queue before the rate cap."""
+"""One direction of a line, shared by its connections: the router's queue before the rate cap."""
 
 import asyncio
 from enum import Enum
@@ -11,7 +11,7 @@ from wan_proxy.timer import call_not_before
 
 
 class Mark(Enum):
-    """End of a connection, which travels behind the bytes and is late with them."""
+    """End of a connection in one direction; travels behind the bytes, and is late with them."""
 
     END = "FIN"
     BREAK = "RST"
@@ -21,10 +21,10 @@ Item = bytes | Literal[Mark.END, Mark.BREAK]
 
 
 class Queuing(Protocol):
-    """Bytes of one connection in one direction, as the line's queue sees them."""
+    """Stream of one connection as the line's queue sees it."""
 
     def departed(self, item: Item, at: float) -> None:
-        """Take on its way an item that the rate cap lets go."""
+        """Send on an item that has passed the rate cap."""
         ...
 
     def condition_changed(self) -> None: ...
@@ -33,7 +33,7 @@ class Queuing(Protocol):
 
 
 class Direction:
-    """The shared part of a direction; one `Stream` a connection hangs on it."""
+    """Shared part of a direction; each connection has a `Stream` on the direction."""
 
     def __init__(
         self, condition: DirectionCondition, round_trip_ms: float, loop: asyncio.AbstractEventLoop
@@ -71,20 +71,20 @@ class Direction:
 
     @property
     def must_queue(self) -> bool:
-        """Whether bytes have to go through the router's queue (also while an old cap drains)."""
+        """True if bytes have to pass the router's queue, also while an old cap drains."""
         return self._condition.rate_bits_per_s is not None or len(self._router) > 0
 
     def queue(self, stream: Queuing, item: Item, size: int) -> None:
-        """Puts an item in the router's queue; it comes back through `Stream.departed`."""
+        """Put an item in the router's queue; `Stream.departed` gets the item back."""
         self._router.push(stream, item, size, self.loop.time())
         self._arm()
 
     def wait_for_room(self, stream: Queuing) -> None:
-        """Has the stream asked again when the queue has room."""
+        """Call the stream's `regulate` when the queue has room."""
         self._waiting_for_room[stream] = None
 
     def set(self, condition: DirectionCondition, round_trip_ms: float) -> None:
-        """Another condition, from now on; what is under way arrives when it was to."""
+        """Change the condition; bytes in flight keep their time of arrival."""
         if condition.read_bytes != len(self._read_buffer):
             self._read_buffer = memoryview(bytearray(condition.read_bytes))
         self._condition = condition
@@ -97,14 +97,14 @@ class Direction:
             stream.condition_changed()
 
     def cut(self) -> None:
-        """Silence: nothing moves, nobody is told."""
+        """Stop all movement, without a sign to any end."""
         self.is_cut = True
         self._disarm()
         for stream in tuple(self.streams):
             stream.regulate()
 
     def heal(self) -> None:
-        """What was held goes on."""
+        """Resume; held bytes move on."""
         self.is_cut = False
         self._router.restart(self.loop.time())
         self._pump()
@@ -113,19 +113,19 @@ class Direction:
             stream.regulate()
 
     def drop(self, stream: Queuing) -> None:
-        """Forgets what a stream has in the queue."""
+        """Drop the stream's items from the queue."""
         self.counts.bytes_dropped += self._router.remove(stream)
-        # Not at once: this may be called from within the pump, and what is due must stay in order.
+        # Not at once: the pump may be the caller, and due items must stay in order.
         self.loop.call_soon(self._pump)
 
     def remove(self, stream: Queuing) -> None:
-        """Forgets a stream and what it has in the queue."""
+        """Remove a stream, with its items in the queue."""
         self.streams.discard(stream)
         self._waiting_for_room.pop(stream, None)
         self.drop(stream)
 
     def close(self) -> None:
-        """Stops the timer."""
+        """Stop the timer."""
         self._disarm()
 
     def statistics(self) -> DirectionStatistics:

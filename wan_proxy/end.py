@@ -1,4 +1,4 @@
-"""One end of a proxied connection: a socket's protocol, told what to do by the connection."""
+"""One end of a proxied connection: a socket's protocol, driven by the connection."""
 
 import asyncio
 import socket
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 WRITE_HIGH_BYTES = 256 * 1024
-"""Above this the sink is slower than the line: the stream towards it stops handing over."""
+"""Write buffer at which the stream stops: the sink is slower than the line."""
 
 _LINGER_NOT = struct.pack("ii", 1, 0)
-"""SO_LINGER on, 0 s: closing drops what is unsent and sends RST instead of FIN."""
+"""SO_LINGER on, 0 s: closing drops unsent bytes and sends RST instead of FIN."""
 
 
 class SourceHandler(Protocol):
-    """Who takes what an end reads."""
+    """Receiver of the bytes and end marks that an end reads."""
 
     def read_buffer(self) -> memoryview: ...
     def received(self, chunk: bytes) -> None: ...
@@ -23,16 +23,18 @@ class SourceHandler(Protocol):
 
 
 class SinkHandler(Protocol):
-    """Who feeds an end."""
+    """Feeder of an end, called when the end's socket takes more bytes or is gone."""
 
     def sink_ready(self) -> None: ...
     def sink_gone(self) -> None: ...
 
 
 class End(asyncio.BufferedProtocol):
-    """A socket with its two streams: the one that takes what it reads (`source`), and the one that
-    feeds it (`sink`). It may read a little before the stream says whether it should: not every
-    event loop lets a protocol begin paused."""
+    """Socket with two streams: `source` takes the bytes read, `sink` feeds the bytes to write.
+
+    The socket may read a little before the stream asks for bytes: not every event loop lets a
+    protocol begin paused.
+    """
 
     def __init__(
         self, source: SourceHandler, sink: SinkHandler, on_lost: Callable[[], None]
@@ -47,15 +49,15 @@ class End(asyncio.BufferedProtocol):
         self.writable = False
         self.is_lost = False
 
-    # --- what the connection asks for
+    # --- commands of the connection
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a socket that may still be written to or read from."""
+        """True if the socket may still be read or written."""
         return self._transport is not None and not self.is_lost
 
     def read(self, wanted: bool) -> None:
-        """Starts or stops reading. After the end of what there is to read it does nothing."""
+        """Start or stop reading; without effect after the end of the input."""
         if self._transport is None or self._read_ended or wanted == self._reading:
             return
         if self._transport.is_closing():
@@ -67,25 +69,25 @@ class End(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def write(self, chunk: bytes) -> None:
-        """Hands over to the socket; `writable` says whether it likes more."""
+        """Write to the socket; `writable` is False while its buffer is full."""
         if self._transport is None or self._write_ended or self._transport.is_closing():
             return
         self._transport.write(chunk)
 
     def write_end(self) -> None:
-        """FIN behind what was written."""
+        """Send FIN after the bytes written so far."""
         if self._transport is not None and not self._write_ended:
             self._write_ended = True
             if not self._transport.is_closing():
                 self._transport.write_eof()
 
     def close_when_both_ended(self) -> None:
-        """Lets the socket go once FIN has gone both ways."""
+        """Close the socket once FIN has gone both ways."""
         if self._transport is not None and self._read_ended and self._write_ended:
             self._transport.close()
 
     def reset(self) -> None:
-        """RST, at once."""
+        """Send RST at once."""
         if self._transport is None:
             return
         if not self._transport.is_closing():
@@ -93,7 +95,7 @@ class End(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def limit_receive_buffer(self, size_bytes: int) -> None:
-        """How much the kernel takes in advance of us."""
+        """Limit the bytes that the kernel receives ahead of the proxy."""
         if self._transport is not None and not self._transport.is_closing():
             self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 
@@ -101,7 +103,7 @@ class End(asyncio.BufferedProtocol):
         assert self._transport is not None
         return cast(socket.socket, self._transport.get_extra_info("socket"))
 
-    # --- what the event loop says
+    # --- callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -113,7 +115,7 @@ class End(asyncio.BufferedProtocol):
         return self._source.read_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        # A copy, because a transport may keep what it is given and the buffer is shared.
+        # A copy, because a transport may keep its argument and the buffer is shared.
         self._source.received(bytes(self._source.read_buffer()[:nbytes]))
 
     def eof_received(self) -> bool:

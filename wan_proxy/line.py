@@ -1,4 +1,4 @@
-"""A line: a loopback port that leads to a target under conditions that change while it runs."""
+"""Proxied line: a loopback port that leads to a target under conditions that change at run time."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ BACKLOG = 128
 
 
 class ProxiedLine:
-    """Opened by `WanProxy.open_line`. Whatever happens to it, the port stays the same.
+    """Line opened by `WanProxy.open_line`; its port never changes.
 
     All methods but `stop` act at once and return at once.
     """
@@ -58,7 +58,7 @@ class ProxiedLine:
 
     @property
     def port(self) -> int:
-        """The loopback port that leads to the target."""
+        """Loopback port that leads to the target."""
         return self._listener.port
 
     @property
@@ -67,13 +67,13 @@ class ProxiedLine:
 
     @property
     def is_cut(self) -> bool:
-        """Whether at least one direction is silent."""
+        """True if at least one direction is silent."""
         return not self._passable.is_set()
 
     def set(self, condition: LineCondition | str) -> None:
-        """Another condition (or a preset's name) from now on, for running connections too.
+        """Set a condition (or a preset by name), for running connections too.
 
-        What is under way arrives when it was to. Raises ConditionError for an unknown name.
+        Bytes in flight keep their time of arrival. Raise ConditionError for an unknown name.
         """
         chosen = LineCondition.named(condition) if isinstance(condition, str) else condition
         self._condition = chosen
@@ -83,11 +83,11 @@ class ProxiedLine:
     def cut(
         self, way: Way = "both", *, forget: bool = False, new_connects: NewConnects = "held"
     ) -> None:
-        """Silence, without FIN or RST. Cuts add up until `heal`.
+        """Silence a direction or both, without FIN or RST. Cuts add up until `heal`.
 
-        Bytes are held, and go on after `heal` as TCP's retransmission would have it; with `forget`
-        they vanish, and `heal` brings an RST to connections from before it. A connect meanwhile is
-        "held" (accepted, then nothing) or "unanswered" (not accepted at all).
+        Bytes are held, and continue after `heal` as after a retransmission of TCP. With `forget`
+        they vanish, and `heal` resets the connections from before. New connections are "held"
+        (accepted, then silent) or "unanswered" (not accepted).
         """
         if way not in ("outward", "inward", "both"):
             raise ConditionError("way", way, "use outward, inward or both")
@@ -106,7 +106,7 @@ class ProxiedLine:
             self._listener.leave_unanswered()
 
     def heal(self) -> None:
-        """Ends all cuts. Connections that were forgotten or half open get their RST now."""
+        """End all cuts. Forgotten and half-open connections get their RST now."""
         self._forgetting = frozenset()
         for connection in tuple(self._connections):
             if connection.is_forgotten:
@@ -117,28 +117,32 @@ class ProxiedLine:
         self._listener.answer()
 
     def reset(self) -> None:
-        """RST to both ends of every connection, at once. New ones are welcome."""
+        """Send RST to both ends of every connection at once; the line accepts new ones."""
         for connection in tuple(self._connections):
             connection.reset()
 
     def close(self) -> None:
-        """FIN to both ends of every connection; what was under way is lost. New ones are welcome.
+        """Send FIN to both ends of every connection; bytes in flight are lost, new connections
+        work.
 
-        (A line itself ends by `WanProxy.close_line`.)
+        The line itself is ended by `WanProxy.close_line`.
         """
         for connection in tuple(self._connections):
             connection.finish()
 
     def half_open(self, kept: Side) -> None:
-        """The `kept` side ("client" or "target") of every connection goes on believing in it,
-        unheard; the other gets an RST. New connections work. `heal` ends the belief by RST."""
+        """Reset one end of every connection and leave the `kept` side ("client" or "target")
+        unaware.
+
+        New connections work. `heal` resets the kept side.
+        """
         if kept not in ("client", "target"):
             raise ConditionError("kept", kept, "use client or target")
         for connection in tuple(self._connections):
             connection.half_open(kept)
 
     def statistics(self) -> LineStatistics:
-        """Counts since the line was opened."""
+        """Return the counts since the line was opened."""
         return LineStatistics(
             accepted=self._accepted,
             open=len(self._connections),
@@ -148,7 +152,7 @@ class ProxiedLine:
         )
 
     async def stop(self) -> None:
-        """Stops listening and ends every connection by RST; returns when all sockets are closed."""
+        """Stop listening and reset every connection; return when all sockets are closed."""
         self._listener.close()
         self.reset()
         await self._all_over.wait()
@@ -186,7 +190,9 @@ class ProxiedLine:
 
 
 class LineListener:
-    """Accepts on loopback and hands sockets over. Not started until `start`."""
+    """Listening socket on loopback that hands accepted sockets over, or leaves connects unanswered
+    as a dead route does.
+    """
 
     def __init__(self, host: str, port: int, on_accepted: Callable[[socket.socket], None]) -> None:
         self._on_accepted = on_accepted
@@ -209,10 +215,10 @@ class LineListener:
         return port
 
     def leave_unanswered(self) -> None:
-        """From now on a connect gets no answer at all.
+        """Give connects no answer at all from now on.
 
-        Linux drops a SYN when the queue of the not yet accepted is full: so the queue is made as
-        short as can be, plugged with a connection of our own, and no more accepted.
+        Linux drops a SYN when the accept queue is full: so the queue is made as short as possible,
+        plugged with a connection of our own, and nothing more is accepted.
         """
         if self._plug is not None:
             return
@@ -221,11 +227,11 @@ class LineListener:
         self._socket.listen(0)
         self._plug = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._plug.setblocking(False)
-        with contextlib.suppress(BlockingIOError):  # "in progress": all that is wanted
+        with contextlib.suppress(BlockingIOError):  # "in progress", as wanted
             self._plug.connect(self._socket.getsockname())
 
     def answer(self) -> None:
-        """Accepts again; connects that were waiting come when their kernels try again."""
+        """Accept again; waiting connects come when their kernels retry."""
         if self._plug is None:
             return
         plug, self._plug = self._plug, None
@@ -235,7 +241,7 @@ class LineListener:
         self._loop.add_reader(self._socket, self._accept_all)
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stop listening."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
         if self._plug is not None:

@@ -1,4 +1,4 @@
-"""The proxy: lines by name, in the event loop of whoever uses it."""
+"""Proxy: lines by name, in the caller's event loop."""
 
 from typing import Self
 
@@ -7,9 +7,10 @@ from wan_proxy.line import ProxiedLine
 
 
 class WanProxy:
-    """Use as `async with WanProxy(seed=1) as proxy`: leaving it ends every line.
+    """Set of lines, used as `async with WanProxy(seed=1) as proxy`; leaving the block ends every
+    line.
 
-    `seed` decides which segments are late, and the jitter.
+    `seed` decides the late segments and the jitter.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -18,7 +19,7 @@ class WanProxy:
 
     @property
     def lines(self) -> dict[str, ProxiedLine]:
-        """A copy: lines by name."""
+        """Copy of the lines, by name."""
         return dict(self._lines)
 
     async def open_line(
@@ -30,9 +31,9 @@ class WanProxy:
         *,
         port: int = 0,
     ) -> ProxiedLine:
-        """A new line, listening when this returns; `port` 0 takes a free one.
+        """Open a line that listens on return; `port` 0 takes a free one.
 
-        Raises ConditionError for a name in use or an unknown preset, OSError for a port in use.
+        Raise ConditionError for a name in use or an unknown preset, OSError for a port in use.
         """
         if name in self._lines:
             raise ConditionError("name", name, "there is a line of this name, use another")
@@ -42,19 +43,19 @@ class WanProxy:
         return line
 
     def line(self, name: str) -> ProxiedLine:
-        """The line of that name. Raises ConditionError that lists them."""
+        """Return the line of this name. Raise ConditionError, listing all names."""
         if name not in self._lines:
             raise ConditionError("line", name, f"use one of {', '.join(self._lines) or '(none)'}")
         return self._lines[name]
 
     async def close_line(self, name: str) -> None:
-        """Ends a line: it listens no more, its connections get RST."""
+        """Close a line: stop listening and reset its connections."""
         line = self.line(name)
         del self._lines[name]
         await line.stop()
 
     async def close(self) -> None:
-        """Ends all lines."""
+        """Close all lines."""
         for name in tuple(self._lines):
             await self.close_line(name)
 

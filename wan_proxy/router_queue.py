@@ -1,21 +1,21 @@
-"""Pure: the queue of the router in front of a line's rate cap, shared by all its connections."""
+"""Pure: router's queue in front of a line's rate cap, shared by all its connections."""
 
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
 BURST_BYTES = 3000
-"""Two full frames: less would make the cap finer than timers are."""
+"""Two full frames: a smaller burst would make the cap finer than timers are."""
 
 Owner = TypeVar("Owner")
 Item = TypeVar("Item")
 
 
 class TokenBucket:
-    """Passes `rate_bits_per_s`, and up to `burst_bytes` at once after a rest.
+    """Rate limit of `rate_bits_per_s`, with up to `burst_bytes` at once after a rest.
 
-    Kept as the moment at which what was reserved is through: what is reserved later begins there,
-    so a timer that fires late costs no capacity. `rate_bits_per_s=None` passes all at once.
-    Times are seconds of any one clock.
+    The state is the moment at which all reserved bytes are through; the next reservation begins
+    there, so a late timer costs no capacity. `rate_bits_per_s=None` passes all at once. Times are
+    seconds of any one clock.
     """
 
     __slots__ = ("_burst_bits", "_clear_at", "_rate")
@@ -26,7 +26,7 @@ class TokenBucket:
         self._clear_at = now - self._burst_seconds()
 
     def reserve(self, size_bytes: int, now: float) -> float:
-        """The moment at which `size_bytes` more are through, if they stand ready at `now`."""
+        """Return the moment at which `size_bytes` more are through, if ready at `now`."""
         if self._rate is None:
             self._clear_at = now
         else:
@@ -35,9 +35,8 @@ class TokenBucket:
         return max(self._clear_at, now)
 
     def change_rate(self, rate_bits_per_s: float | None, now: float) -> float:
-        """From now on this rate; what was reserved and is not through yet counts at the new one.
-
-        Returns the moment at which all of it is through.
+        """Change the rate, also for reserved bytes that are not through yet; return the moment at
+        which all of them are through.
         """
         if self._rate is None or rate_bits_per_s is None:
             self._rate = rate_bits_per_s
@@ -53,7 +52,7 @@ class TokenBucket:
 
 
 class Departure(NamedTuple, Generic[Owner, Item]):
-    """What has passed the cap: whose, what, and when it was through."""
+    """Item that has passed the cap: its owner, and the moment at which the item was through."""
 
     owner: Owner
     item: Item
@@ -68,8 +67,11 @@ class _Waiting(NamedTuple, Generic[Owner, Item]):
 
 
 class RouterQueue(Generic[Owner, Item]):
-    """First in, first out at a rate. Only the head has its departure reserved, so a changed rate
-    holds for everything behind it, and for what is left of the head."""
+    """First in, first out at a rate.
+
+    Only the head has its departure reserved, so a changed rate holds for everything behind the
+    head, and for the rest of the head.
+    """
 
     def __init__(self, rate_bits_per_s: float | None, limit_bytes: int, now: float) -> None:
         self._bucket = TokenBucket(rate_bits_per_s, BURST_BYTES, now)
@@ -87,22 +89,22 @@ class RouterQueue(Generic[Owner, Item]):
 
     @property
     def is_full(self) -> bool:
-        """Whether sources should stop. It is for them to obey: nothing is dropped here."""
+        """True if sources should stop reading; the queue itself drops nothing."""
         return self._bytes >= self._limit
 
     def push(self, owner: Owner, item: Item, size: int, now: float) -> None:
-        """Adds an item; one of size 0 (an end of stream) takes no time but keeps its place."""
+        """Add an item; an end of stream, of size 0, takes no time but keeps its place."""
         self._waiting.append(_Waiting(owner, item, size, now))
         self._bytes += size
         if self._head_departs is None:
             self._head_departs = self._bucket.reserve(size, now)
 
     def next_departure(self) -> float | None:
-        """When to call `pop_due` next; None while empty."""
+        """Return the time of the next `pop_due`, or None while empty."""
         return self._head_departs
 
     def pop_due(self, now: float) -> list[Departure[Owner, Item]]:
-        """Everything that is through by now, in order."""
+        """Remove and return the items that are through by now, in order."""
         departures: list[Departure[Owner, Item]] = []
         while self._head_departs is not None and self._head_departs <= now:
             departed = self._head_departs
@@ -118,19 +120,19 @@ class RouterQueue(Generic[Owner, Item]):
         return departures
 
     def change(self, rate_bits_per_s: float | None, limit_bytes: int, now: float) -> None:
-        """Another rate and limit, for what waits too."""
+        """Change the rate and limit, for waiting items too."""
         self._limit = limit_bytes
         through = self._bucket.change_rate(rate_bits_per_s, now)
         if self._head_departs is not None:
             self._head_departs = through
 
     def restart(self, now: float) -> None:
-        """After a cut: the head goes now, and the time of the cut was no time to send in."""
+        """Resume after a cut: the head leaves at once; the time of the cut earns no capacity."""
         if self._head_departs is not None:
             self._head_departs = max(self._head_departs, now)
 
     def remove(self, owner: Owner) -> int:
-        """Drops what a dead connection has here; returns the bytes dropped."""
+        """Drop the items of a dead connection; return the bytes dropped."""
         head = self._waiting[0] if self._waiting else None
         kept = [waiting for waiting in self._waiting if waiting.owner is not owner]
         dropped = sum(waiting.size for waiting in self._waiting) - sum(w.size for w in kept)
@@ -141,6 +143,6 @@ class RouterQueue(Generic[Owner, Item]):
         if not kept:
             self._head_departs = None
         elif kept[0] is not head and self._head_departs is not None:
-            # The dropped head's time on the line is spent, as that of a real segment would be.
+            # The dropped head's time on the line is spent, as a real segment's would be.
             self._head_departs = self._bucket.reserve(kept[0].size, self._head_departs)
         return dropped

@@ -1,4 +1,4 @@
-"""What a line counts."""
+"""Counts of a line."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class DirectionCounts:
-    """Counted while running by one direction of a line.
+    """Running counts of one direction of a line.
 
-    `bytes_read` came from its sources; `bytes_delivered` were handed to the sinks' sockets;
-    `bytes_dropped` were black-holed or died with their connection; the rest is under way.
+    `bytes_read` came from the sources; `bytes_delivered` went to the sinks' sockets;
+    `bytes_dropped` were black-holed or died with their connection; the rest is in flight.
     """
 
     bytes_read: int = 0
@@ -20,7 +20,7 @@ class DirectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class DirectionStatistics:
-    """A copy of one direction's counts; `bytes_held` is what the proxy itself holds now."""
+    """Copy of one direction's counts; `bytes_held` is in the proxy at present."""
 
     bytes_read: int
     bytes_delivered: int
@@ -31,8 +31,11 @@ class DirectionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class LineStatistics:
-    """A copy of a line's counts. `accepted` counts connections since the line was opened, `open`
-    those there now, `unreachable` those whose target did not take them."""
+    """Copy of a line's counts.
+
+    `accepted` counts connections since the line was opened, `open` the present ones, `unreachable`
+    the ones refused by the target.
+    """
 
     accepted: int
     open: int
@@ -41,12 +44,12 @@ class LineStatistics:
     inward: DirectionStatistics
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """Return the object form for `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "LineStatistics":
-        """The inverse of `to_json`."""
+        """Read the object of `to_json`."""
         return cls(
             accepted=value["accepted"],
             open=value["open"],

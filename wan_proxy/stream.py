@@ -1,4 +1,4 @@
-"""One direction of one connection: read at the source, under way, handed to the sink."""
+"""One direction of one connection: bytes from the source, in flight, to the sink."""
 
 import asyncio
 import math
@@ -18,8 +18,11 @@ Carried = TypeVar("Carried")
 
 
 class Stream:
-    """Source to sink. `on_end` and `on_break` are called when a FIN or an RST has arrived at the
-    sink's side; a black hole reads and drops, and tells nobody."""
+    """Path of the bytes from a source to a sink.
+
+    `on_end` and `on_break` are called when a FIN or an RST has arrived at the sink's side. A black
+    hole reads and drops, and gives no sign.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Stream:
         return self._direction.read_buffer
 
     def received(self, chunk: bytes) -> None:
-        """Takes what the source's socket had."""
+        """Take bytes from the source's socket."""
         direction = self._direction
         direction.counts.bytes_read += len(chunk)
         if self.is_black_hole or self._closed:
@@ -62,14 +65,14 @@ class Stream:
         self.regulate()
 
     def ended(self) -> None:
-        """The source sent FIN."""
+        """Record a FIN of the source."""
         self._set_out(Mark.END, 0)
 
     def broken(self) -> None:
-        """The source is gone without FIN."""
+        """Record the loss of the source without FIN."""
         self._set_out(Mark.BREAK, 0)
 
-    # --- under way
+    # --- in flight
 
     def _set_out(self, item: Item, size: int) -> None:
         if self.is_black_hole or self._closed:
@@ -82,7 +85,7 @@ class Stream:
             self.deliver()
 
     def departed(self, item: Item, at: float) -> None:
-        """The router's queue let it go."""
+        """Send on an item that has passed the router's queue."""
         if isinstance(item, bytes):
             self._bytes_at_router -= len(item)
         self._fly(item, at)
@@ -105,7 +108,7 @@ class Stream:
                 self._queue.push(piece, len(piece), arrives)
 
     def deliver(self) -> None:
-        """Hands over what has arrived, as far as line and sink allow."""
+        """Hand over all arrived items that line and sink allow."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -148,18 +151,18 @@ class Stream:
     # --- from the sink
 
     def sink_ready(self) -> None:
-        """The sink's socket takes more."""
+        """Continue, as the sink's socket takes more."""
         self.deliver()
         self.regulate()
 
     def sink_gone(self) -> None:
-        """Nobody is there any more to deliver to."""
+        """Adjust to the loss of the sink."""
         self.regulate()
 
-    # --- what the line says
+    # --- commands of the line
 
     def regulate(self) -> None:
-        """Reads from the source exactly while there is room for it on the line."""
+        """Read from the source exactly while the line has room."""
         if self.source is None or self._closed:
             return
         if self.is_black_hole:
@@ -167,7 +170,7 @@ class Stream:
             return
         wanted = not self._direction.is_cut and self.sink is not None
         if self.sink is not None and not self.sink.writable:
-            # A sink that does not read fills the window of a long line; a short one has none.
+            # A sink that does not read fills the window of a long line; a short line has none.
             wanted = wanted and not self._direction.condition.is_transparent
         if wanted and not self._direction.has_room:
             wanted = False
@@ -178,17 +181,17 @@ class Stream:
         self.source.read(wanted)
 
     def condition_changed(self) -> None:
-        """Takes the direction's new condition."""
+        """Apply the direction's new condition."""
         self._late.change(self._direction.condition.late_fraction)
         self.limit_kernel_buffer()
         self.deliver()
         self.regulate()
 
     def limit_kernel_buffer(self) -> None:
-        """Leaves the kernel's buffer at 256 KiB, or half a second of the rate if that is less.
+        """Limit the kernel's receive buffer to 256 KiB, or half a second of the rate if less.
 
-        Left alone it grows to tens of megabytes on loopback: a sender would find them free before
-        a line of 64 kbit/s, or after a cut, where a real WAN takes nothing any more.
+        An unlimited buffer grows to tens of megabytes on loopback: a sender would find them free
+        before a line of 64 kbit/s, or after a cut, where a real WAN takes nothing any more.
         """
         if self.source is None:
             return
@@ -197,13 +200,13 @@ class Stream:
         self.source.limit_receive_buffer(min(max(16 * 1024, size), KERNEL_BUFFER_BYTES))
 
     def swallow(self) -> None:
-        """From now on a black hole, for what is under way too."""
+        """Become a black hole, for bytes in flight too."""
         self.is_black_hole = True
         self._drop_all()
         self.regulate()
 
     def close(self) -> None:
-        """The connection is over."""
+        """Drop all items and leave the direction."""
         if not self._closed:
             self._closed = True
             self._drop_all()
@@ -219,8 +222,11 @@ class Stream:
 
 
 class DelayQueue(Generic[Carried]):
-    """Arrivals in the order of departures: nothing overtakes, whatever the jitter, and what is
-    late holds up what is behind it. Times are seconds of any one clock."""
+    """Pure: items that one connection has in flight in one direction, with their times of arrival.
+
+    Nothing overtakes, whatever the jitter; a late item holds up the items behind. Times are seconds
+    of any one clock.
+    """
 
     __slots__ = ("_bytes", "_last_arrival", "_under_way")
 
@@ -237,17 +243,17 @@ class DelayQueue(Generic[Carried]):
         return self._bytes
 
     def push(self, item: Carried, size: int, arrives: float) -> None:
-        """Adds an item that arrives then, or with the one before it if that arrives later."""
+        """Add an item that arrives at this time, or with the previous item if later."""
         self._last_arrival = max(self._last_arrival, arrives)
         self._under_way.append((self._last_arrival, item, size))
         self._bytes += size
 
     def next_arrival(self) -> float | None:
-        """When to call `pop_due` next; None while empty."""
+        """Return the time of the next `pop_due`, or None while empty."""
         return self._under_way[0][0] if self._under_way else None
 
     def pop_due(self, now: float) -> Carried | None:
-        """The next item, if it has arrived by now."""
+        """Remove and return the next item that has arrived by now, or None."""
         if not self._under_way or self._under_way[0][0] > now:
             return None
         _, item, size = self._under_way.popleft()
@@ -255,7 +261,7 @@ class DelayQueue(Generic[Carried]):
         return item
 
     def clear(self) -> int:
-        """Drops everything; returns the bytes dropped."""
+        """Drop everything; return the bytes dropped."""
         dropped = self._bytes
         self._under_way.clear()
         self._bytes = 0
@@ -263,10 +269,10 @@ class DelayQueue(Generic[Carried]):
 
 
 class LateSegments:
-    """Marks a fraction of a stream's segments, by their place in the stream.
+    """Pure: marks a fraction of a stream's segments as late, by their place in the stream.
 
-    One draw for each marked segment (how many go before it) instead of one for each segment: the
-    same seed marks the same bytes however the stream is cut into chunks.
+    One draw for each marked segment (the number of segments before it) instead of one for each
+    segment: the same seed marks the same bytes, however the stream is cut into chunks.
     """
 
     __slots__ = ("_bytes_until", "_fraction", "_random")
@@ -278,14 +284,15 @@ class LateSegments:
         self.change(fraction)
 
     def change(self, fraction: float) -> None:
-        """Another fraction, 0 up to below 1, from the next byte on."""
+        """Change the fraction (0 up to below 1) from the next byte on."""
         if fraction != self._fraction:
             self._fraction = fraction
             self._bytes_until = self._draw()
 
     def split(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
-        """The chunk in pieces, each with whether it is late: a late piece begins where its segment
-        begins, and what follows it is not late by itself."""
+        """Yield the chunk in pieces, each with True if late. A late piece begins where its segment
+        begins; the pieces behind are not late by themselves.
+        """
         start = 0
         while self._fraction and len(chunk) - start > self._bytes_until:
             if self._bytes_until:
@@ -293,7 +300,7 @@ class LateSegments:
                 start += self._bytes_until
             end = min(len(chunk), start + SEGMENT_BYTES)
             yield chunk[start:end], True
-            # The rest of a segment that goes over the chunk's end rides on the order kept behind.
+            # The rest of a segment beyond the chunk's end is late too, as order is kept behind it.
             self._bytes_until = SEGMENT_BYTES - (end - start) + self._draw()
             start = end
         if start < len(chunk):

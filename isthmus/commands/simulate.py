@@ -227,10 +227,10 @@ class _Asked:
         from simulation.faults import Trouble
         from simulation.load import Load
         from simulation.scenario import Scenario
-        from simulation.search import drawn
+        from simulation.search import random_scenario
 
         is_drawn = self.topology == "any"
-        base = drawn(seed) if is_drawn else Scenario(seed, self.topology, load=Load(50))
+        base = random_scenario(seed) if is_drawn else Scenario(seed, self.topology, load=Load(50))
         load, trouble = base.load, base.trouble
         return Scenario(
             seed,

@@ -20,7 +20,7 @@ from isthmus.outage.tables import tables
 from isthmus.outage.told import told_of
 from isthmus.page import page
 from isthmus.progress import saying
-from simulation.outage import watch
+from simulation.outage import observe_outage
 from simulation.world import NotInTime, silence
 
 MANY_SITES = 40
@@ -92,7 +92,7 @@ def _question(mesh: Mesh, said: Said) -> Question:
 def _answer(mesh: Mesh, question: Question) -> Answer:
     try:
         with silence(), saying("the mesh starts") as tell:
-            watched = watch(
+            watched = observe_outage(
                 mesh, flows_of(mesh, question), question.failure, kept_of(mesh, question), tell
             )
     except NotInTime as error:

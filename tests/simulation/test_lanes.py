@@ -18,7 +18,7 @@ from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.memory_broker import application_queue
 from simulation.scenario import Scenario, run
-from simulation.search import drawn
+from simulation.search import random_scenario
 from simulation.topologies import simulated_mesh
 from simulation.virtual_time import run_in_virtual_time
 from simulation.world import World
@@ -52,7 +52,7 @@ def test_what_is_promised_holds_over_lanes_that_come_and_go_and_slow_links(
 
 
 def test_some_of_the_worlds_that_are_drawn_have_lanes() -> None:
-    rates = [drawn(seed).max_rate for seed in range(1, 301)]
+    rates = [random_scenario(seed).max_rate for seed in range(1, 301)]
     assert 20 < sum(map(bool, rates)) < 80
 
 
@@ -144,7 +144,7 @@ def test_another_rate_in_the_mesh_file_holds_within_the_session(tmp_path: Path) 
             )
         )
         for site in world.sites.values():
-            site.sees(world.book)
+            site.take_up(world.book)
         await pair.until("all of it, soon", lambda: pair.arrived(BULK) == 4000, 10.0)
         (link,) = pair.links()
         assert {one["sessions"] for one in link["lanes"].values()} == {1}

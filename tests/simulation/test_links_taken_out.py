@@ -29,7 +29,7 @@ async def _linked_otherwise(folder: Path) -> None:
         await world.publish(Load(MESSAGES, 5.0))
         world.change(line)
         for site in world.sites.values():
-            site.sees(world.book)
+            site.take_up(world.book)
         for crossing in world.network.crossings.values():
             if crossing.link.name not in GONE:
                 crossing.mend()

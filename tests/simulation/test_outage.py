@@ -6,7 +6,7 @@ import pytest
 
 from federation.mesh import Mesh
 from relay.links.forwarding import Forwarding, Verdict
-from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, watch
+from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, observe_outage
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
 
 RING = """\
@@ -27,7 +27,7 @@ def watched(mesh: Mesh, *links: str, sites: str = "", kept: float = 1.0) -> Outa
         if exchange.leaves(site)
     ]
     failure = Failure(frozenset(links), frozenset(sites))
-    return watch(mesh, flows, failure, dict.fromkeys(mesh.sites, kept))
+    return observe_outage(mesh, flows, failure, dict.fromkeys(mesh.sites, kept))
 
 
 def test_behind_a_cut_line_each_side_lacks_the_other_and_gets_it_afterwards() -> None:

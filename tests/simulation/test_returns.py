@@ -9,7 +9,7 @@ from relay.packing.memory_egress import Returns
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
 from simulation.scenario import Scenario, run
-from simulation.search import drawn
+from simulation.search import random_scenario
 
 FEW = Load(messages=30, for_s=20.0, big_one_in=40)
 OF_PACKERS = Trouble(("kill", "stop", "egress", "log", "late", "power"), every_s=0.5)
@@ -35,7 +35,7 @@ def test_nothing_is_lost_or_repeated_unflagged_where_egress_returns_in_any_order
 
 
 def test_some_of_the_worlds_that_are_drawn_are_so_and_can_be_run_again() -> None:
-    scenarios = [drawn(seed) for seed in range(1, 301)]
+    scenarios = [random_scenario(seed) for seed in range(1, 301)]
     shuffled = [one for one in scenarios if one.returns is Returns.SHUFFLED]
     assert 30 < len(shuffled) < 90
     assert all("--returns shuffled" in command_of(one) for one in shuffled)
