@@ -410,7 +410,7 @@ class Trouble:
         return any(FAULTS[kind].doubt for kind in self.kinds)
 
     async def run(self, world: World, for_s: float, chance: random.Random) -> None:
-        """Strike faults, one after the other and beside each other; return when the last is over."""
+        """Strike faults, one after the other and beside each other; return after the last."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + for_s
         async with asyncio.TaskGroup() as group:

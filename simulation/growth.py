@@ -31,7 +31,7 @@ class Grown(NamedTuple):
 
 
 def grow(topology: str, sites: int, messages: int) -> Grown:
-    """Run a mesh until its messages, so many a site, are everywhere. Raise NoSuchMesh, NotInTime."""
+    """Run a mesh until its messages are everywhere, so many a site. Raise NoSuchMesh, NotInTime."""
     mesh = simulated_mesh(topology, sites, 1)
 
     async def live(folder: Path) -> tuple[int, int]:

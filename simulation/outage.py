@@ -261,7 +261,7 @@ class _OutageRun:
         )
 
     async def _publish(self, world: World, cuts: Sequence[float], away: Collection[str]) -> _Phase:
-        """Publish a message of each flow and key for each part of the time; `cuts` end the parts."""
+        """Publish a message of each flow and key in each part of the time; `cuts` end the parts."""
         self._present = now = _Phase()
         before = 0.0
         for cut in cuts:

@@ -92,7 +92,7 @@ def run_many(scenarios: Sequence[Scenario], jobs: int) -> Iterator[ScenarioOutco
 
 
 def _end_with_parent() -> None:
-    """End this process with its parent: a killed parent would leave its processes busy for hours."""
+    """End this process with its parent: a killed parent would leave it busy for hours."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -160,7 +160,7 @@ def _fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fewer_faults(outcome: ScenarioOutcome) -> Iterator[Scenario]:
-    """Yield the scenario without the second half of its faults, the first, each quarter, and so on."""
+    """Yield the scenario without the second half of its faults, the first, each quarter, ..."""
     scenario = outcome.scenario
     trouble = scenario.trouble
     struck = [one for one in range(1, outcome.faults + 1) if one not in trouble.without]

@@ -76,7 +76,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def stand_still(self, seconds: float) -> None:
-        """Skip time as if the process had been stopped: all timers of the skipped time are due now."""
+        """Skip time as if the process had been stopped: all timers of that time are due now."""
         self._jumping.now += seconds
 
     def call_soon(  # type: ignore[override]
