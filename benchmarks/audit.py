@@ -1,4 +1,4 @@
-"""What an audit of so many messages costs, beside DuckDB answering the same over the same files.
+"""Cost of an audit of many messages, beside DuckDB answering the same over the same files.
 
     python -m benchmarks.audit [--messages N] [--sites S] [--times T] [--folder DIR] [--plain]
 

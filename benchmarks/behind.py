@@ -1,4 +1,4 @@
-"""What it costs a hub when its links are behind: readers of one log's backlog, without a broker.
+"""Cost of a hub's links that are behind: readers of one log's backlog, without a broker.
 
     python -m benchmarks.behind [--batches 20000] [--chunk 10] [--spread 0] [readers ...]
 

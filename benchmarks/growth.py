@@ -1,4 +1,4 @@
-"""What a mesh costs as it grows: copies of a batch, and memory a site, in the simulation.
+"""Cost of a growing mesh: copies of a batch, and memory a site, in the simulation.
 
     python -m benchmarks.growth                          trees of 25, 50, 100, 200 sites
     python -m benchmarks.growth --topology one-way-ring --sites 50,100

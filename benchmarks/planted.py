@@ -24,7 +24,7 @@ from spark_audit.judge.verdicts import FINDINGS
 
 SHOWN = 20
 FOUND = 1
-"""What an audit ends with that found something."""
+"""Exit status of an audit that found something."""
 
 
 def found_in(out: Path) -> Counter[PlantedFinding]:

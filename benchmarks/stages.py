@@ -1,4 +1,4 @@
-"""What a message costs a node at each stage, without brokers: microseconds a message.
+"""Cost of a message to a node at each stage, without brokers, in microseconds.
 
     python -m benchmarks.stages [--rounds 200] [--size 1024]
 

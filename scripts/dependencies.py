@@ -1,11 +1,10 @@
-"""What Isthmus stands on: is all of it locked by hash, licensed so that it may be used, and without
-known faults?
+"""Check of Isthmus's dependencies: each locked by hash, usable by its licence, without known faults.
 
     python -m scripts.dependencies [OSV.zip]
 
-Needs no network. Without advisories only locks and licences are looked at. With a copy of OSV's
-advisories for PyPI (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip) every version
-that a lock file names is looked for in them. Exit 1: there is something to do, and it is printed.
+Needs no network. Without advisories only locks and licences are checked. With a copy of OSV's
+advisories for PyPI (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip) every locked
+version is looked up in the copy. Exit 1: something has to be done, and is printed.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ def all_locked(root: Path = ROOT) -> list[Locked]:
 
 
 def without_hash(entries: Iterable[Locked]) -> Iterator[str]:
-    """What would be installed whatever its bytes are."""
+    """Yield the requirements without a hash."""
     for one in entries:
         if not one.hashes or not all(h.startswith("sha256:") for h in one.hashes):
             yield f"{one.lock}: {one.name} has no SHA-256: run `make lock`"
 
 
 def not_in_locks(entries: Iterable[Locked], root: Path = ROOT) -> Iterator[str]:
-    """What pyproject.toml asks for and no lock has: it was not written anew."""
+    """Yield the requirements of pyproject.toml that no lock has: the lock is out of date."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["dev"], *extras["audit"]]
@@ -90,7 +89,7 @@ def not_in_locks(entries: Iterable[Locked], root: Path = ROOT) -> Iterator[str]:
 
 
 def not_as_locked(entries: Iterable[Locked]) -> Iterator[str]:
-    """What is installed here and is in no lock file, or in another version."""
+    """Yield the installed distributions that no lock file has in their version."""
     known: dict[str, set[str]] = {}
     for one in entries:
         known.setdefault(one.name, set()).add(one.version)
@@ -102,7 +101,7 @@ def not_as_locked(entries: Iterable[Locked]) -> Iterator[str]:
 
 
 def licence_of(told: metadata.PackageMetadata) -> str:
-    """As the distribution says: an expression, classifiers, or its first line of text."""
+    """Return a distribution's licence: expression, classifiers, or first line of the text."""
     if expression := told.get("License-Expression"):
         return str(expression)
     named = [one for one in told.get_all("Classifier") or () if one.startswith("License ::")]
@@ -112,7 +111,7 @@ def licence_of(told: metadata.PackageMetadata) -> str:
 
 
 def not_permitted() -> Iterator[str]:
-    """What is installed here under a licence that somebody has to look at."""
+    """Yield the installed distributions whose licence a person has to check."""
     for distribution in metadata.distributions():
         licence = licence_of(distribution.metadata)
         for part in re.split(r"\s+AND\s+", licence):
@@ -121,7 +120,7 @@ def not_permitted() -> Iterator[str]:
 
 
 def faults(entries: Iterable[Locked], advisories: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """What OSV's advisories say of versions that are locked."""
+    """Yield OSV's advisories on locked versions."""
     by_name: dict[str, dict[str, set[str]]] = {}
     for one in entries:
         by_name.setdefault(one.name, {}).setdefault(one.version, set()).add(one.lock)
@@ -165,7 +164,7 @@ def _in_range(events: Iterable[dict[str, str]], version: Version) -> bool:
 
 
 def read_advisories(file: Path) -> Iterator[dict[str, Any]]:
-    """Of OSV's archive, a JSON document each."""
+    """Yield the JSON documents of OSV's archive."""
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
             if name.endswith(".json"):

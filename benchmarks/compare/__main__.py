@@ -54,7 +54,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _amounts(text: str) -> tuple[str, tuple[int, ...]]:
-    """Of `ROW=N[,N]`. Raises ValueError, which argparse tells."""
+    """Parse `ROW=N[,N]`. Raise ValueError, which argparse reports."""
     row, _, amounts = text.partition("=")
     if row not in STUDIES:
         raise ValueError(row)

@@ -20,12 +20,12 @@ from relay.bulk_amqp import connect
 from wan_proxy import LineCondition, ProxyProcess
 
 QUIET_S = 60.0
-"""Nothing has come for so long: what is missing is lost."""
+"""Silence after which missing messages count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one round publishes at each origin. `rate` 0: as fast as it goes.
+    """Load of one round at each origin. `rate` 0: as fast as possible.
 
     `keys`: of a publisher each, which share the count; one publisher a site unless told.
     """
@@ -36,12 +36,12 @@ class Load:
     rate: float = 0.0
     keys: tuple[str, ...] = ("bench.load",)
     burst: int = 1
-    """How many are due at once, at a `rate`."""
+    """Number of messages due at once, at a `rate`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of one way gave. CPU is in microseconds a delivery at another site."""
+    """Result of one round of one way. CPU is in microseconds a delivery at another site."""
 
     way: str
     deliveries: int
@@ -52,7 +52,7 @@ class Round:
     broker_us: float
     relay_us: float
     load_us: float
-    """Of a message published or consumed anywhere."""
+    """CPU of a message published or consumed anywhere."""
     broker_mb: float
     relay_mb: float
     """The biggest relay's, at its most so far."""
@@ -111,7 +111,7 @@ class Arena:
         await self._stack.aclose()
 
     async def _declare(self) -> None:
-        """The same queue for all ways, also of what is published at home."""
+        """Declare the queue of all ways, which also gets the messages published at home."""
         for site in self.layout.destinations:
             connection = await connect(self.brokers.uri(site))
             channel = await connection.channel()
@@ -164,7 +164,7 @@ class Arena:
         return run
 
     def asked(self, sites: Sequence[str], exchange: str, load: Load, run: str) -> dict[str, Any]:
-        """What a load's process is asked to publish, all but how many."""
+        """Return the request to a load's process, but for the number of messages."""
         publishers = len(load.keys)
         return {
             "origins": [

@@ -74,11 +74,11 @@ class Brokers:
         return [broker.pid for broker in self.by_site.values() if broker.pid is not None]
 
     def uri(self, site: str) -> str:
-        """Its AMQP address, as the administrator."""
+        """Return the AMQP address of a site's broker, as the administrator."""
         return self.by_site[site].spec.amqp_uri(self._admin)
 
     def through(self, site: str, port: int) -> str:
-        """As `uri`, by another port of this machine."""
+        """Return the `uri` of a site's broker through another port of this machine."""
         return self.uri(site).replace(f":{self.by_site[site].spec.amqp_port}/", f":{port}/")
 
     def management(self, site: str) -> ManagementApi:

@@ -27,7 +27,7 @@ def draw(file: Path, title: str, by_version: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _lines(title: str, by_version: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Of a row of Isthmus alone: axes a column, from case to case, a line a version."""
+    """Draw a row of Isthmus alone: axes a column, from case to case, a line a version."""
     first = next(iter(by_version.values()))
     figure = Figure(figsize=(4.0 * len(first["charted"]), 3.6), layout="constrained")
     for axes, column in zip(
@@ -47,7 +47,7 @@ def _lines(title: str, by_version: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def _bars(title: str, by_version: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Of the row's first measure: a group a case and version, a bar a way, least to most."""
+    """Draw the row's first measure: a group a case and version, a bar a way, least to most."""
     measure = measures_of(next(iter(by_version.values())))[0]
     groups = [
         (f"{name}\non {version}", case["ways"])

@@ -80,4 +80,4 @@ class FederationWay:
         return ()
 
     async def close(self) -> None:
-        """It ends with its brokers."""
+        """Leave the federation to end with its brokers."""

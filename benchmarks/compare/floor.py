@@ -1,4 +1,4 @@
-"""What the brokers alone cost: no relay, no federation, nothing between the sites.
+"""Cost of the brokers alone: no relay, no federation, nothing between the sites.
 
 Publish into an egress queue and consume it at each origin, publish into the destination queues as
 much as arrives there and consume that. What a way costs above this is its own.
@@ -14,7 +14,7 @@ _OUT, _IN, _EGRESS = "floor.orders", "floor.orders.in", "floor.egress"
 
 
 class Floor:
-    """Of an arena. Declared once, measured as often as the ways are."""
+    """Floor of an arena. Declared once, measured as often as the ways."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena

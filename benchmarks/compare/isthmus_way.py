@@ -99,7 +99,9 @@ class IsthmusMesh:
         await until(self._runs, "the nodes and all links run", within_s)
 
     async def run(self, command: str, *options: str) -> str:
-        """What a command of ours prints. Raises RuntimeError with what it says if it fails."""
+        """Return the output of an `isthmus` command. Raise RuntimeError with its messages if it
+        fails.
+        """
         program = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "isthmus", command, str(self.file)),
             *("--state", str(self.state), *options),
@@ -112,7 +114,7 @@ class IsthmusMesh:
         return said.decode()
 
     async def status(self) -> dict[str, Any]:
-        """What `isthmus status --json` says."""
+        """Return the object that `isthmus status --json` prints."""
         told: dict[str, Any] = json.loads(await self.run("status", "--json"))
         return told
 

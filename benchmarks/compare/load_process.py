@@ -26,7 +26,7 @@ def _bodies(kind: str, size: int) -> Bodies:
 
 
 class _Worker:
-    """What the process does: see each method for what its line has."""
+    """Commands of the process: a method has the fields of its line as parameters."""
 
     def __init__(self) -> None:
         self._sinks: dict[str, LoadSink] = {}
@@ -38,7 +38,7 @@ class _Worker:
         self._mean_bytes = 0
 
     async def consume(self, uris: Mapping[str, str], queue: str) -> None:
-        """Of these sites, from now on."""
+        """Consume at these sites from now on."""
         for site, uri in uris.items():
             sink = self._sinks[site] = LoadSink(uri, bytes(8), queue)
             await sink.open()
@@ -62,11 +62,11 @@ class _Worker:
         return {site: _told(site, sink) for site, sink in self._sinks.items()}
 
     async def now(self) -> float:
-        """By the clock of all these times."""
+        """Return the time by the clock of all these times."""
         return time.monotonic()
 
     async def latencies(self) -> dict[str, dict[str, Any]]:
-        """Of what has come at each site since this was asked last."""
+        """Return the latencies at each site since the last call."""
         told = {}
         for site, sink in self._sinks.items():
             came = Latencies()
@@ -126,8 +126,8 @@ class _Worker:
         self._publishing = asyncio.gather(*each)
 
     async def publish_off(self) -> dict[str, Any]:
-        """When it began (by the monotonic clock), how long it took until the broker had answered
-        for all, and how many were confirmed.
+        """Return the begin of publishing (monotonic clock), the time until the broker had answered
+        all, and the number of confirmed messages.
         """
         assert self._publishing is not None
         self._going = False
@@ -186,7 +186,7 @@ async def _serve() -> None:
 
 
 class LoadProcess:
-    """As its starter has it. It ends when its stdin does."""
+    """Load process as its starter has it; ends with its stdin."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None

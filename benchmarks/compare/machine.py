@@ -1,4 +1,4 @@
-"""What was measured where: commit, machine, versions."""
+"""Provenance of a measurement: commit, machine, versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HERE = Path(__file__).resolve().parent
 
 
 def commit() -> str:
-    """What is checked out; with a `+` if files differ from it. Empty without git."""
+    """Return the checked out commit, with a `+` if files differ from it; empty without git."""
     words = ("git", "-C", str(_HERE), "describe", "--always", "--dirty=+", "--exclude=*")
     told = subprocess.run(words, capture_output=True, text=True, check=False)
     return told.stdout.strip()

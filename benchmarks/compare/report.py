@@ -139,7 +139,7 @@ def _where(result: Mapping[str, Any]) -> str:
 
 
 def measures_of(result: Mapping[str, Any]) -> Sequence[Measure]:
-    """What a row's table shows."""
+    """Return the measures in a row's table."""
     said = " ".join(bar["what"] for bar in result["bars"])
     if Measure.P99 in said:
         return _LATENCIES
@@ -147,7 +147,7 @@ def measures_of(result: Mapping[str, Any]) -> Sequence[Measure]:
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:
-    """Of a row of Isthmus alone."""
+    """Yield the table of a row of Isthmus alone."""
     columns = result["columns"]
     yield f"| case | {' | '.join(columns.values())} |"
     yield "|---|" + "---|" * len(columns)

@@ -35,8 +35,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a way is to reach in a case: a figure, or its ratio to another's (of `against_case`, if
-    that is another one). `wanted` is by RabbitMQ's version; one of `at_least` and at most.
+    """Bar for a way in a case: a figure, or its ratio to another way's (of `against_case`, if
+    another one). `wanted` is by RabbitMQ's version; either `at_least` or at most.
     """
 
     case: str

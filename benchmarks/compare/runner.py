@@ -23,7 +23,7 @@ _WARM_UP_MESSAGES = 3000
 
 
 def figure(one: Round, measure: Measure) -> float:
-    """What a round says of one measure."""
+    """Return one measure of a round."""
     if measure is Measure.MB_S:
         return one.rate * one.message_bytes / 1e6
     return float(getattr(one, measure.value))
@@ -126,7 +126,7 @@ def summary(ones: Sequence[Round]) -> dict[str, Any]:
 
 
 def held(bar: Bar, told: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """What was reached of a bar, in the cases as they are told."""
+    """Return the figures reached of a bar, in the cases of `told`."""
 
     def median(case: str, way: str) -> float:
         return float(told[case]["ways"][way][bar.measure.value]["median"])

@@ -61,4 +61,4 @@ class ShovelWay:
         return ()
 
     async def close(self) -> None:
-        """It ends with its brokers."""
+        """Leave the shovels to end with their brokers."""

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a study is run with. What it leaves in `folder` goes with it."""
+    """Setting of a study. Files left in `folder` go with it."""
 
     installation: RabbitMQInstallation
     folder: Path
@@ -38,7 +38,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class StudyBar:
-    """The same on all brokers; one of `at_least` and at most."""
+    """Bar of a study, on all brokers; either `at_least` or at most."""
 
     what: str
     wanted: float

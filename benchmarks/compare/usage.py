@@ -1,4 +1,4 @@
-"""What processes have used so far, from Linux's /proc."""
+"""Resources that processes have used so far, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree_cpu_s(pids: Iterable[int]) -> float:
-    """Of these and of all their descendants."""
+    """Return the CPU time of processes and all their descendants."""
     total = 0.0
     for pid in pids:
         total += cpu_s(pid)
@@ -44,7 +44,9 @@ def open_files(pid: int) -> int:
 
 
 def disk_bytes(folder: Path, suffix: str = "") -> int:
-    """What all files in there (of that suffix) take, in blocks; those that go meanwhile nothing."""
+    """Return the disk space in blocks of all files in a folder (of a suffix); vanishing files count
+    nothing.
+    """
     taken = 0
     for at, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""How messages get from site to site: one of those that are compared."""
+"""Way of messages from site to site: one of the compared ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wan_proxy import LineCondition, ProxyControl
 
 
 class Lines:
-    """What the connections between sites go over: the proxy's lines, or loopback as it is."""
+    """Lines between the sites: the proxy's, or loopback."""
 
     def __init__(
         self, brokers: Brokers, control: ProxyControl | None, condition: LineCondition | None
@@ -22,8 +22,8 @@ class Lines:
         self._open: dict[str, int] = {}
 
     async def port_of(self, way: str, dialler: str, dialled: str, *, shared: bool = False) -> int:
-        """Where the one site reaches the other's broker: a line of its own for each way, which all
-        who dial that one may share.
+        """Return the port by which one site reaches the other's broker: a line of its own for each
+        way, which all diallers of a broker may share.
         """
         port = self._brokers.by_site[dialled].spec.amqp_port
         if self._control is None or self._condition is None:
@@ -56,7 +56,7 @@ class Way(Protocol):
         ...
 
     def relay_pids(self) -> Sequence[int]:
-        """Of processes that are not the brokers."""
+        """Return the processes of the way, without the brokers."""
         ...
 
     async def close(self) -> None: ...

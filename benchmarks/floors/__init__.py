@@ -1,1 +1,1 @@
-"""What each part of a hop costs the brokers, alone: see `__main__`."""
+"""Cost of each part of a hop to the brokers, alone: see `__main__`."""

@@ -1,4 +1,4 @@
-"""Where the brokers' CPU goes in a hop: each part alone, with what a relay can choose of it.
+"""Brokers' CPU in a hop: each part alone, with the choices of a relay.
 
     .venv/bin/python -m benchmarks.floors [--rabbitmq DIR] [--rounds 3] [--only TEXT ...]
 

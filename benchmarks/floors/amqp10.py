@@ -61,7 +61,9 @@ def _value(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _performative(frame: bytes) -> tuple[int, list[bytes]]:
-    """Its code and its fields, as bytes: numbers are big-endian, null and zero are empty."""
+    """Return a frame's performative code and fields, as bytes: numbers are big-endian, null and
+    zero are empty.
+    """
     body = frame[frame[4] * 4 :]
     kind, at = _value(body, 1)
     data, _ = _value(body, at)

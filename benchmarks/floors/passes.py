@@ -1,4 +1,4 @@
-"""What is measured: into a queue, and out of it again, one after the other or both at once."""
+"""Measured passes: into a queue, and out again, one after the other or both at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class _Nothing:
-    """Where nothing arrives."""
+    """Half of a pass without arrivals."""
 
     async def run(self, site: Site, kind: str, count: int) -> None:
         return
@@ -97,7 +97,9 @@ _BOTH: Mapping[str, tuple[Publishing, Consuming]] = {
 
 
 def passes(classics: tuple[str, ...], *, has_amqp10: bool) -> Iterator[Pass]:
-    """Of a broker that has such classic queues; and AMQP 1.0 by itself, not as a plugin."""
+    """Yield the passes of a broker with these kinds of classic queues; `has_amqp10`: AMQP 1.0 built
+    in, not as a plugin.
+    """
     plain = next(iter(_DRAINS)), Consuming()
     fed = next(iter(_FEEDS))
     for feed, drain in zip_longest(_FEEDS.items(), _DRAINS.items(), fillvalue=plain):

@@ -37,7 +37,7 @@ class Site:
         return tree_cpu_s(self._brokers.pids())
 
     async def look_at_rest(self) -> float:
-        """Its CPU a second when nothing happens, which is taken off what is measured."""
+        """Measure the broker's CPU a second at rest, which is taken off the measurements."""
         await asyncio.sleep(IDLE_S)
         before, began = self._cpu_s(), time.monotonic()
         await asyncio.sleep(IDLE_S)
@@ -45,7 +45,7 @@ class Site:
         return self._idle
 
     async def rests(self) -> None:
-        """What it does later, such as writing segments, belongs to whoever caused it."""
+        """Wait until the broker rests: late work, such as writing segments, belongs to its cause."""
         end = time.monotonic() + _AT_MOST_S
         while time.monotonic() < end:
             before = self._cpu_s()

@@ -34,7 +34,7 @@ _PACKED_WITHIN_S = 600.0
 
 @dataclass(slots=True)
 class _Drained:
-    """What a phase came to."""
+    """Result of a phase."""
 
     rate: float
     fresh: dict[str, Any]
@@ -43,7 +43,7 @@ class _Drained:
 
 
 class _Phases:
-    """Of one amount, in one arena."""
+    """Phases of one amount, in one arena."""
 
     def __init__(self, arena: Arena, mesh: IsthmusMesh, fresh: LoadProcess) -> None:
         self._arena, self._mesh, self._fresh = arena, mesh, fresh
@@ -146,7 +146,7 @@ async def _measure(setting: Setting) -> Findings:
 async def _one(
     setting: Setting, found: Findings, count: int, phases: _Phases, way: IsthmusWay
 ) -> None:
-    """Of one amount, into `found`; bars are about the last one."""
+    """Measure one amount into `found`; bars are about the last amount."""
     await phases.declare()
     lives = min(_MOST_LIVE, max(_LEAST_LIVE, count // _LIVE_PART))
     await phases.live(_LEAST_LIVE)  # warms up

@@ -1,4 +1,4 @@
-"""What a delivery costs the relays in meshes of any size, at the same small rate of deliveries.
+"""Cost of a delivery to the relays in meshes of any size, at the same small rate of deliveries.
 
 Messages come in bursts, since what a batch has in it decides its cost: at one even rate the same
 deliveries would be fuller batches in a mesh of two than in one of sixteen. What the nodes take
@@ -18,7 +18,7 @@ from benchmarks.compare.usage import tree_cpu_s
 
 BURST = 32
 DELIVERIES_A_S = 3200.0
-"""Of all sites: what two cores carry, sixteen brokers and nodes beside it."""
+"""Deliveries a second at all sites: as many as two cores carry beside sixteen brokers and nodes."""
 IDLE_S, LOADED_S, WARM_UP_S = 30.0, 40.0, 5.0
 FEWEST_IN_A_RING = 4
 
