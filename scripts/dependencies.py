@@ -1,4 +1,4 @@
-"""Check of Isthmus's dependencies: each locked by hash, usable by its licence, without known faults.
+"""Check of the dependencies: each locked by hash, usable by its licence, without known faults.
 
     python -m scripts.dependencies [OSV.zip]
 

@@ -1,8 +1,9 @@
 """Prose of the product's docstrings: `python scripts/prose.py [--list] [FOLDER ...]`.
 
-Prints, of each package, how many docstrings begin as no sentence does, and how many of 1,000 words
-are pronouns that need their noun, or verbs that have a module speak. Exit status 1 if a figure is
-above its limit.
+Prints, for each package, how many docstrings are fragments (begin as no sentence does) or halves
+(lack their verb or noun in other ways), and how many of 1,000 words are pronouns that need their
+noun, or verbs that have a module speak. Exit status 1 if a figure is above its limit; halves have
+no limit yet.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ PACKAGES = ("relay", "dedup", "federation", "isthmus", "wan_proxy", "simulation"
 FRAGMENT = re.compile(
     r"(Of|As|What|Whether|It|Its|Those|These|That|This|The same|Who|Whose|Whoever|Where|How|When)\b"
 )
+HALF = re.compile(
+    "(Above|After|Again|Also|And|Anything|At|Before|Behind|Below|Beside|Between|Both|But|By|Can|Did|"
+    "Do|Does|Done|Everything|For|From|Has|Here|If|In|Is|May|Neither|Nobody|None|Not|Nothing|On|Once|"
+    "Only|Or|Over|Past|Since|So|Somebody|Something|Their|Them|Then|There|They|Through|To|Told|Under|"
+    "Until|Up|Which|While|Whom|Why|With|Within|Without)(?![-\\w])"
+)
+"""First words that leave a clause without its verb or noun: "With a lease.", "Until cancelled."."""
+LOWER = re.compile(r"[a-z]+[ ,:;]")
+"""Beginning in lower case, but for names such as `zstd's` and `rabbitmq.conf`."""
+ENDS = re.compile(r"[.?!:`\")]$")
 PRONOUNS = re.compile(r"\b(it|that|this|those|one)\b", re.IGNORECASE)
 SPEAKING = re.compile(r"\b(tells?|told|says?|said)\b", re.IGNORECASE)
 MOST_FRAGMENTS = 1318
@@ -38,8 +49,20 @@ class Docstring(NamedTuple):
 
     @property
     def is_fragment(self) -> bool:
-        """True if it begins with a word that leaves its noun to be guessed."""
+        """True if the docstring begins with a word that leaves its noun to be guessed."""
         return FRAGMENT.match(self.text.strip()) is not None
+
+    @property
+    def is_half(self) -> bool:
+        """True if the docstring is no fragment but lacks a verb or noun, or its end.
+
+        Only docstrings of one paragraph must have an end: longer ones may close with a table.
+        """
+        text = self.text.strip()
+        if self.is_fragment:
+            return False
+        unended = "\n\n" not in text and ENDS.search(text) is None
+        return unended or (HALF.match(text) or LOWER.match(text)) is not None
 
 
 def docstrings(folder: Path) -> Iterator[Docstring]:
@@ -59,6 +82,7 @@ class Figures(NamedTuple):
     docstrings: int
     words: int
     fragments: int
+    halves: int
     pronouns: float
     speaking: float
 
@@ -72,6 +96,7 @@ class Figures(NamedTuple):
             len(found),
             words,
             sum(one.is_fragment for one in found),
+            sum(one.is_half for one in found),
             per * len(PRONOUNS.findall(text)),
             per * len(SPEAKING.findall(text)),
         )
@@ -90,13 +115,14 @@ def main() -> int:
     """Print the figures; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--list", action="store_true", help="print each docstring that is no sentence"
+        "--list", action="store_true", help="print each fragment, and each half with a mark"
     )
     parser.add_argument("folders", nargs="*", type=Path, default=[Path(name) for name in PACKAGES])
     chosen = parser.parse_args()
     whole: list[Docstring] = []
     print(
-        f"{'':12} {'docstrings':>10} {'words':>7} {'fragments':>9} {'pronouns':>8} {'speaking':>8}"
+        f"{'':12} {'docstrings':>10} {'words':>7} {'fragments':>9} {'halves':>6} {'pronouns':>8} "
+        f"{'speaking':>8}"
     )
     for folder in chosen.folders:
         found = list(docstrings(folder))
@@ -106,15 +132,16 @@ def main() -> int:
     _print("all", figures)
     if chosen.list:
         for one in whole:
-            if one.is_fragment:
-                print(f"{one.file}:{one.line}: {one.text.strip().splitlines()[0]}")
+            if one.is_fragment or one.is_half:
+                mark = "(half) " if one.is_half else ""
+                print(f"{one.file}:{one.line}: {mark}{one.text.strip().splitlines()[0]}")
     return 0 if figures.is_well else 1
 
 
 def _print(name: str, figures: Figures) -> None:
     print(
         f"{name:12} {figures.docstrings:10} {figures.words:7} {figures.fragments:9} "
-        f"{figures.pronouns:8.1f} {figures.speaking:8.1f}"
+        f"{figures.halves:6} {figures.pronouns:8.1f} {figures.speaking:8.1f}"
     )
 
 

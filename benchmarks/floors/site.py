@@ -45,7 +45,7 @@ class Site:
         return self._idle
 
     async def rests(self) -> None:
-        """Wait until the broker rests: late work, such as writing segments, belongs to its cause."""
+        """Wait until the broker rests: late work, such as segment writes, belongs to its cause."""
         end = time.monotonic() + _AT_MOST_S
         while time.monotonic() < end:
             before = self._cpu_s()

@@ -27,3 +27,18 @@ def test_a_docstring_that_begins_as_no_sentence_is_listed_with_its_line(tmp_path
     done = prose("--list", str(tmp_path))
     listed = [line for line in done.stdout.splitlines() if "module.py:" in line]
     assert listed == [f"{tmp_path}/module.py:4: Of the digest."]
+
+
+def test_a_docstring_without_verb_noun_or_end_is_listed_as_half(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(
+        '"""zstd\'s level."""\n\ndef f():\n    """Until cancelled."""\n'
+        '\n\ndef g():\n    """origin, incarnation, rank."""\n'
+        '\n\nX = 1\n"""Number of things"""\n'
+    )
+    done = prose("--list", str(tmp_path))
+    listed = [line.rpartition("module.py:")[2] for line in done.stdout.splitlines()]
+    assert listed[-3:] == [
+        "12: (half) Number of things",
+        "4: (half) Until cancelled.",
+        "8: (half) origin, incarnation, rank.",
+    ]
