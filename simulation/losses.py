@@ -17,7 +17,7 @@ from typing import NamedTuple
 from relay.batches.batch import BatchHeader, BatchKind, BatchName
 from relay.batches.format import BadBatch, decode_entries, read_header
 from relay.batches.fragments import message_of
-from relay.links.forwarding import Forwarding, Verdict
+from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.log.site_log import Record
 from simulation.load import origin_and_number
 
@@ -75,7 +75,7 @@ def messages_to_send(records: Iterable[Record], forwarding: Forwarding) -> Itera
     first_pieces: dict[BatchName, tuple[str, int]] = {}
     for record in records:
         header = _header(record)
-        if header is not None and forwarding.decide(header) is Verdict.SEND:
+        if header is not None and forwarding.decide(header) is ForwardingDecision.SEND:
             yield from _messages(record, header, first_pieces)
 
 

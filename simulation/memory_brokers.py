@@ -15,9 +15,9 @@ from federation.names import Names
 from relay.bulk_amqp import Connection, ConnectionFailed
 from relay.delivery.local_exchange import LocalClosed
 from relay.delivery.memory_exchange import MemoryExchange
-from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
-from relay.links.rabbit_transport import LinkEndAddress
-from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.memory import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog
 from relay.log.site_log import LogClosed
 from relay.packing.egress import EgressClosed

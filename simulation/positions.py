@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from federation.mesh import Link, Mesh
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Place
 from relay.batches.format import BadBatch, decode_entries, read_header
-from relay.links.forwarding import Forwarding, Verdict
+from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.log.memory_log import MemoryStream
 from relay.log.site_log import Record
 from simulation.invariants import InvariantBroken
@@ -155,7 +155,7 @@ class PositionChecks:
             if not is_known(header.name):
                 self._good[link.sender, link.name] = log.times_anew, index, None
                 return
-            if forwarding.decide(header) is Verdict.SEND:
+            if forwarding.decide(header) is ForwardingDecision.SEND:
                 self._report(
                     f"I8: the link {link.name} is past {header.name}, which is not in the log of"
                     f" {link.receiver}"

@@ -15,7 +15,7 @@ from federation.brokers.addresses import AddressBook, PrivateBroker
 from federation.brokers.credentials import make_credentials
 from federation.mesh import Link, Mesh
 from relay.links.forwarding import forwarding_for
-from relay.links.memory_transport import MemoryLineSettings, MemoryMeeting
+from relay.links.transport.memory import MemoryLineSettings, MemoryMeeting
 from relay.log.open_gap import OpenGap
 from relay.node.report import link_reports
 from relay.operator.gaps import accept, read_open_gaps

@@ -18,8 +18,8 @@ from federation.brokers.credentials import load_or_make
 from federation.brokers.management import ManagementApi
 from federation.mesh_file import load_mesh
 from federation.names import Names
-from relay.links.rabbit_transport import LinkEndAddress
-from relay.links.transport import LinkEnd
+from relay.links.transport.link_end import LinkEnd
+from relay.links.transport.rabbit import LinkEndAddress
 from relay.node.brokers import RabbitBrokers
 from tests.certificates import Authority, Pair, replaced
 from tests.tls_broker import RELAY, TlsBroker

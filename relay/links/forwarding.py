@@ -12,15 +12,48 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from federation.lanes import NORMAL_NUMBER, lane_number
 from federation.mesh import AckRule, Begins, ForwardingRule, Link, Mesh
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
 from relay.ledger.members import Absent
-from relay.links.lane_share import WHOLE, LaneShare, share_of
+
+LANE_NUMBERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LaneShare:
+    """Of one strand, by numbers of lanes. `only`: that lane alone; None: all but `others`."""
+
+    only: int | None = None
+    others: frozenset[int] = frozenset()
+
+    def has(self, lane: int) -> bool:
+        """Whether batches of that lane go over it."""
+        return lane not in self.others if self.only is None else lane == self.only
+
+    def exceeds(self, former: LaneShare) -> bool:
+        """Whether it has a lane that the former share did not have."""
+        if self == former:
+            return False
+        return any(self.has(lane) and not former.has(lane) for lane in range(LANE_NUMBERS))
+
+
+WHOLE = LaneShare()
+"""Of a link without lanes."""
+
+
+def share_of(mesh: Mesh, link: Link) -> LaneShare:
+    """What goes over this strand in this mesh."""
+    if link.lane:
+        return LaneShare(lane_number(link.lane))
+    others = frozenset(lane.number for lane in mesh.lanes if lane.number != NORMAL_NUMBER)
+    return LaneShare(None, others) if others else WHOLE
+
 
 FEW_SITES = 8
 
 
-class Verdict(StrEnum):
+class ForwardingDecision(StrEnum):
     """Send, or why not."""
 
     SEND = "send"
@@ -68,43 +101,47 @@ class Forwarding:
             return frozenset((self.neighbour,))
         return self.reachable if len(self.reachable) <= FEW_SITES else None
 
-    def decide(self, header: BatchHeader) -> Verdict:
+    def decide(self, header: BatchHeader) -> ForwardingDecision:
         path, series = header.path, header.name.series
         if self.neighbour in path:
-            return Verdict.ON_PATH
+            return ForwardingDecision.ON_PATH
         if header.kind is BatchKind.CANARY:
             # Over one link, from log to log: the neighbours have canaries of their own.
             ours = series.origin == self.own
-            return Verdict.SEND if ours else Verdict.ONLY_THE_ORIGIN_SENDS
+            return ForwardingDecision.SEND if ours else ForwardingDecision.ONLY_THE_ORIGIN_SENDS
         if self.lanes is not WHOLE and not self.lanes.has(series.lane):
-            return Verdict.OTHER_LANE
+            return ForwardingDecision.OTHER_LANE
         complete = self.rule is ForwardingRule.COMPLETE
         reachable = self.reachable
         # A mark is of no exchange.
         if self.kept_off and (found := self.kept_off.get(series.exchange)) is not None:
             if self.neighbour not in found:
-                return Verdict.KEPT_OFF
+                return ForwardingDecision.KEPT_OFF
             reachable = found
         if complete and series.origin != self.own:
-            return Verdict.ONLY_THE_ORIGIN_SENDS
+            return ForwardingDecision.ONLY_THE_ORIGIN_SENDS
         destinations = series.destinations
         # A mark tells where an incarnation ended: whoever has batches of that judges them by it,
         # sites that joined since and began at the start among them.
         if destinations == EVERY_SITE and header.kind is BatchKind.MARK:
-            return Verdict.SEND
+            return ForwardingDecision.SEND
         if destinations == EVERY_SITE:
             absent = self.absent.get(header.revision) if self.absent else None
             if not absent or (series.origin == self.own and series.exchange in self.vouched):
-                return Verdict.SEND
+                return ForwardingDecision.SEND
             there = frozenset((self.neighbour,)) if complete else reachable
-            return Verdict.SEND if there - absent - {*path} else Verdict.JOINED_SINCE
+            return (
+                ForwardingDecision.SEND
+                if there - absent - {*path}
+                else ForwardingDecision.JOINED_SINCE
+            )
         if self.neighbour in destinations:
-            return Verdict.SEND
+            return ForwardingDecision.SEND
         if not complete:
             for destination in destinations:
                 if destination in reachable and destination not in path:
-                    return Verdict.SEND
-        return Verdict.NOT_WANTED
+                    return ForwardingDecision.SEND
+        return ForwardingDecision.NOT_WANTED
 
 
 @dataclass(frozen=True, slots=True)

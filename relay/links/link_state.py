@@ -31,7 +31,7 @@ STALLED_S = 30.0
 batch: it is stalled until then, as far as anybody can tell."""
 
 
-class ToldState(StrEnum):
+class ReportedState(StrEnum):
     """The words of `isthmus status` for a link."""
 
     PAUSED = "paused"
@@ -62,36 +62,36 @@ class LinkFacts(NamedTuple):
     """How long a canary has not come back."""
 
 
-def told_state(facts: LinkFacts, receiver: str) -> tuple[ToldState, str]:
+def reported_state(facts: LinkFacts, receiver: str) -> tuple[ReportedState, str]:
     """The state, and why it is not `running`. `receiver` is its site's name."""
     if facts.gap:
-        return ToldState.GAP, facts.gap
+        return ReportedState.GAP, facts.gap
     if facts.is_blocked:
-        return ToldState.BLOCKED, "the broker where it meets takes no publishes (an alarm)"
+        return ReportedState.BLOCKED, "the broker where it meets takes no publishes (an alarm)"
     if facts.heard_s is not None and facts.heard_s > SILENT_IS_DOWN_S:
-        return ToldState.DOWN, f"nothing heard of {receiver} for {facts.heard_s:.0f} s"
+        return ReportedState.DOWN, f"nothing heard of {receiver} for {facts.heard_s:.0f} s"
     if facts.reason:
-        return ToldState.DOWN, facts.reason
+        return ReportedState.DOWN, facts.reason
     if not facts.in_session:
-        return ToldState.STARTING, ""
+        return ReportedState.STARTING, ""
     if facts.lag_messages and facts.unmoved_s > STALLED_S:
         return (
-            ToldState.STALLED,
+            ReportedState.STALLED,
             f"{receiver} is heard, and has acknowledged nothing for {facts.unmoved_s:.0f} s of "
             f"{facts.lag_messages} messages that wait",
         )
     if facts.unanswered_s > STALLED_S:
         return (
-            ToldState.STALLED,
+            ReportedState.STALLED,
             f"{receiver} is heard, and a batch without messages that should show that its log takes"
             f" some has not been acknowledged for {facts.unanswered_s:.0f} s",
         )
     if facts.lag_messages and facts.lag_s > LAGGING_S:
         return (
-            ToldState.LAGGING,
+            ReportedState.LAGGING,
             f"the oldest message that waits has waited {facts.lag_s:.0f} s",
         )
-    return ToldState.RUNNING, ""
+    return ReportedState.RUNNING, ""
 
 
 class Movement:

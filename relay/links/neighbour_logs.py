@@ -22,7 +22,7 @@ class NeighbourLogs:
         self.on_news: Callable[[], None] | None = None
         """Called when a link knows more than before: once for many batches."""
         self._links: dict[str, HasLogged] = {}
-        self._told_last = ""
+        self._last_hit = ""
 
     def link(self, name: str, has_logged: HasLogged) -> None:
         """Ask this link from now on, instead of a former one of that name."""
@@ -39,11 +39,11 @@ class NeighbourLogs:
 
     def has(self, name: BatchName) -> bool:
         """Whether any neighbour's log has the batch."""
-        last = self._links.get(self._told_last)
+        last = self._links.get(self._last_hit)
         if last is not None and last(name):
             return True
         for link, has_logged in self._links.items():
             if has_logged(name):
-                self._told_last = link
+                self._last_hit = link
                 return True
         return False

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from federation.mesh import ForwardingRule
 from relay.batches.batch import BatchHeader, BatchName, Place, Series
-from relay.links.forwarding import FilterSeen, Forwarding, seen_with
-from relay.links.lane_share import WHOLE, LaneShare
+from relay.links.forwarding import WHOLE, FilterSeen, Forwarding, LaneShare, seen_with
 
 _VERSION = 1
 _WITH_KEPT_OFF = 2

@@ -79,7 +79,7 @@ WITH_MEMBERS = 2
 _CHECKED_FROM = 6
 _NOT_MEASURED = 0xFFFFFFFF
 _SUSPECT = 1
-_TOLD = 2
+_MEMBERS_SENT = 2
 _BATCH_STARTS = HEAD_BYTES + _BATCH.size
 
 
@@ -158,7 +158,7 @@ class BatchFrame(NamedTuple):
     batch: memoryview
     check: int
     """For `path_matches`, once the path has been read."""
-    told: bool = False
+    members_sent: bool = False
     """A MEMBERS of its revision went before it."""
 
 
@@ -251,10 +251,10 @@ def encode_batch_frame(
     batch: bytes,
     path: Sequence[str],
     suspect: bool,
-    told: bool = False,
+    members_sent: bool = False,
 ) -> bytes:
     """`path` is the batch's own: the only part of it that its digest leaves open."""
-    flags = (_SUSPECT if suspect else 0) | (_TOLD if told else 0)
+    flags = (_SUSPECT if suspect else 0) | (_MEMBERS_SENT if members_sent else 0)
     fixed = nonce + run + _BATCH.pack(number, flags)
     start = bytes((version, FrameKind.BATCH))
     check = crc32("\0".join(path).encode(), crc32(fixed, crc32(start)))
@@ -332,8 +332,8 @@ def decode_frame(frame: bytes, spoken: Formats = KNOWN) -> Frame:
         if kind == FrameKind.BATCH:
             number, flags = _BATCH.unpack_from(frame, HEAD_BYTES)
             batch = memoryview(frame)[_BATCH_STARTS:]
-            suspect, told = flags & _SUSPECT != 0, flags & _TOLD != 0
-            return BatchFrame(nonce, run, number, suspect, batch, check, told)
+            suspect, members_sent = flags & _SUSPECT != 0, flags & _MEMBERS_SENT != 0
+            return BatchFrame(nonce, run, number, suspect, batch, check, members_sent)
         if crc32(memoryview(frame)[_CHECKED_FROM:], crc32(frame[:2])) != check:
             raise BadFrame("damaged")
         return _decode_checked(version, kind, nonce, run, frame)

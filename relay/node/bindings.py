@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from relay.batches.batch import BatchHeader, BatchKind, PackedBatch
 from relay.ledger.batch_rows import linked_row, packed_row
 from relay.ledger.rows import LedgerRow, Stage
-from relay.links.connection import Clock
 from relay.links.position import POSITION_VERSION, LinkPosition
+from relay.links.transport.connection import Clock
 from relay.log.snapshot import SNAPSHOT_VERSION
 from relay.packing.packer_record import RECORD_VERSION
 from relay.state.node_state import Commit, NodeState, StateTooNew, StateUnreadable

@@ -30,8 +30,8 @@ from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.lease.cluster_lease import LeaseName
 from relay.lease.proofs import HOLDER_BYTES
-from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
-from relay.links.transport import LinkConnector
+from relay.links.transport.link_end import LinkConnector
+from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.log.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogClosed, LogRefused, SiteLog
 from relay.packing.egress import Egress, EgressClosed, EgressRefused

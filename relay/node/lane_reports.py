@@ -8,12 +8,12 @@ from typing import Any
 
 from federation.lanes import NORMAL
 from federation.mesh import Link
-from relay.links.link_state import ToldState
+from relay.links.link_state import ReportedState
 from relay.links.metrics import LinkState
 
 _FROM_BAD_TO_GOOD = (
-    *(state.value for state in ToldState),
-    *(state.value for state in LinkState if state.value not in set(ToldState)),
+    *(state.value for state in ReportedState),
+    *(state.value for state in LinkState if state.value not in set(ReportedState)),
 )
 _WORST_OF = ("lag_messages", "lag_bytes", "lag_seconds")
 """A strand counts as before it what stands in the log behind its place, of whatever lane: so these

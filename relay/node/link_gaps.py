@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from federation.mesh import Link
 from relay.ledger.rows import Stage
-from relay.links.connection import Clock
-from relay.links.sender_task import LinkSenderTask
+from relay.links.sender.task import LinkSenderTask
+from relay.links.transport.connection import Clock
 from relay.log.gap import gap_row, just_before
 from relay.log.open_gap import OpenGap
 from relay.log.reader import LogGap

@@ -6,14 +6,14 @@ from dataclasses import fields
 from typing import Any
 
 from federation.mesh import Link
-from relay.links.link_state import ToldState
+from relay.links.link_state import ReportedState
 from relay.links.metrics import ReceiverCounters, SenderCounters
-from relay.links.receiver_task import LinkReceiverTask
-from relay.links.sender_task import LinkSenderTask
+from relay.links.receiver.task import LinkReceiverTask
+from relay.links.sender.task import LinkSenderTask
 
 
 def sender_report(
-    link: Link, task: LinkSenderTask, state: ToldState, reason: str
+    link: Link, task: LinkSenderTask, state: ReportedState, reason: str
 ) -> dict[str, Any]:
     """Of one that begins here."""
     machine, lag = task.machine, task.lag
@@ -38,7 +38,7 @@ def resting_report(link: Link, messages: int, nbytes: int) -> dict[str, Any]:
     return {
         "from": link.sender,
         "to": link.receiver,
-        "state": ToldState.PAUSED.value,
+        "state": ReportedState.PAUSED.value,
         "reason": f"`isthmus resume FILE --link {link.name}` lets it go on",
         "lag_messages": messages,
         "lag_bytes": nbytes,

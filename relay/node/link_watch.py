@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from federation.mesh import Link, Mesh
 from relay.links.canaries import Ask, Canaries, LinkSeen
-from relay.links.echo import clock_difference_ms
-from relay.links.link_state import LinkFacts, Movement, ToldState, told_state
-from relay.links.receiver_task import LinkReceiverTask
-from relay.links.sender_task import LinkSenderTask
+from relay.links.link_state import LinkFacts, Movement, ReportedState, reported_state
+from relay.links.receiver.task import LinkReceiverTask
+from relay.links.sender.task import LinkSenderTask
+from relay.links.sender.timing import clock_difference_ms
 
 
 class LinkWatch:
@@ -59,7 +59,7 @@ class LinkWatch:
             if difference is not None and neighbour in mesh.sites:
                 self.clock_differences_ms[mesh.sites[neighbour].cluster_id] = difference
 
-    def state_of(self, link: Link, task: LinkSenderTask, now: float) -> tuple[ToldState, str]:
+    def state_of(self, link: Link, task: LinkSenderTask, now: float) -> tuple[ReportedState, str]:
         """Of a link that nobody holds back, and why it is not `running`."""
         machine, lag = task.machine, task.lag
         facts = LinkFacts(
@@ -74,4 +74,4 @@ class LinkWatch:
             unmoved_s=0.0 if task.held_back else self._movements[link.name].unmoved_s(now),
             unanswered_s=0.0 if task.held_back else self._canaries.unanswered_s(link.name, now),
         )
-        return told_state(facts, link.receiver)
+        return reported_state(facts, link.receiver)

@@ -23,16 +23,16 @@ from relay.ledger.members import Absent, BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
 from relay.links.forwarding import Forwarding, forwarding_for
-from relay.links.lag import AppendTimes
+from relay.links.metrics import AppendTimes
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.links.rabbit_transport import LinkEndAddress
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_task import LinkReceiverTask
-from relay.links.sender import LinkSender
-from relay.links.sender_task import LinkSenderTask
+from relay.links.rates.uplink import Uplink, minute_of_day, rates_at
+from relay.links.receiver.machine import LinkReceiver
+from relay.links.receiver.task import LinkReceiverTask
+from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import LinkSettings
-from relay.links.transport import LinkConnector
-from relay.links.uplink import Uplink, minute_of_day, rates_at
+from relay.links.transport.connection import LinkParts
+from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
@@ -295,8 +295,14 @@ class NodeLinks:
         own, neighbour = mesh.sites[self._site].cluster_id, mesh.sites[other].cluster_id
         return link.meeting, own, neighbour, vouched_user(mesh, link, other), address
 
-    def _connector(self, link: Link) -> LinkConnector:
-        return PresentConnector(lambda: self._brokers.link(self._address(link)))
+    def _link_parts(self, link: Link) -> LinkParts:
+        return LinkParts(
+            name=link.name,
+            connector=PresentConnector(lambda: self._brokers.link(self._address(link))),
+            writer=self._writer,
+            clock=self._clock,
+            random=self._random.random,
+        )
 
     def _make_sender(self, link: Link) -> LinkSenderTask:
         state, voids = self._state, self._voids
@@ -308,11 +314,13 @@ class NodeLinks:
                 forwarding=forwarding_for(self._mesh, link, self._absent),
                 receiver_user=vouched_user(self._mesh, link, link.receiver),
                 position=memory.load(),
-                random=self._random.random,
-                random_bytes=self._random_bytes,
-                is_void=voids.is_void,
-                safe_place=safe_place,
-                members=self._members.encoded,
+                parts=SenderParts(
+                    random=self._random.random,
+                    random_bytes=self._random_bytes,
+                    is_void=voids.is_void,
+                    safe_place=safe_place,
+                    members=self._members.encoded,
+                ),
                 settings=self._settings,
                 formats=self._formats,
             )
@@ -321,14 +329,10 @@ class NodeLinks:
             self._gaps.found(link, task, gap)
 
         task = LinkSenderTask(
-            link.name,
+            self._link_parts(link),
             make_machine,
-            self._connector(link),
-            self._writer,
             memory,
             self._times,
-            self._clock,
-            self._random.random,
             voids.is_undecided,
             on_gap,
             self._neighbours.news,
@@ -358,14 +362,10 @@ class NodeLinks:
             formats=self._formats,
         )
         return LinkReceiverTask(
-            link.name,
+            self._link_parts(link),
             machine,
-            self._connector(link),
-            self._writer,
             self._quarantine,
             on_linked,
-            self._clock,
-            self._random.random,
             partial(self._learn, link),
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dedup.rocksdb_store import RocksdbStore
 from dedup.store import Store
-from relay.links.connection import Clock
+from relay.links.transport.connection import Clock
 from relay.node.boot import boot_id
 from relay.state.node_state import POINT_TABLES, TABLES
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from federation.brokers.addresses import AddressError
 from federation.brokers.passwords import PasswordMissing
-from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 
 
 class PresentConnector:

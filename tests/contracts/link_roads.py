@@ -10,9 +10,9 @@ from typing import Protocol
 from isthmus.brokers.local_brokers import BrokerUser
 from relay.bulk_amqp import Channel, Publisher, connect
 from relay.bulk_amqp.content_header import NONE_PRESENT, USER_ID, rewrite
-from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
-from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
-from relay.links.transport import Carried, LinkEnd
+from relay.links.transport.link_end import Carried, LinkEnd
+from relay.links.transport.memory import MemoryEnd, MemoryLineSettings, MemoryMeeting
+from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.links.wire import HEAD_BYTES
 from tests.live_brokers import Vhost, rabbitmqctl
 from wan_proxy.proxy import WanProxy
@@ -64,7 +64,7 @@ class Ears:
         assert not self.closed
         self.carried += frames
 
-    def on_nobody(self, head: bytes) -> None:
+    def on_returned(self, head: bytes) -> None:
         self.nobody.append(head)
 
     def on_closed(self, reason: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from isthmus.brokers.local_brokers import BrokerUser
-from relay.links.transport import Carried, LinkEnd, LinkTaken, LinkUnreachable
+from relay.links.transport.link_end import Carried, LinkEnd, LinkTaken, LinkUnreachable
 from relay.links.wire import HEAD_BYTES
 from tests.conftest import Eventually, LocalBrokerFactory
 from tests.contracts.link_roads import QUEUE_BYTES, MemoryRoad, RabbitRoad, Road, frame, listening
@@ -280,12 +280,12 @@ async def test_a_frame_beyond_the_queues_limit_may_be_lost_and_takes_nothing_els
 async def test_the_line_counts_what_it_has_taken(ends: Ends, eventually: Eventually) -> None:
     sender, receiver = ends()
     at_receiver = listening(receiver)
-    before = sender.line
+    before = sender.status
     for n in range(20):
         sender.send(frame(f"{n}", 50_000))
-    assert sender.line.bytes_waiting + sender.line.bytes_taken >= before.bytes_taken + 1_000_000
+    assert sender.status.bytes_waiting + sender.status.bytes_taken >= before.bytes_taken + 1_000_000
     await eventually(lambda: len(at_receiver.frames) == 20, "all")
-    line = sender.line
+    line = sender.status
     assert line.bytes_taken >= before.bytes_taken + 1_000_000
     assert line.bytes_waiting == 0
     assert not line.blocked
@@ -299,11 +299,11 @@ async def test_a_blocked_end_in_memory_says_so_and_goes_on_afterwards() -> None:
     sender.blocked = True
     sender.send(frame("waits"))
     await let_pass(10)
-    assert sender.line.blocked
+    assert sender.status.blocked
     assert not at_receiver.frames
     sender.unblock()
     await until(lambda: at_receiver.frames == [frame("waits")], "it goes on", 10)
-    assert not sender.line.blocked
+    assert not sender.status.blocked
 
 
 @pytest.mark.long
@@ -319,10 +319,10 @@ async def test_a_broker_that_blocks_says_so_and_goes_on_afterwards(
         at_receiver = listening(receiver)
         await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0")
         sender.send(frame("waits"))
-        await eventually(lambda: sender.line.blocked, "blocked", deadline_s=30)
+        await eventually(lambda: sender.status.blocked, "blocked", deadline_s=30)
         await rabbitmqctl(broker, "set_vm_memory_high_watermark", "0.9")
         await eventually(lambda: at_receiver.frames == [frame("waits")], "goes on", deadline_s=30)
-        await eventually(lambda: not sender.line.blocked, "no longer blocked", deadline_s=30)
+        await eventually(lambda: not sender.status.blocked, "no longer blocked", deadline_s=30)
         await sender.close()
         await receiver.close()
         await road.close()
@@ -330,9 +330,9 @@ async def test_a_broker_that_blocks_says_so_and_goes_on_afterwards(
 
 def _is_over(end: LinkEnd) -> bool:
     """Whether nothing that is handed over goes out any more."""
-    before = end.line
+    before = end.status
     end.send(frame("?"))
-    after = end.line
+    after = end.status
     return before == after
 
 
@@ -381,17 +381,17 @@ async def test_what_is_paced_goes_in_order_as_far_as_it_is_granted(
         sender.send(one)
     await eventually(lambda: len(at_receiver.frames) == 1, "what went before")
     assert pace.waiting >= sum(map(len, data))
-    assert sender.line.held_back
-    assert sender.line.bytes_waiting >= pace.waiting
-    taken = sender.line.bytes_taken
+    assert sender.status.held_back
+    assert sender.status.bytes_waiting >= pace.waiting
+    taken = sender.status.bytes_taken
     pace.grant(60_000)
     await eventually(lambda: len(at_receiver.frames) == 3, "two more, and part of the next")
-    assert taken < sender.line.bytes_taken <= taken + 60_000
+    assert taken < sender.status.bytes_taken <= taken + 60_000
     while pace.waiting:
         pace.grant(7_777)
     await eventually(lambda: len(at_receiver.frames) == 5, "all", deadline_s=30)
     assert at_receiver.frames == [frame("before"), *data]
-    assert not sender.line.held_back
+    assert not sender.status.held_back
 
 
 async def test_an_end_that_is_paced_closes_without_what_waits(

@@ -43,10 +43,10 @@ from relay.delivery.put_aside import put_aside
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.members import BadMembers, decode_members
 from relay.ledger.rows import BadLedgerRow, Stage, decode_row, encode_row
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_actions import Append, LogFacts
-from relay.links.sender import LinkSender
-from relay.links.transport import Line
+from relay.links.receiver.actions import Append, LogFacts
+from relay.links.receiver.machine import LinkReceiver
+from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.transport.link_end import TransportStatus
 from relay.links.wire import NONCE_BYTES, BadFrame, decode_frame, encode_ask
 from relay.log.recent_names import RecentNames
 from relay.log.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap
@@ -135,12 +135,10 @@ def asking_sender() -> LinkSender:
         forwarding=TO_TOKYO,
         receiver_user="tokyo",
         position=None,
-        random=random.Random(1).random,
-        random_bytes=lambda count: NONCE[:count],
-        is_void=lambda header: False,
+        parts=SenderParts(random=random.Random(1).random, random_bytes=lambda count: NONCE[:count]),
     )
-    sender.connected(0.0, Line(0, 0, False))
-    sender.tick(100.0, 1, Line(0, 0, False))
+    sender.connected(0.0, TransportStatus(0, 0, False))
+    sender.tick(100.0, 1, TransportStatus(0, 0, False))
     return sender
 
 
@@ -162,7 +160,7 @@ def link(data: bytes) -> None:
                 receiver.appended(action.session, action.number, False, now, int(now * 1000))
         receiver.tick(now, int(now * 1000))
         sender.frame("tokyo", frame, now)
-        sender.tick(now, int(now * 1000), Line(0, 0, False))
+        sender.tick(now, int(now * 1000), TransportStatus(0, 0, False))
 
 
 def names(data: bytes) -> None:

@@ -39,8 +39,8 @@ from relay.batches.format import (
 from relay.batches.name_set import NameSet
 from relay.ledger.batch_rows import linked_row
 from relay.ledger.rows import Stage, decode_row, encode_row
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_actions import Append, LogFacts, Quarantine
+from relay.links.receiver.actions import Append, LogFacts, Quarantine
+from relay.links.receiver.machine import LinkReceiver
 from relay.links.wire import encode_ask, encode_batch_frame
 from relay.state.node_state import Commit
 from tests.hostile.mutations import mutated

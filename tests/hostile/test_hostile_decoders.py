@@ -22,7 +22,7 @@ from relay.batches.series_table import get_series, put_series
 from relay.bulk_amqp import content_header, field_table
 from relay.bulk_amqp.frame_reader import FrameReader
 from relay.ledger.members import BadMembers, decode_members, encode_members
-from relay.links.sender import MAX_WELCOME_BYTES
+from relay.links.sender.machine import MAX_WELCOME_BYTES
 from relay.links.wire import (
     MAX_TEXT_BYTES,
     BadFrame,

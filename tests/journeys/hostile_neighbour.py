@@ -18,9 +18,9 @@ from relay.batches.known_formats import KNOWN
 from relay.batches.name_set import NameSet
 from relay.batches.signature import Signer
 from relay.bulk_amqp.content_header import NONE_PRESENT
-from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
 from relay.links.settings import MIB
-from relay.links.transport import Carried, LinkEnd
+from relay.links.transport.link_end import Carried, LinkEnd
+from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.links.wire import (
     NONCE_BYTES,
     RUN_BYTES,
@@ -59,7 +59,7 @@ class _HostileEnd:
             with contextlib.suppress(BadFrame):  # of a version that only a node has to know
                 self.heard.append(decode_frame(carried.frame))
 
-    def on_nobody(self, head: bytes) -> None:
+    def on_returned(self, head: bytes) -> None:
         """The receiver is not there yet: `welcomed` asks again."""
 
     def on_closed(self, reason: str) -> None:

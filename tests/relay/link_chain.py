@@ -14,14 +14,15 @@ from federation.mesh import ForwardingRule
 from relay.batches.batch import BatchHeader, BatchName, Place
 from relay.batches.format import read_header
 from relay.links.forwarding import Forwarding
-from relay.links.lag import AppendTimes
-from relay.links.memory_transport import MemoryEnd, MemoryMeeting
+from relay.links.metrics import AppendTimes
 from relay.links.position import LinkPosition
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_task import LinkReceiverTask
-from relay.links.sender import LinkSender
-from relay.links.sender_task import LinkSenderTask
+from relay.links.receiver.machine import LinkReceiver
+from relay.links.receiver.task import LinkReceiverTask
+from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import KIB, LinkSettings
+from relay.links.transport.connection import LinkParts
+from relay.links.transport.memory import MemoryEnd, MemoryMeeting
 from relay.log.reader import LogGap
 from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
@@ -135,19 +136,21 @@ class Site:
         self._tasks = [asyncio.create_task(writer.run_forever())]
         if self.meeting_in is not None and self.previous is not None:
             self.receiver = LinkReceiverTask(
-                f"{self.previous}->{self.name}",
+                LinkParts(
+                    name=f"{self.previous}->{self.name}",
+                    connector=ReceiverConnector(self.meeting_in, self.name),
+                    writer=writer,
+                    clock=LoopClock(),
+                    random=self.random.random,
+                ),
                 LinkReceiver(
                     own=self.name,
                     neighbour=self.previous,
                     sender_user=self.previous,
                     settings=SETTINGS,
                 ),
-                ReceiverConnector(self.meeting_in, self.name),
-                writer,
                 lambda data, reason: self.quarantined.append(reason),
                 lambda headers: self.folder.linked_in.extend(h.name for h in headers),
-                LoopClock(),
-                self.random.random,
             )
             self._tasks.append(asyncio.create_task(self.receiver.run()))
         if self.meeting_out is not None and self.next_site is not None:
@@ -166,21 +169,25 @@ class Site:
                 forwarding=Forwarding(ForwardingRule.RING, self.name, neighbour, reachable, sites),
                 receiver_user=neighbour,
                 position=memory.load(),
-                random=self.random.random,
-                random_bytes=self.random.randbytes,
-                safe_place=safe_place,
+                parts=SenderParts(
+                    random=self.random.random,
+                    random_bytes=self.random.randbytes,
+                    safe_place=safe_place,
+                ),
                 settings=SETTINGS,
             )
 
         return LinkSenderTask(
-            f"{self.name}->{neighbour}",
+            LinkParts(
+                name=f"{self.name}->{neighbour}",
+                connector=SenderConnector(meeting, self.name),
+                writer=writer,
+                clock=LoopClock(),
+                random=self.random.random,
+            ),
             make_machine,
-            SenderConnector(meeting, self.name),
-            writer,
             memory,
             AppendTimes(),
-            LoopClock(),
-            self.random.random,
             lambda header: False,
             self.gaps.append,
         )

@@ -16,12 +16,10 @@ from relay.batches.batch import BatchHeader, BatchName
 from relay.batches.format import read_header
 from relay.batches.known_formats import KNOWN
 from relay.links.forwarding import Forwarding
-from relay.links.memory_transport import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.position import LinkPosition
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
-from relay.links.sender import LinkSender
-from relay.links.sender_actions import (
+from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver.machine import LinkReceiver
+from relay.links.sender.actions import (
     Disconnect,
     GaveUpOn,
     ReadFrom,
@@ -29,9 +27,11 @@ from relay.links.sender_actions import (
     SenderAction,
     StopReading,
 )
-from relay.links.sender_session import SenderPhase
+from relay.links.sender.machine import LinkSender, SenderParts
+from relay.links.sender.session import SenderPhase
 from relay.links.settings import MIB, LinkSettings
-from relay.links.transport import Carried, LinkTransportError
+from relay.links.transport.link_end import Carried, LinkTransportError
+from relay.links.transport.memory import MemoryEnd, MemoryLineSettings, MemoryMeeting
 from relay.links.wire import Send
 from tests.relay.link_logs import PARIS, TOKYO, SourceLog, TargetLog
 from tests.relay.timed_calls import Alarm, VirtualTime
@@ -107,10 +107,12 @@ class LinkWorld:
             forwarding=self.forwarding,
             receiver_user="user-tokyo",
             position=kept,
-            random=self.random.random,
-            random_bytes=self.random.randbytes,
-            is_void=self.is_void,
-            members=self.members.get,
+            parts=SenderParts(
+                random=self.random.random,
+                random_bytes=self.random.randbytes,
+                is_void=self.is_void,
+                members=self.members.get,
+            ),
             settings=self.settings,
             formats=self.sender_formats,
         )
@@ -178,7 +180,7 @@ class LinkWorld:
                 partial(self._sender_closed, life),
             )
         )
-        self._do_sender(sender.connected(self.time.now, end.line))
+        self._do_sender(sender.connected(self.time.now, end.status))
 
     def _sender_heard(self, life: int, frames: Sequence[Carried]) -> None:
         if life != self._sender_life or self.sender is None:
@@ -188,7 +190,7 @@ class LinkWorld:
 
     def _sender_returned(self, life: int, head: bytes) -> None:
         if life == self._sender_life and self.sender is not None:
-            self._do_sender(self.sender.nobody(head, self.time.now))
+            self._do_sender(self.sender.frame_returned(head, self.time.now))
 
     def _sender_closed(self, life: int, reason: str) -> None:
         if life != self._sender_life or self.sender is None:
@@ -254,7 +256,7 @@ class LinkWorld:
         if self.sender is None or self.sender_paused:
             return
         if self.sender_end is not None and self.sender.phase is not SenderPhase.DISCONNECTED:
-            line = self.sender_end.line
+            line = self.sender_end.status
             self._do_sender(self.sender.tick(self.time.now, self.time.wall_ms, line))
         self._sender_alarm.set(self.sender.wakeup())
 
@@ -410,5 +412,5 @@ class _Ears:
     """What one end hears, told to the life of the process that it belongs to."""
 
     on_frames: Callable[[Sequence[Carried]], None]
-    on_nobody: Callable[[bytes], None]
+    on_returned: Callable[[bytes], None]
     on_closed: Callable[[str], None]

@@ -69,7 +69,7 @@ MISTAKES = (
     ),
     Mistake(
         "path not appended",
-        "relay/links/receiver.py",
+        "relay/links/receiver/machine.py",
         """\
         ours = replace(header, path=(*header.path, self._own))
         return [Append(ours, passed_on, session.number, number)]
@@ -163,7 +163,7 @@ MISTAKES = (
     ),
     Mistake(
         "ack before append",
-        "relay/links/receiver.py",
+        "relay/links/receiver/machine.py",
         """\
         return [Append(ours, passed_on, session.number, number)]
 """,
@@ -180,14 +180,14 @@ MISTAKES = (
     ),
     Mistake(
         "nonce not checked",
-        "relay/links/sender.py",
+        "relay/links/sender/machine.py",
         """\
-        if said.nonce != self._nonce:
+        if message.nonce != self._nonce:
             return self._drop("of another session")
-        if isinstance(said, Welcome):
+        if isinstance(message, Welcome):
 """,
         """\
-        if isinstance(said, Welcome):
+        if isinstance(message, Welcome):
 """,
         "--topology line --sites 2 --faults repeat,reset,disk --every 0.3 --messages 200"
         " --seconds 20",

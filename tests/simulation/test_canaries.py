@@ -13,7 +13,7 @@ import pytest
 from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.format import read_header
 from relay.links.canaries import QUIET_S
-from relay.links.link_state import ToldState
+from relay.links.link_state import ReportedState
 from relay.node.report import link_reports
 from simulation.load import Load
 from simulation.topologies import simulated_mesh
@@ -80,7 +80,7 @@ def test_they_go_into_the_neighbours_logs_and_no_further_and_leave_no_rows(
             assert set(came(name)) == due[name]
             assert max(came(name).values()) <= most
             for link in world.mesh.links_from(name):
-                assert state_of(world, name, link.receiver) == (ToldState.RUNNING, "")
+                assert state_of(world, name, link.receiver) == (ReportedState.RUNNING, "")
         await world.stop()
         for site in world.sites.values():
             assert BatchKind.CANARY not in {row.kind for row in site.ledger.rows()}
@@ -94,19 +94,19 @@ def test_a_link_without_messages_whose_other_log_takes_nothing_is_not_green_for_
     async def look(world: World) -> None:
         first, second, *_ = world.sites
 
-        async def becomes(within_s: float, *states: ToldState) -> None:
+        async def becomes(within_s: float, *states: ReportedState) -> None:
             await world.until(
                 lambda: state_of(world, first, second)[0] in states,
                 lambda: str(state_of(world, first, second)),
                 within_s,
             )
 
-        await becomes(BACK_WITHIN_S, ToldState.RUNNING)
+        await becomes(BACK_WITHIN_S, ReportedState.RUNNING)
         world.brokers[second].stream.hold_next_appends()
-        await becomes(PROMISED_S, ToldState.STALLED, ToldState.DOWN)
+        await becomes(PROMISED_S, ReportedState.STALLED, ReportedState.DOWN)
         assert state_of(world, first, second)[1]
         world.brokers[second].stream.release_held()
         world.brokers[second].stream.break_connections()
-        await becomes(BACK_WITHIN_S, ToldState.RUNNING)
+        await becomes(BACK_WITHIN_S, ReportedState.RUNNING)
 
     live("line", 2, tmp_path, look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.mesh import Mesh
-from relay.links.forwarding import Forwarding, Verdict
+from relay.links.forwarding import Forwarding, ForwardingDecision
 from simulation.outage import Failure, OutageRecord, PublishedFlow, keys_of, observe_outage
 from tests.federation.meshes import LINE_OF_THREE, mesh_of
 
@@ -97,7 +97,7 @@ def test_what_must_be_in_a_neighbours_log_waits_in_egress() -> None:
 
 
 def test_it_is_the_forwarding_of_the_nodes_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Forwarding, "decide", lambda self, header: Verdict.NOT_WANTED)
+    monkeypatch.setattr(Forwarding, "decide", lambda self, header: ForwardingDecision.NOT_WANTED)
     seen = watched(mesh_of(LINE_OF_THREE), "b-c")
     assert seen.before == {}
 

@@ -24,7 +24,7 @@ from federation.planning.log_spread import LogSpread, shares
 from federation.planning.routes import routes_of
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Series
 from relay.batches.format import seal
-from relay.links.forwarding import Verdict, forwarding_for
+from relay.links.forwarding import ForwardingDecision, forwarding_for
 
 SEGMENTS = 2 * LOG_SEGMENT_BYTES
 ORDERS = Exchange("orders")
@@ -61,7 +61,7 @@ def flooded(mesh: Mesh, origin: str, destinations: tuple[str, ...]) -> set[str]:
         site = waiting.pop(0)
         for link in mesh.links_from(site):
             verdict = forwarding_for(mesh, link).decide(replace(header, path=paths[site]))
-            if verdict is Verdict.SEND and link.receiver not in paths:
+            if verdict is ForwardingDecision.SEND and link.receiver not in paths:
                 paths[link.receiver] = (*paths[site], link.receiver)
                 waiting.append(link.receiver)
     return set(paths)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import pytest
 
 from federation.lanes import Lane
-from relay.links.budget import Budget, Rates, Strand
+from relay.links.rates.budget import Budget, LinkLane, Rates
 
 LANES = (Lane("urgent", 1, 16), Lane("normal", 0, 4), Lane("bulk", 2, 1))
-URGENT, NORMAL, BULK = (Strand("a-b", lane.name) for lane in LANES)
+URGENT, NORMAL, BULK = (LinkLane("a-b", lane.name) for lane in LANES)
 RATES = (2_000, 8_000, 187_500, 2_500_000, 60_000_000)
 
 
@@ -23,30 +23,30 @@ class Senders:
         self.budget = Budget()
         self.budget.change(rates, 0.0)
         self.now = 0.0
-        self.sent: Counter[Strand] = Counter()
+        self.sent: Counter[LinkLane] = Counter()
         self.log: list[tuple[float, int]] = []
-        self._waiting: dict[Strand, int] = {}
+        self._waiting: dict[LinkLane, int] = {}
         self._late_s = late_s
         self._chance = random.Random(1)
 
-    def put(self, strand: Strand, nbytes: int) -> None:
+    def put(self, strand: LinkLane, nbytes: int) -> None:
         if nbytes and not self._waiting.get(strand):
             self.budget.wants(strand, self.now)
         self._waiting[strand] = self._waiting.get(strand, 0) + nbytes
 
-    def is_empty(self, strand: Strand) -> bool:
+    def is_empty(self, strand: LinkLane) -> bool:
         return not self._waiting.get(strand)
 
     def run(self, until: float) -> None:
         """Timers come up to `late_s` after they are due."""
         while True:
             while (turn := self.budget.next(self.now)) is not None:
-                nbytes = min(turn.most, self._waiting[turn.strand])
-                self._waiting[turn.strand] -= nbytes
-                if not self._waiting[turn.strand]:
-                    self.budget.wants_no_more(turn.strand, self.now)
-                self.budget.spent(turn.strand, nbytes, self.now)
-                self.sent[turn.strand] += nbytes
+                nbytes = min(turn.most, self._waiting[turn.link_lane])
+                self._waiting[turn.link_lane] -= nbytes
+                if not self._waiting[turn.link_lane]:
+                    self.budget.wants_no_more(turn.link_lane, self.now)
+                self.budget.spent(turn.link_lane, nbytes, self.now)
+                self.sent[turn.link_lane] += nbytes
                 self.log.append((self.now, nbytes))
             due = self.budget.due(self.now)
             if due is None or due > until:
@@ -63,7 +63,7 @@ def limited(rate: int, site: int | None = None, lanes: tuple[Lane, ...] = LANES)
     return Rates(site, {"a-b": rate}, lanes)
 
 
-def shares(sent: Mapping[Strand, int], *of: Strand) -> list[float]:
+def shares(sent: Mapping[LinkLane, int], *of: LinkLane) -> list[float]:
     whole = sum(sent[one] for one in of)
     return [sent[one] / whole for one in of]
 
@@ -159,7 +159,7 @@ def test_a_process_that_stood_still_makes_up_for_a_moment_of_it_only() -> None:
 
 
 def test_all_links_of_a_site_together_keep_its_rate_and_each_its_own() -> None:
-    thin, wide = Strand("a-b", "bulk"), Strand("a-c", "bulk")
+    thin, wide = LinkLane("a-b", "bulk"), LinkLane("a-c", "bulk")
     senders = Senders(Rates(100_000, {"a-b": 20_000}, LANES))
     for strand in (thin, wide):
         senders.put(strand, 10_000_000)
@@ -170,7 +170,7 @@ def test_all_links_of_a_site_together_keep_its_rate_and_each_its_own() -> None:
 
 def test_what_is_urgent_on_one_link_passes_what_another_has_borrowed_of_the_sites_rate() -> None:
     senders = Senders(Rates(8_000, {}, LANES))
-    senders.put(Strand("a-c", "bulk"), 10_000_000)
+    senders.put(LinkLane("a-c", "bulk"), 10_000_000)
     senders.run(10.0)
     senders.put(URGENT, 400)
     senders.run(10.4)

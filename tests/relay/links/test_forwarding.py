@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from federation.mesh import AckRule, Begins, Exchange, ForwardingRule, Link, Mesh, Site
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Place, Series
 from relay.ledger.members import Absent
-from relay.links.forwarding import Forwarding, Verdict, forwarding_for, seen_with
+from relay.links.forwarding import Forwarding, ForwardingDecision, forwarding_for, seen_with
 from relay.links.position import LinkPosition, Sample
 
 NAMES = "abcdefg"
@@ -70,7 +70,7 @@ class Spread:
             waiting.rotate(self.chance.randrange(len(waiting)))
             sender, receiver = link = waiting.popleft()
             batch = replace(first, path=tuple(self.paths[sender]))
-            if links[link].decide(batch) is not Verdict.SEND:
+            if links[link].decide(batch) is not ForwardingDecision.SEND:
                 continue
             self.carried[link] += 1
             if receiver not in self.paths:
@@ -130,12 +130,12 @@ def test_the_broker_of_a_banned_site_is_no_meeting_point_either() -> None:
     mesh = replace(mesh_of({("b", "c")}, never_via=("c",), sites="abcd"), links=links)
     to_b = header("a", ("b",))
     assert [forwarding_for(mesh, link).decide(to_b) for link in links[:2]] == [
-        Verdict.KEPT_OFF,
-        Verdict.NOT_WANTED,
+        ForwardingDecision.KEPT_OFF,
+        ForwardingDecision.NOT_WANTED,
     ]
     open_to_all = header("a", ("b",), exchange="open")
-    assert forwarding_for(mesh, links[0]).decide(open_to_all) is Verdict.SEND
-    assert forwarding_for(mesh, links[1]).decide(open_to_all) is Verdict.SEND
+    assert forwarding_for(mesh, links[0]).decide(open_to_all) is ForwardingDecision.SEND
+    assert forwarding_for(mesh, links[1]).decide(open_to_all) is ForwardingDecision.SEND
 
 
 @given(links=GRAPHS, banned=st.sets(st.sampled_from(NAMES[1:])), seed=st.integers(0, 2**32))
@@ -181,7 +181,7 @@ def test_a_flow_s_order_holds_at_every_destination_whatever_sets_its_batches_hav
         number, path = list(logs[sender].items())[read[link]]
         read[link] += 1
         batch = header("a", sets[number], path=path)
-        if filters[link].decide(batch) is Verdict.SEND and number not in logs[receiver]:
+        if filters[link].decide(batch) is ForwardingDecision.SEND and number not in logs[receiver]:
             logs[receiver][number] = path + receiver
     for site in within_reach(mesh, "a") - {"a"}:
         due = [number for number, to in enumerate(sets) if to == EVERY_SITE or site in to]
@@ -217,12 +217,12 @@ def test_a_canary_goes_over_the_links_out_of_its_site_and_no_further(rule: Forwa
         )
     }
     assert verdicts == {
-        ("a", "b"): Verdict.SEND,
-        ("a", "c"): Verdict.SEND,
-        ("b", "a"): Verdict.ON_PATH,
-        ("c", "a"): Verdict.ON_PATH,
-        ("b", "c"): Verdict.ONLY_THE_ORIGIN_SENDS,
-        ("c", "b"): Verdict.ONLY_THE_ORIGIN_SENDS,
+        ("a", "b"): ForwardingDecision.SEND,
+        ("a", "c"): ForwardingDecision.SEND,
+        ("b", "a"): ForwardingDecision.ON_PATH,
+        ("c", "a"): ForwardingDecision.ON_PATH,
+        ("b", "c"): ForwardingDecision.ONLY_THE_ORIGIN_SENDS,
+        ("c", "b"): ForwardingDecision.ONLY_THE_ORIGIN_SENDS,
     }
 
 
@@ -244,7 +244,7 @@ def filter_of(never_via: tuple[str, ...], links: set[tuple[str, str]] = ROUND) -
 def carried(forwarding: Forwarding) -> set[tuple[str, ...]]:
     """Of a batch for each one site, and for all: which it sends."""
     sets = [EVERY_SITE, *((site,) for site in NAMES)]
-    return {to for to in sets if forwarding.decide(header("a", to)) is Verdict.SEND}
+    return {to for to in sets if forwarding.decide(header("a", to)) is ForwardingDecision.SEND}
 
 
 @pytest.mark.parametrize(
@@ -318,21 +318,24 @@ CHAIN = mesh_of(two_way("ab", "bc", "cd"), sites="abcd")
 
 def test_what_was_packed_before_a_leaf_joined_does_not_go_there() -> None:
     now = joined_since(forwarding_for(CHAIN, Link("c", "d", "d")), "d")
-    assert now.decide(header("a", path="abc")) is Verdict.JOINED_SINCE
-    assert now.decide(replace(header("a", path="abc"), revision="r2")) is Verdict.SEND
+    assert now.decide(header("a", path="abc")) is ForwardingDecision.JOINED_SINCE
+    assert now.decide(replace(header("a", path="abc"), revision="r2")) is ForwardingDecision.SEND
     mark = header("a", path="abc", kind=BatchKind.MARK)
-    assert now.decide(mark) is Verdict.SEND
-    assert now.decide(header("a", ("d",), path="abc")) is Verdict.SEND
+    assert now.decide(mark) is ForwardingDecision.SEND
+    assert now.decide(header("a", ("d",), path="abc")) is ForwardingDecision.SEND
 
 
 def test_a_site_that_joined_in_between_passes_on_what_is_not_for_it() -> None:
     now = joined_since(forwarding_for(CHAIN, Link("b", "c", "c")), "c")
-    assert now.decide(header("a", path="ab")) is Verdict.SEND  # for d
-    assert joined_since(now, "c", "d").decide(header("a", path="ab")) is Verdict.JOINED_SINCE
+    assert now.decide(header("a", path="ab")) is ForwardingDecision.SEND  # for d
+    assert (
+        joined_since(now, "c", "d").decide(header("a", path="ab"))
+        is ForwardingDecision.JOINED_SINCE
+    )
     ring = mesh_of({("a", "b"), ("b", "c"), ("c", "a")}, sites="abc")
     to_c = joined_since(forwarding_for(ring, Link("b", "c", "c")), "c")
-    assert to_c.decide(header("a", path="ab")) is Verdict.JOINED_SINCE  # a has it
-    assert to_c.decide(header("b")) is Verdict.SEND
+    assert to_c.decide(header("a", path="ab")) is ForwardingDecision.JOINED_SINCE  # a has it
+    assert to_c.decide(header("b")) is ForwardingDecision.SEND
 
 
 @given(
@@ -358,17 +361,17 @@ def test_whatever_sites_join_and_wherever_all_others_get_what_was_packed_before(
 def test_in_a_complete_graph_only_the_neighbour_counts() -> None:
     mesh = mesh_of(two_way("ab", "bc", "ca"), rule=ForwardingRule.COMPLETE, sites="abc")
     now = joined_since(forwarding_for(mesh, Link("a", "c", "c")), "c")
-    assert now.decide(header("a")) is Verdict.JOINED_SINCE
-    assert joined_since(now, "b").decide(header("a")) is Verdict.SEND
+    assert now.decide(header("a")) is ForwardingDecision.JOINED_SINCE
+    assert joined_since(now, "b").decide(header("a")) is ForwardingDecision.SEND
 
 
 def test_own_batches_that_a_neighbours_log_is_to_vouch_for_go_there_all_the_same() -> None:
     mesh = mesh_of(two_way("ab"), sites="ab")
     mesh = replace(mesh, exchanges={"secret": Exchange("secret", acks=AckRule.REMOTE)})
     now = joined_since(forwarding_for(mesh, Link("a", "b", "b")), "b")
-    assert now.decide(header("a")) is Verdict.SEND
-    assert now.decide(header("a", exchange="open")) is Verdict.JOINED_SINCE
-    assert now.decide(header("x", path="xa")) is Verdict.JOINED_SINCE
+    assert now.decide(header("a")) is ForwardingDecision.SEND
+    assert now.decide(header("a", exchange="open")) is ForwardingDecision.JOINED_SINCE
+    assert now.decide(header("x", path="xa")) is ForwardingDecision.JOINED_SINCE
 
 
 def test_a_new_site_that_begins_at_the_start_sends_the_links_to_it_through_their_logs() -> None:

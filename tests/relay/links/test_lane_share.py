@@ -9,8 +9,14 @@ import pytest
 
 from federation.mesh import Link, Mesh
 from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind, BatchName, Series
-from relay.links.forwarding import Verdict, forwarding_for, seen_with
-from relay.links.lane_share import WHOLE, LaneShare, share_of
+from relay.links.forwarding import (
+    WHOLE,
+    ForwardingDecision,
+    LaneShare,
+    forwarding_for,
+    seen_with,
+    share_of,
+)
 from relay.links.position import LinkPosition, Sample, begin
 from tests.federation.meshes import TRIANGLE, mesh_of
 
@@ -36,7 +42,7 @@ def carried_by(mesh: Mesh, header: BatchHeader) -> set[str]:
     return {
         lane
         for lane, strand in strands(mesh).items()
-        if forwarding_for(mesh, strand).decide(header) is Verdict.SEND
+        if forwarding_for(mesh, strand).decide(header) is ForwardingDecision.SEND
     }
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from relay import ticks
-from relay.links.connection import LASTED_S, LinkConnection
-from relay.links.memory_transport import MemoryEnd, MemoryMeeting
-from relay.links.transport import LinkUnreachable
+from relay.links.transport.connection import LASTED_S, LinkConnection, LinkParts
+from relay.links.transport.link_end import LinkUnreachable
+from relay.links.transport.memory import MemoryEnd, MemoryMeeting
 from relay.log.writer import LogWriter
 from tests.log_world import LogWorld, in_one_life
 from tests.relay.link_chain import LoopClock
@@ -40,7 +40,10 @@ class Connector:
 
 
 def connection_of(connector: Connector, writer: LogWriter) -> LinkConnection:
-    return LinkConnection("test", connector, writer, LoopClock(), lambda: 1.0)
+    parts = LinkParts(
+        name="test", connector=connector, writer=writer, clock=LoopClock(), random=lambda: 1.0
+    )
+    return LinkConnection("test", parts)
 
 
 async def never_lives(end: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.links.echo import LinkEcho, clock_difference_ms
+from relay.links.sender.timing import LinkEcho, clock_difference_ms
 from relay.links.wire import NO_NONCE, NO_RUN, Measured, encode_pulse
 
 
@@ -10,7 +10,7 @@ def test_an_echo_tells_the_round_trip_and_how_far_the_other_clock_is_ahead() -> 
     echo = LinkEcho()
     assert echo.best is None
     echo.sent(1_000, 50.0)
-    assert echo.came(1_000, 8_100, 50.2) == 50.2 - 50.0
+    assert echo.echoed(1_000, 8_100, 50.2) == 50.2 - 50.0
     assert echo.best == Measured(7_000, 200)
 
 
@@ -18,12 +18,12 @@ def test_only_the_last_stamp_counts_and_only_once() -> None:
     echo = LinkEcho()
     echo.sent(1_000, 50.0)
     echo.sent(2_000, 51.0)
-    assert echo.came(1_000, 1_000, 51.1) is None
-    assert echo.came(2_000, 2_000, 51.5) == 0.5
-    assert echo.came(2_000, 2_000, 51.6) is None
+    assert echo.echoed(1_000, 1_000, 51.1) is None
+    assert echo.echoed(2_000, 2_000, 51.5) == 0.5
+    assert echo.echoed(2_000, 2_000, 51.6) is None
     echo.sent(3_000, 52.0)
     echo.forget()
-    assert echo.came(3_000, 3_000, 52.1) is None
+    assert echo.echoed(3_000, 3_000, 52.1) is None
 
 
 def test_a_much_slower_exchange_is_believed_only_when_the_best_is_old() -> None:
@@ -32,7 +32,7 @@ def test_a_much_slower_exchange_is_believed_only_when_the_best_is_old() -> None:
     def exchange(at: float, seconds: float, ahead_ms: int) -> Measured | None:
         sent_ms = round(at * 1000)
         echo.sent(sent_ms, at)
-        echo.came(sent_ms, sent_ms + round(seconds * 500) + ahead_ms, at + seconds)
+        echo.echoed(sent_ms, sent_ms + round(seconds * 500) + ahead_ms, at + seconds)
         return echo.best
 
     assert exchange(0.0, 0.2, 10) == Measured(10, 200)
@@ -54,9 +54,9 @@ def test_a_clock_that_no_pulse_can_tell_of_is_not_believed() -> None:
     echo = LinkEcho()
     for absurd in (2**64 - 1, 2**63 + 2_000):
         echo.sent(1_000, 50.0)
-        assert echo.came(1_000, absurd, 50.2) is not None
+        assert echo.echoed(1_000, absurd, 50.2) is not None
         assert encode_pulse(1, NO_NONCE, NO_RUN, 0, 1_000, echo.best)
     assert echo.best is None
     echo.sent(1_000, 60.0)
-    echo.came(1_000, 1_000, 60.0)
+    echo.echoed(1_000, 1_000, 60.0)
     assert echo.best == Measured(0, 0)

@@ -61,7 +61,7 @@ def test_a_line_that_is_blocked_for_an_hour_is_waited_for_and_given_nothing_twic
     world.time.run_until(3600)
     assert world.sender is not None
     assert world.sender.outstanding
-    assert world.sender_end.line.bytes_waiting < world.settings.window_bytes + MIB
+    assert world.sender_end.status.bytes_waiting < world.settings.window_bytes + MIB
     world.sender_end.unblock()
     world.run_until_arrived(60)
     in_order(world)
@@ -76,12 +76,12 @@ def test_what_a_session_that_timed_out_left_in_its_socket_is_not_in_the_next_one
     world.time.run_until(2.0)
     first, meeting = world.sender_end, world.meeting
     assert first is not None
-    assert first.line.bytes_waiting > 7 * MIB
+    assert first.status.bytes_waiting > 7 * MIB
     meeting.tamper_acks = lambda frame: ()
     world.time.run_until(2.0 + world.settings.silence_s + 1)
     assert first.closed
     assert world.sender_end is not None
-    assert world.sender_end.line.bytes_waiting == 0
+    assert world.sender_end.status.bytes_waiting == 0
     meeting.tamper_acks = lambda frame: (frame,)
     world.run_until_arrived(60)
     in_order(world)

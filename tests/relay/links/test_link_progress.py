@@ -6,9 +6,9 @@ from federation.mesh import ForwardingRule
 from relay.batches.batch import Place
 from relay.links.forwarding import FilterSeen, Forwarding, seen_with
 from relay.links.position import Beginning, LinkPosition, Sample
-from relay.links.progress import LinkProgress, ToKeep
+from relay.links.sender.progress import LinkProgress, ToKeep
+from relay.links.sender.session import LinkWindow
 from relay.links.settings import LinkSettings
-from relay.links.window import LinkWindow
 from tests.log_batches import batch, batch_name
 
 SEEN = FilterSeen(ForwardingRule.RING, "paris", "tokyo", frozenset({"tokyo"}), frozenset())

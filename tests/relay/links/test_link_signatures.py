@@ -6,7 +6,7 @@ from federation.mesh import Mesh
 from relay.batches.batch import BatchKind
 from relay.batches.signature import authenticity
 from relay.links.metrics import LinkState
-from relay.links.refusals import RefusalBudget
+from relay.links.receiver.admission import RefusalBudget
 from relay.links.settings import LinkSettings
 from tests.federation.meshes import mesh_of
 from tests.relay.link_world import LinkWorld

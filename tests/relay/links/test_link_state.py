@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.batches.batch import EVERY_SITE, BatchName, Series
-from relay.links.link_state import LinkFacts, Movement, ToldState, told_state
+from relay.links.link_state import LinkFacts, Movement, ReportedState, reported_state
 
 SERIES = Series("paris", bytes(8), "orders", 0, EVERY_SITE)
 WAITS: dict[str, Any] = {"lag_messages": 5, "lag_s": 10.1}
@@ -47,8 +47,8 @@ AWAY: dict[str, Any] = {"in_session": False, "heard_s": None}
     ],
 )
 def test_it_is_told_by_positions_and_times(facts: LinkFacts, state: str, said: str) -> None:
-    told, why = told_state(facts, "tokyo")
-    assert told is ToldState(state)
+    told, why = reported_state(facts, "tokyo")
+    assert told is ReportedState(state)
     assert said in why
     assert bool(why) or state in ("running", "starting")
 

@@ -6,7 +6,7 @@ import pytest
 
 from isthmus.brokers.local_brokers import LocalBroker
 from relay.bulk_amqp import connect
-from relay.links.rabbit_transport import LinkEndAddress, RabbitLinkConnector
+from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from tests.conftest import ClusterFactory
 from tests.live_brokers import ADMIN
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from relay.links.receiver_session import ReceiverSession
-from relay.links.session_nonces import SessionNonces
+from relay.links.receiver.session import ReceiverSession, SessionNonces
 from relay.links.wire import Ack, decode_frame
 
 NONCE, RUN = b"n" * 8, b"r" * 8
@@ -13,7 +12,7 @@ VERSION = 1
 def session_of(*sizes: int) -> ReceiverSession:
     session = ReceiverSession(1, NONCE, RUN, VERSION)
     for size in sizes:
-        session.came(size)
+        session.note_arrival(size)
     return session
 
 

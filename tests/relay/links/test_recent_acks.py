@@ -8,7 +8,7 @@ import pytest
 
 from relay.batches.batch import BatchName
 from relay.batches.name_set import NameSet
-from relay.links.recent_acks import MOST_INTERVALS, RecentAcks
+from relay.links.sender.progress import MOST_INTERVALS, RecentAcks
 from tests.log_batches import batch_name
 from tests.relay.link_world import LinkWorld
 from tests.relay.links.test_link_machines import filled, in_order

@@ -18,8 +18,8 @@ from federation.names import Names
 from relay.bulk_amqp import Connection, ConnectionFailed
 from relay.delivery.local_exchange import LocalClosed
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
-from relay.links.rabbit_transport import LinkEndAddress
-from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.log.site_log import LogClosed
 from relay.node import brokers, parts

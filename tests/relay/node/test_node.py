@@ -19,8 +19,8 @@ from federation.names import Names
 from relay.batches.known_formats import FIRST, KNOWN, Formats
 from relay.bulk_amqp import Connection, ConnectionFailed
 from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
-from relay.links.rabbit_transport import LinkEndAddress
-from relay.links.transport import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
+from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
 from relay.node.callback_watch import CallbackFailed

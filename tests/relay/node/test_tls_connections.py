@@ -195,7 +195,7 @@ class Listener:
     def on_frames(self, frames: object) -> None:
         raise AssertionError("nobody sends any")
 
-    def on_nobody(self, head: bytes) -> None:
+    def on_returned(self, head: bytes) -> None:
         return None
 
     def on_closed(self, reason: str) -> None:

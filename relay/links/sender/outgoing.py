@@ -8,14 +8,102 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
-from relay.links.choice import BatchChoice
-from relay.links.doubtful_copies import DoubtfulCopies
-from relay.links.forwarding import Verdict
+from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place, Series
+from relay.batches.format import BadBatch, verify_digest
+from relay.batches.name_set import NameSet
+from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.links.metrics import SenderCounters
-from relay.links.sender_actions import SenderAction
-from relay.links.sender_session import SenderSession, Unread
+from relay.links.sender.actions import SenderAction
+from relay.links.sender.progress import LinkProgress
+from relay.links.sender.session import SenderSession, Unread
 from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
+
+_MOST_NOT_WANTED = 4096
+
+
+class BatchChoice:
+    """One link's. `is_void` as `LinkSender` has it; `progress` notes what was passed over."""
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        is_void: Callable[[BatchHeader], bool],
+        progress: LinkProgress,
+    ) -> None:
+        self.forwarding = forwarding
+        self.not_wanted: set[Series] = set()
+        """Of those that come straight from their origin: not to be sent, for their destinations.
+        What is found here needs no further look: of a hub's batches, nearly all are others'."""
+        self._is_void = is_void
+        self._progress = progress
+
+    def change(self, forwarding: Forwarding) -> None:
+        """Choose by this one from now on."""
+        self.forwarding = forwarding
+        self.not_wanted.clear()
+
+    def begin_session(self) -> None:
+        """Whom they are for is noted with the position of each session anew."""
+        self.not_wanted.clear()
+
+    def why_not(self, header: BatchHeader, logged: NameSet, now: float) -> str | None:
+        """Why the batch is not sent to a receiver whose log has these names; None: it is."""
+        verdict = self.forwarding.decide(header)
+        if verdict is not ForwardingDecision.SEND:
+            if verdict is ForwardingDecision.NOT_WANTED:
+                self._pass_over(header)
+            return verdict.value
+        if header.name in logged:
+            self._progress.has(header.name, now)
+            return "the receiver has it"
+        if self._is_void(header):
+            return "void"
+        return None
+
+    def _pass_over(self, header: BatchHeader) -> None:
+        series = header.name.series
+        # Its origin may know a newer file than we do, and the batch be due once we know it too.
+        strangers = set(series.destinations).difference(self.forwarding.sites)
+        if strangers:
+            self._progress.passed_over_for(strangers)
+        if len(header.path) == 1:
+            if len(self.not_wanted) >= _MOST_NOT_WANTED:
+                self.not_wanted.clear()
+            self.not_wanted.add(series)
+
+
+_MOST = 1024
+
+
+class DoubtfulCopies:
+    """One link's. `most_tries`: sessions in which an intact one is tried before it is given up."""
+
+    def __init__(self, most_tries: int) -> None:
+        self._most_tries = most_tries
+        self._called_bad: dict[BatchName, int] = {}
+
+    def called_bad(self, name: BatchName) -> None:
+        """The receiver ended a session over it."""
+        if len(self._called_bad) < _MOST:
+            self._called_bad[name] = self._called_bad.get(name, 0) + 1
+
+    def settled(self, name: BatchName) -> None:
+        """The receiver has refused it for good."""
+        self._called_bad.pop(name, None)
+
+    def is_to_be_marked(self, name: BatchName, data: bytes) -> bool:
+        """Whether the batch is sent as one that was called bad before."""
+        times = self._called_bad.get(name)
+        if times is None:
+            return False
+        # A copy that is bad here too will never get better; an intact one may have been damaged
+        # on its way.
+        try:
+            verify_digest(data)
+        except BadBatch:
+            return True
+        return times >= self._most_tries
+
 
 _MOST_INCARNATIONS = 1024
 
@@ -89,7 +177,7 @@ class OutgoingBatches:
             number = window.send(place, header, len(data), now)
             name = header.name
             suspect = self._doubtful.is_to_be_marked(name, data)
-            told = header.revision in session.told or self._tell_members(
+            members_sent = header.revision in session.members_sent or self._send_members(
                 session, header.revision, actions
             )
             frame = encode_batch_frame(
@@ -100,7 +188,7 @@ class OutgoingBatches:
                 data,
                 header.path,
                 suspect,
-                told,
+                members_sent,
             )
             actions.append(Send(frame))
             counters.sent += 1
@@ -109,17 +197,17 @@ class OutgoingBatches:
         if passed is not None:
             moved = window.skip(passed) or moved
         if passed_by:
-            counters.skipped[Verdict.NOT_WANTED.value] += passed_by
+            counters.skipped[ForwardingDecision.NOT_WANTED.value] += passed_by
         return actions, moved
 
-    def _tell_members(
+    def _send_members(
         self, session: SenderSession, revision: str, actions: list[SenderAction]
     ) -> bool:
         """Whether the receiver knows now of a revision who is in it."""
         sites = self._members(revision) if session.version >= WITH_MEMBERS else None
         if sites is None:
             return False
-        session.told.add(revision)
+        session.members_sent.add(revision)
         frame = encode_members_frame(session.version, session.nonce, session.run, revision, sites)
         actions.append(Send(frame))
         return True

@@ -26,19 +26,15 @@ the next is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from relay.batches.batch import BatchHeader, BatchName, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.name_set import BadNameSet, NameSet
-from relay.links.choice import BatchChoice
-from relay.links.echo import LinkEcho
 from relay.links.forwarding import Forwarding
 from relay.links.metrics import LinkState, SenderCounters
-from relay.links.outgoing import OutgoingBatches
-from relay.links.patience import Patience
 from relay.links.position import LinkPosition, begin
-from relay.links.progress import LinkProgress
-from relay.links.sender_actions import (
+from relay.links.sender.actions import (
     Disconnect,
     GaveUpOn,
     ReadFrom,
@@ -46,10 +42,19 @@ from relay.links.sender_actions import (
     SenderAction,
     StopReading,
 )
-from relay.links.sender_session import MOVES, IllegalMove, SenderPhase, SenderSession
+from relay.links.sender.outgoing import BatchChoice, OutgoingBatches
+from relay.links.sender.progress import LinkProgress
+from relay.links.sender.session import (
+    MOVES,
+    IllegalMove,
+    LinkWindow,
+    SenderPhase,
+    SenderSession,
+    WindowSize,
+)
+from relay.links.sender.timing import LinkEcho, Patience
 from relay.links.settings import LinkSettings
-from relay.links.transport import Line
-from relay.links.window import LinkWindow
+from relay.links.transport.link_end import TransportStatus
 from relay.links.wire import (
     HEAD_BYTES,
     NO_NONCE,
@@ -83,14 +88,25 @@ def _reason_of(over: Over) -> str:
     return f"{cause}: {over.reason}" if over.reason else cause
 
 
-class LinkSender:
-    """One link's sender. `random_bytes` makes nonces, `random` (0..1) jitter.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderParts:
+    """Functions of its node that a link's sender calls."""
 
-    `is_void` says of a header whether its incarnation had ended before it. `safe_place` gives,
-    for a place in our log, the last one not after it of which the log is certain: what stands
-    before that one was read, and nothing that is found later will stand there. `members` gives a
-    revision's sites, encoded; None where they are not known.
-    """
+    random: Callable[[], float]
+    """Return a number in [0, 1), for jitter."""
+    random_bytes: Callable[[int], bytes]
+    """Return so many random bytes, for nonces."""
+    is_void: Callable[[BatchHeader], bool] = lambda header: False
+    """Return True if the batch's incarnation had ended before the batch."""
+    safe_place: Callable[[Place | None], Place | None] = lambda place: place
+    """Return the last place up to the given place of which the log is certain: all before the
+    returned place was read, and nothing found later will stand there."""
+    members: Callable[[str], bytes | None] = lambda revision: None
+    """Return the encoded sites of a revision, or None if they are unknown."""
+
+
+class LinkSender:
+    """State machine of one link's sender, over all connections and sessions."""
 
     def __init__(
         self,
@@ -98,11 +114,7 @@ class LinkSender:
         forwarding: Forwarding,
         receiver_user: str,
         position: LinkPosition | None,
-        random: Callable[[], float],
-        random_bytes: Callable[[int], bytes],
-        is_void: Callable[[BatchHeader], bool] = lambda header: False,
-        safe_place: Callable[[Place | None], Place | None] = lambda place: place,
-        members: Callable[[str], bytes | None] = lambda revision: None,
+        parts: SenderParts,
         settings: LinkSettings | None = None,
         counters: SenderCounters | None = None,
         formats: Formats = KNOWN,
@@ -110,20 +122,19 @@ class LinkSender:
         self.counters = counters or SenderCounters()
         self._settings = settings or LinkSettings()
         self._receiver_user = receiver_user
-        self._progress = LinkProgress(position, safe_place, self._settings)
-        self._random_bytes = random_bytes
-        self._choice = BatchChoice(forwarding, is_void, self._progress)
+        self._progress = LinkProgress(position, parts.safe_place, self._settings)
+        self._random_bytes = parts.random_bytes
+        self._choice = BatchChoice(forwarding, parts.is_void, self._progress)
         self._outgoing = OutgoingBatches(
-            self._choice, members, self._settings.bad_copies, self.counters
+            self._choice, parts.members, self._settings.bad_copies, self.counters
         )
         self._formats = formats
         self._phase = SenderPhase.DISCONNECTED
         self._patience = Patience(self._settings)
-        self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, random)
+        self._backoff = Backoff(self._settings.ask_first_s, self._settings.ask_most_s, parts.random)
         self._setbacks = 0
         self._asked = 0
-        self._window_bytes = self._settings.window_bytes
-        self._most_window: int | None = None
+        self._window_size = WindowSize(self._settings.window_bytes)
         self._session: SenderSession | None = None
         self._session_number = 0
         self._nonce = NO_NONCE
@@ -178,7 +189,7 @@ class LinkSender:
     @property
     def window_bytes(self) -> int:
         """The window at present: halved after sessions that brought nothing."""
-        return self._window_bytes
+        return self._window_size.bytes
 
     def receiver_has(self, name: BatchName) -> bool:
         """Whether the receiver's log has the batch, as far as this session has told."""
@@ -213,18 +224,13 @@ class LinkSender:
         """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
         if self._session is None or self._session.stands:
             return 0
-        window, most = self._session.window, self._window_bytes
-        if self._most_window is not None:
-            most = min(most, self._most_window)
-        if not window.outstanding:
-            return most
-        return max(0, most - window.outstanding_bytes)
+        return self._window_size.room(self._session.window)
 
     def limit_window(self, most: int | None) -> None:
         """Have no more bytes than that under way; None: as many as the settings say. More than the
         link's rate lets through before they are acknowledged would only wait at another place.
         """
-        self._most_window = most
+        self._window_size.limit = most
 
     def wakeup(self) -> float | None:
         """When `tick` is due, at the latest."""
@@ -242,10 +248,10 @@ class LinkSender:
 
     # Events
 
-    def connected(self, now: float, line: Line) -> list[SenderAction]:
+    def connected(self, now: float, status: TransportStatus) -> list[SenderAction]:
         """A new connection stands."""
         self._move(SenderPhase.ASKING)
-        self._taken = line.bytes_taken
+        self._taken = status.bytes_taken
         self._begin_asking(now)
         return []
 
@@ -292,7 +298,7 @@ class LinkSender:
         self._progress.back_to_start(now)
         return self._give_up(now, "the log was read again from further back")
 
-    def nobody(self, head: bytes, now: float) -> list[SenderAction]:
+    def frame_returned(self, head: bytes, now: float) -> list[SenderAction]:
         """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
         self.counters.returned += 1
         try:
@@ -311,30 +317,30 @@ class LinkSender:
         if sender != self._receiver_user:
             return self._drop("from a stranger")
         try:
-            said = decode_frame(frame, self._formats)
+            message = decode_frame(frame, self._formats)
         except OtherVersion as error:
             return self._on_other_version(error)
         except BadFrame as error:
             return self._drop(error.reason)
-        if isinstance(said, Hello):
+        if isinstance(message, Hello):
             return self._on_hello(now)
-        if said.nonce != self._nonce:
+        if message.nonce != self._nonce:
             return self._drop("of another session")
-        if isinstance(said, Welcome):
-            return self._on_welcome(said, now)
+        if isinstance(message, Welcome):
+            return self._on_welcome(message, now)
         session = self._session
-        if session is None and isinstance(said, Over):
-            self._reason = _reason_of(said)  # it answers our ASK: it cannot talk to us
+        if session is None and isinstance(message, Over):
+            self._reason = _reason_of(message)  # it answers our ASK: it cannot talk to us
             return []
-        if session is None or said.run != session.run:
+        if session is None or message.run != session.run:
             return self._drop("of another run")
         session.heard_at = now
-        if isinstance(said, Ack):
-            return self._on_ack(session, said, now)
-        if isinstance(said, Over):
-            return self._on_over(session, said, now)
-        if isinstance(said, Refused):
-            return self._on_refused(session, said)
+        if isinstance(message, Ack):
+            return self._on_ack(session, message, now)
+        if isinstance(message, Over):
+            return self._on_over(session, message, now)
+        if isinstance(message, Refused):
+            return self._on_refused(session, message)
         return self._drop("not for a sender")
 
     def batches(
@@ -349,21 +355,21 @@ class LinkSender:
             self._position_moved(now, actions)
         return actions
 
-    def tick(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+    def tick(self, now: float, wall_ms: int, status: TransportStatus) -> list[SenderAction]:
         """Time has passed: ask, pulse, or give up. `wall_ms` is the wall clock."""
         if self._phase is SenderPhase.ASKING:
-            return self._ask(now, wall_ms, line)
+            return self._ask(now, wall_ms, status)
         session = self._session
         if session is None:
             return []
-        if line.bytes_taken > self._taken:
-            self._taken = line.bytes_taken
+        if status.bytes_taken > self._taken:
+            self._taken = status.bytes_taken
             session.progress_at = now
-        if line.blocked or self._blocked:
+        if status.blocked or self._blocked:
             # No time-out runs while it is blocked; each begins anew with the first tick after.
             session.progress_at = session.heard_at = now
-        self._blocked = line.blocked
-        if line.held_back:
+        self._blocked = status.blocked
+        if status.held_back:
             # It is us who wait; that the line is good, the receiver's signs of life tell.
             session.progress_at = now
         window = session.window
@@ -374,7 +380,7 @@ class LinkSender:
         actions: list[SenderAction] = []
         if now >= self._pulse_at:
             self._pulse_at = now + self._settings.pulse_s
-            if not line.blocked:
+            if not status.blocked:
                 self._echo.sent(wall_ms, now)
                 best = self._echo.best
                 pulse = encode_pulse(
@@ -402,12 +408,12 @@ class LinkSender:
         self._echo.forget()
         self._ask_at = now + self._backoff.delay_s(self._setbacks)
 
-    def _ask(self, now: float, wall_ms: int, line: Line) -> list[SenderAction]:
+    def _ask(self, now: float, wall_ms: int, status: TransportStatus) -> list[SenderAction]:
         if now < self._ask_at:
             return []
         self._asked += 1
         self._ask_at = now + self._backoff.delay_s(self._asked)
-        if line.blocked:
+        if status.blocked:
             self._reason = "the connection is blocked"
             return []
         if self._asked > 2 and not self._reason:
@@ -496,9 +502,7 @@ class LinkSender:
             session.acked = True
             self._patience.fruitless = 0
             self._setbacks = 0
-        if self._window_bytes < self._settings.window_bytes:
-            grown = 2 * max(self._window_bytes, done.bytes)
-            self._window_bytes = min(self._settings.window_bytes, grown)
+        self._window_size.grow(done.bytes)
         actions: list[SenderAction] = []
         self._position_moved(now, actions)
         return actions
@@ -527,7 +531,7 @@ class LinkSender:
         return actions
 
     def _measure(self, echo_ms: int, wall_ms: int, now: float) -> None:
-        seconds = self._echo.came(echo_ms, wall_ms, now)
+        seconds = self._echo.echoed(echo_ms, wall_ms, now)
         if seconds is None:
             return
         self._patience.measured_round_trip(seconds)
@@ -577,7 +581,7 @@ class LinkSender:
         if not session.acked and session.window.last_sent:
             self.counters.fruitless_sessions += 1
             self._patience.fruitless += 1
-            self._window_bytes = max(1, self._window_bytes // 2)
+            self._window_size.halve()
         self._session = None
         self._nonce = NO_NONCE
         actions.append(StopReading())

@@ -15,7 +15,13 @@ from functools import partial
 
 from relay.bulk_amqp.paced_writer import Pace
 from relay.links.settings import MIB
-from relay.links.transport import Carried, Line, LinkListener, LinkTaken, LinkUnreachable
+from relay.links.transport.link_end import (
+    Carried,
+    LinkListener,
+    LinkTaken,
+    LinkUnreachable,
+    TransportStatus,
+)
 
 Schedule = Callable[[float, Callable[[], None]], object]
 """`loop.call_later`, or its like in virtual time."""
@@ -181,10 +187,10 @@ class MemoryEnd:
     # LinkEnd
 
     @property
-    def line(self) -> Line:
+    def status(self) -> TransportStatus:
         held_back = self._pace is not None and self._pace.holds_back
         waiting = self._out_bytes + self._paced_bytes
-        return Line(self._taken, waiting, self.blocked, held_back)
+        return TransportStatus(self._taken, waiting, self.blocked, held_back)
 
     def pace(self, pace: Pace) -> None:
         if self._closed is None:
@@ -253,7 +259,7 @@ class MemoryEnd:
     def returned(self, head: bytes) -> None:
         def tell() -> None:
             if self._closed is None and self._listener and not self._meeting.is_cut(self):
-                self._listener.on_nobody(head)
+                self._listener.on_returned(head)
 
         self._later(self._line.delay_s, tell)
 

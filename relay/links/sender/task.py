@@ -18,13 +18,11 @@ from functools import partial
 
 from relay import crash_points
 from relay.batches.batch import BatchHeader, LoggedBatch, Place
-from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
 from relay.links.forwarding import Forwarding
-from relay.links.lag import AppendTimes
-from relay.links.metrics import Lag
+from relay.links.metrics import AppendTimes, Lag
 from relay.links.position import LinkMemory
-from relay.links.sender import LinkSender
-from relay.links.sender_actions import (
+from relay.links.rates.uplink import Gate
+from relay.links.sender.actions import (
     Disconnect,
     GaveUpOn,
     ReadFrom,
@@ -32,13 +30,13 @@ from relay.links.sender_actions import (
     SenderAction,
     StopReading,
 )
-from relay.links.transport import Carried, LinkConnector, LinkEnd
-from relay.links.uplink import Gate
+from relay.links.sender.machine import LinkSender
+from relay.links.transport.connection import MOST_WAIT_S, RESTING_WAIT_S, LinkConnection, LinkParts
+from relay.links.transport.link_end import Carried, LinkEnd
 from relay.links.wire import Send
 from relay.log.gap import gap_reason, just_before
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.site_log import SiteLogError
-from relay.log.writer import LogWriter
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +49,10 @@ class LinkSenderTask:
 
     def __init__(
         self,
-        name: str,
+        parts: LinkParts,
         make_machine: Callable[[Callable[[Place | None], Place | None]], LinkSender],
-        connector: LinkConnector,
-        writer: LogWriter,
         memory: LinkMemory,
         times: AppendTimes,
-        clock: Clock,
-        random: Callable[[], float],
         is_undecided: Callable[[BatchHeader], bool],
         on_gap: Callable[[LogGap], None],
         on_news: Callable[[], None] = lambda: None,
@@ -68,13 +62,13 @@ class LinkSenderTask:
         whenever it is known of more batches that the receiver has them. What is sent waits before
         the `gate`, if there is one.
         """
-        self.name = name
+        self.name = parts.name
         self.machine = make_machine(self._safe_place)
-        self._connection = LinkConnection(name, connector, writer, clock, random)
-        self._writer = writer
+        self._connection = LinkConnection(parts.name, parts)
+        self._writer = parts.writer
         self._memory = memory
         self._times = times
-        self._clock = clock
+        self._clock = parts.clock
         self._is_undecided = is_undecided
         self._on_gap = on_gap
         self._on_news = on_news
@@ -89,7 +83,7 @@ class LinkSenderTask:
         self._undecided: list[LoggedBatch] = []
         self._wake = self._connection.wake
         self._frames: list[Carried] = []
-        self._nobody: list[bytes] = []
+        self._returned: list[bytes] = []
         self._forwarding: Forwarding | None = None
         self._began = memory.began()
         self.gap = ""
@@ -143,17 +137,17 @@ class LinkSenderTask:
         self._closed = None
         self._paced = False
         end.listen(self)
-        await self._do(machine.connected(clock.now(), end.line))
+        await self._do(machine.connected(clock.now(), end.status))
         try:
             while self._closed is None:
                 self._wake.clear()
                 await self._turn(end)
                 if self.gap:
                     self._closed = self.gap
-                elif self._closed is None and not self._frames and not self._nobody:
+                elif self._closed is None and not self._frames and not self._returned:
                     await self._connection.nap(machine.wakeup(), self._most_wait_s())
             reason = self._closed
-            await self._tell(lambda: machine.disconnected(clock.now(), reason))
+            await self._feed(lambda: machine.disconnected(clock.now(), reason))
         finally:
             await end.close()
         return reason
@@ -174,22 +168,22 @@ class LinkSenderTask:
         known = (machine.counters.acked, machine.counters.sessions)
         forwarding, self._forwarding = self._forwarding, None
         if forwarding is not None:
-            await self._tell(partial(machine.change, forwarding, clock.now()))
+            await self._feed(partial(machine.change, forwarding, clock.now()))
             if self._reader is not None:
                 self._reader.only_for = machine.goes_for
         frames, self._frames = self._frames, []
         for sender, frame in frames:
-            await self._tell(partial(machine.frame, sender, frame, clock.now()))
-        heads, self._nobody = self._nobody, []
+            await self._feed(partial(machine.frame, sender, frame, clock.now()))
+        heads, self._returned = self._returned, []
         for head in heads:
-            await self._tell(partial(machine.nobody, head, clock.now()))
+            await self._feed(partial(machine.frame_returned, head, clock.now()))
         await self._take_batches()
-        await self._tell(lambda: machine.tick(clock.now(), clock.wall_ms(), end.line))
+        await self._feed(lambda: machine.tick(clock.now(), clock.wall_ms(), end.status))
         if (machine.counters.acked, machine.counters.sessions) != known:
             self._on_news()
         self._read_on()
 
-    async def _tell(self, event: Callable[[], Sequence[SenderAction]]) -> None:
+    async def _feed(self, event: Callable[[], Sequence[SenderAction]]) -> None:
         """Hand one event to the machine, and do what it says."""
         if self._was_sent_back():
             await self._do(self.machine.sent_back(self._clock.now()))
@@ -242,11 +236,11 @@ class LinkSenderTask:
                     await self._begin()
                 except SiteLogError:
                     return  # it is lost once more, then
-                await self._tell(lambda: self.machine.place_lost(self._clock.now()))
+                await self._feed(lambda: self.machine.place_lost(self._clock.now()))
                 return
             except SiteLogError as error:
                 reason = str(error)
-                await self._tell(lambda: self.machine.log_failed(self._clock.now(), reason))
+                await self._feed(lambda: self.machine.log_failed(self._clock.now(), reason))
                 return
         elif self._reader is not None and (room := self._room()) > 0:
             batches = self._reader.at_hand(room)
@@ -257,7 +251,7 @@ class LinkSenderTask:
                 break
         if batches:
             now, session = self._clock.now(), self._reading_for
-            await self._tell(partial(self.machine.batches, batches, session, now))
+            await self._feed(partial(self.machine.batches, batches, session, now))
 
     def _stop_at(self, gap: LogGap) -> None:
         self.gap = gap_reason(gap)
@@ -313,7 +307,7 @@ class LinkSenderTask:
                     log.error("link %s: %s will never be taken: %s", self.name, name, reason)
 
     async def _stop(self) -> None:
-        await self._tell(lambda: self.machine.stop(self._clock.now()))
+        await self._feed(lambda: self.machine.stop(self._clock.now()))
         await self._stop_reading()
         await self._connection.close()
 
@@ -323,8 +317,8 @@ class LinkSenderTask:
         self._frames += frames
         self._wake.set()
 
-    def on_nobody(self, head: bytes) -> None:
-        self._nobody.append(head)
+    def on_returned(self, head: bytes) -> None:
+        self._returned.append(head)
         self._wake.set()
 
     def on_closed(self, reason: str) -> None:

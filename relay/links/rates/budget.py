@@ -1,4 +1,5 @@
-"""Which strand of a site's links may send next, how much, and when. Pure: no clock, no socket.
+"""Budget of a site's sending rate: which lane of which link may send next, how much, and when.
+Pure: no clock, no socket.
 
 ::
 
@@ -6,14 +7,14 @@
                             |                           +-- normal   rate is each lane's own, the
                             +-- link                    +-- bulk     rest is borrowed
 
-A *meter* counts what a rate allows: of the site, of each link. It may go into debt by one piece. A
-strand may send if each meter above it either has something left, or is in debt while the strand's
-lane has not used its own part: so a lane that was quiet does not wait for what another has
-borrowed, and none is starved. Of several that may, the one goes that has had the least for its
-weight, and first of equals the one whose lane stands first (start-time fair queueing).
+A *meter* counts what a rate allows, for the site and for each link, and may go into debt by one
+piece. A link's lane may send if each meter above has something left, or is in debt while the lane
+has not used its own part: a lane that was quiet does not wait for what another has borrowed, and no
+lane starves. Of several candidates the one with the least sent for its weight goes; of equals, the
+one whose lane stands first (start-time fair queueing).
 
-Pieces are about 20 ms of the rate, and not batches: a batch of 256 KiB would have the others wait
-for half a minute at 8 kB/s, and come in one burst after it.
+Turns are pieces of about 20 ms of the rate, not batches: at 8 kB/s a batch of 256 KiB would hold up
+the others for half a minute, and arrive in one burst.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ WINDOW_S = 4.0
 LEAST_WINDOW = 64 * 1024
 
 
-class Strand(NamedTuple):
+class LinkLane(NamedTuple):
     """What carries one lane of a link. `line`: the link's name."""
 
-    line: str
+    link: str
     lane: str
 
 
 class Turn(NamedTuple):
     """It may send up to so many bytes now."""
 
-    strand: Strand
+    link_lane: LinkLane
     most: int
 
 
@@ -127,17 +128,17 @@ class Budget:
         self._links: dict[str, _Meter] = {}
         self._lanes: dict[str, tuple[int, int]] = {NORMAL: (0, 1)}
         """By name: its rank, its weight."""
-        self._waiting: dict[Strand, float] = {}
+        self._waiting: dict[LinkLane, float] = {}
         """Of those that want to send: what each has had, by its weight, as it counts here."""
-        self._had: dict[Strand, float] = {}
+        self._had: dict[LinkLane, float] = {}
         """The same of those that do not at present."""
         self._had_least = 0.0
-        self._behind: set[Strand] = set()
-        self._ready: dict[str, list[tuple[float, int, Strand]]] = {}
+        self._behind: set[LinkLane] = set()
+        self._ready: dict[str, list[tuple[float, int, LinkLane]]] = {}
         """By lane a heap of those whose link lets them: what each has had, its lane's rank. What
         does not agree with `_waiting` any more is passed over when it comes to the top; with
         hundreds of links nobody looks at all of them."""
-        self._parked: list[tuple[float, Strand]] = []
+        self._parked: list[tuple[float, LinkLane]] = []
         """A heap of those whose link is in debt, and when it may let them at the soonest."""
 
     def change(self, rates: Rates, now: float) -> None:
@@ -147,100 +148,100 @@ class Budget:
         whole = sum(lane.weight for lane in lanes)
         parts = {lane.name: lane.weight / whole for lane in lanes}
         self._site.change(rates.site, parts, now)
-        for line, rate in rates.links.items():
-            self._meter(line, now).change(rate, parts, now)
-        for line in self._links.keys() - rates.links.keys():
-            self._links[line].change(None, parts, now)
+        for link, rate in rates.links.items():
+            self._meter(link, now).change(rate, parts, now)
+        for link in self._links.keys() - rates.links.keys():
+            self._links[link].change(None, parts, now)
         self._ready.clear()
         self._parked.clear()
-        for strand in self._waiting:
-            self._is_ready(strand)
+        for link_lane in self._waiting:
+            self._is_ready(link_lane)
 
-    def is_limited(self, line: str) -> bool:
+    def is_limited(self, link: str) -> bool:
         """Whether strands of that link have to ask at all."""
-        meter = self._links.get(line)
+        meter = self._links.get(link)
         return self._site.rate is not None or (meter is not None and meter.rate is not None)
 
-    def rate(self, line: str) -> int | None:
+    def rate(self, link: str) -> int | None:
         """What that link may send at most, at present."""
-        meter = self._links.get(line)
+        meter = self._links.get(link)
         rates = [self._site.rate, meter.rate if meter is not None else None]
         return min((rate for rate in rates if rate is not None), default=None)
 
-    def window(self, line: str) -> int | None:
-        """Bytes that are worth having under way over one strand of it; None: as many as ever."""
-        rate = self.rate(line)
+    def window(self, link: str) -> int | None:
+        """Bytes that are worth having under way over one link_lane of it; None: as many as ever."""
+        rate = self.rate(link)
         return None if rate is None else max(LEAST_WINDOW, round(rate * WINDOW_S))
 
-    def is_behind(self, strand: Strand, behind: bool) -> None:
+    def is_behind(self, link_lane: LinkLane, behind: bool) -> None:
         """Whether it has a backlog: then it counts as the last lane does until it has caught up,
         unless it is of the first.
         """
-        if behind and self._lanes.get(strand.lane, (0, 1))[0] > 0:
-            self._behind.add(strand)
+        if behind and self._lanes.get(link_lane.lane, (0, 1))[0] > 0:
+            self._behind.add(link_lane)
         else:
-            self._behind.discard(strand)
+            self._behind.discard(link_lane)
 
-    def wants(self, strand: Strand, now: float) -> None:
+    def wants(self, link_lane: LinkLane, now: float) -> None:
         """It has something to send from now on."""
-        if strand in self._waiting:
+        if link_lane in self._waiting:
             return
-        for meter in self._above(strand, now):
+        for meter in self._above(link_lane, now):
             meter.look(now)
             meter.waiting += 1
         # Who comes back has not saved up what he did not take meanwhile.
-        self._waiting[strand] = max(self._had.pop(strand, 0.0), self._had_least)
-        self._is_ready(strand)
+        self._waiting[link_lane] = max(self._had.pop(link_lane, 0.0), self._had_least)
+        self._is_ready(link_lane)
 
-    def wants_no_more(self, strand: Strand, now: float) -> None:
+    def wants_no_more(self, link_lane: LinkLane, now: float) -> None:
         """It has nothing to send, or cannot, from now on."""
-        had = self._waiting.pop(strand, None)
+        had = self._waiting.pop(link_lane, None)
         if had is None:
             return
-        for meter in self._above(strand, now):
+        for meter in self._above(link_lane, now):
             meter.look(now)
             meter.waiting -= 1
-        self._had[strand] = had
+        self._had[link_lane] = had
 
-    def forget(self, strand: Strand, now: float) -> None:
+    def forget(self, link_lane: LinkLane, now: float) -> None:
         """It is no more."""
-        self.wants_no_more(strand, now)
-        self._had.pop(strand, None)
-        self._behind.discard(strand)
+        self.wants_no_more(link_lane, now)
+        self._had.pop(link_lane, None)
+        self._behind.discard(link_lane)
 
     def next(self, now: float) -> Turn | None:
         """Whose turn it is; None: nobody's at present."""
         while self._parked and self._parked[0][0] <= now:
-            _, strand = heappop(self._parked)
-            if strand in self._waiting:
-                self._is_ready(strand)
+            _, link_lane = heappop(self._parked)
+            if link_lane in self._waiting:
+                self._is_ready(link_lane)
         self._site.look(now)
         while (best := self._first_ready()) is not None:
-            strand = best[2]
-            link = self._meter(strand.line, now)
+            link_lane = best[2]
+            link = self._meter(link_lane.link, now)
             link.look(now)
-            wait_s = link.due_s(strand.lane)
+            wait_s = link.due_s(link_lane.lane)
             if wait_s <= 0:
                 break
-            heappop(self._ready[strand.lane])
-            heappush(self._parked, (now + wait_s, strand))
+            heappop(self._ready[link_lane.lane])
+            heappush(self._parked, (now + wait_s, link_lane))
         if best is None:
             return None
         self._had_least = max(self._had_least, best[0])
-        rate = self.rate(strand.line)
+        rate = self.rate(link_lane.link)
         most = MOST_PIECE if rate is None else round(rate * PIECE_S)
-        return Turn(strand, min(MOST_PIECE, max(LEAST_PIECE, most)))
+        return Turn(link_lane, min(MOST_PIECE, max(LEAST_PIECE, most)))
 
-    def spent(self, strand: Strand, nbytes: int, now: float) -> None:
+    def spent(self, link_lane: LinkLane, nbytes: int, now: float) -> None:
         """It has sent so many bytes."""
-        for meter in self._looked_at(strand, now):
-            meter.spend(strand.lane, nbytes)
-        had = nbytes / self._weight(strand)
-        if strand in self._waiting:
-            self._waiting[strand] += had
-            self._is_ready(strand)
+        for meter in self._looked_at(link_lane, now):
+            meter.spend(link_lane.lane, nbytes)
+        had = nbytes / self._weight(link_lane)
+        if link_lane in self._waiting:
+            self._waiting[link_lane] += had
+            self._is_ready(link_lane)
         else:  # it was the last of what it wanted to send
-            self._had[strand] = self._had.get(strand, self._had_least) + had
+            self._had[link_lane] = self._had.get(link_lane, self._had_least) + had
 
     def due(self, now: float) -> float | None:
         """When it may be somebody's turn, `next` having said that it is nobody's now; None: nobody
@@ -252,36 +253,38 @@ class Budget:
         waits += [self._site.due_s(lane) for lane in self._ready if self._top(lane) is not None]
         return now + max(LEAST_WAIT_S, min(waits)) if waits else None
 
-    def _is_ready(self, strand: Strand) -> None:
-        rank = self._lanes.get(strand.lane, (0, 1))[0]
-        heappush(self._ready.setdefault(strand.lane, []), (self._waiting[strand], rank, strand))
+    def _is_ready(self, link_lane: LinkLane) -> None:
+        rank = self._lanes.get(link_lane.lane, (0, 1))[0]
+        heappush(
+            self._ready.setdefault(link_lane.lane, []), (self._waiting[link_lane], rank, link_lane)
+        )
 
-    def _first_ready(self) -> tuple[float, int, Strand] | None:
+    def _first_ready(self) -> tuple[float, int, LinkLane] | None:
         tops = (self._top(lane) for lane in self._ready if self._site.may(lane))
         return min((top for top in tops if top is not None), default=None)
 
-    def _top(self, lane: str) -> tuple[float, int, Strand] | None:
+    def _top(self, lane: str) -> tuple[float, int, LinkLane] | None:
         heap = self._ready[lane]
         while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
             heappop(heap)
         return heap[0] if heap else None
 
-    def _weight(self, strand: Strand) -> int:
-        if strand in self._behind:
+    def _weight(self, link_lane: LinkLane) -> int:
+        if link_lane in self._behind:
             return min(weight for _, weight in self._lanes.values())
-        return self._lanes.get(strand.lane, (0, 1))[1]
+        return self._lanes.get(link_lane.lane, (0, 1))[1]
 
-    def _above(self, strand: Strand, now: float) -> tuple[_Meter, _Meter]:
-        return self._site, self._meter(strand.line, now)
+    def _above(self, link_lane: LinkLane, now: float) -> tuple[_Meter, _Meter]:
+        return self._site, self._meter(link_lane.link, now)
 
-    def _looked_at(self, strand: Strand, now: float) -> tuple[_Meter, _Meter]:
-        meters = self._above(strand, now)
+    def _looked_at(self, link_lane: LinkLane, now: float) -> tuple[_Meter, _Meter]:
+        meters = self._above(link_lane, now)
         for meter in meters:
             meter.look(now)
         return meters
 
-    def _meter(self, line: str, now: float) -> _Meter:
-        meter = self._links.get(line)
+    def _meter(self, link: str, now: float) -> _Meter:
+        meter = self._links.get(link)
         if meter is None:
-            meter = self._links[line] = _Meter(looked_at=now)
+            meter = self._links[link] = _Meter(looked_at=now)
         return meter

@@ -47,7 +47,7 @@ class Carried(NamedTuple):
     frame: bytes
 
 
-class Line(NamedTuple):
+class TransportStatus(NamedTuple):
     """What the transport shows of the line at the moment."""
 
     bytes_taken: int
@@ -67,7 +67,7 @@ class LinkListener(Protocol):
         """These came, in order; once a read."""
         ...
 
-    def on_nobody(self, head: bytes) -> None:
+    def on_returned(self, head: bytes) -> None:
         """The carrier returned a frame because nobody is there to take it; `head` is at least
         the first `wire.HEAD_BYTES` of it, to tell a late return from one that matters.
         """
@@ -82,7 +82,7 @@ class LinkEnd(Protocol):
     """One end of a link: the sender's (data out, acks in) or the receiver's (the reverse)."""
 
     @property
-    def line(self) -> Line: ...
+    def status(self) -> TransportStatus: ...
 
     def listen(self, listener: LinkListener) -> None:
         """From now on tell this listener; what came before is told at once. Call it once."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from relay import ticks
-from relay.links.transport import LinkConnector, LinkEnd, LinkTransportError
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkTransportError
 from relay.log.writer import LogWriter
 from relay.retry import reconnect_delay_s
 
@@ -39,31 +40,37 @@ class Clock(Protocol):
         ...
 
 
-class LinkConnection:
-    """Keeps one end connected. `random` (0..1) is for the jitter of the waits between."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkParts:
+    """Parts that either end of a link is made of."""
 
-    def __init__(
-        self,
-        name: str,
-        connector: LinkConnector,
-        writer: LogWriter,
-        clock: Clock,
-        random: Callable[[], float],
-    ) -> None:
+    name: str
+    """Name of the link, for log lines."""
+    connector: LinkConnector
+    writer: LogWriter
+    clock: Clock
+    random: Callable[[], float]
+    """Return a number in [0, 1), for the jitter of waits."""
+
+
+class LinkConnection:
+    """Keeps one end connected; `name` is for log lines."""
+
+    def __init__(self, name: str, parts: LinkParts) -> None:
         self.wake = asyncio.Event()
         """Set by whatever the driver of this end has to look at."""
         self._name = name
-        self._connector = connector
-        self._writer = writer
-        self._clock = clock
-        self._random = random
+        self._connector = parts.connector
+        self._writer = parts.writer
+        self._clock = parts.clock
+        self._random = parts.random
         self._end: LinkEnd | None = None
         self._nap_ends = 0.0
 
     @property
     def blocked(self) -> bool:
         """The meeting broker takes no publishes on this end's connection at present."""
-        return self._end is not None and self._end.line.blocked
+        return self._end is not None and self._end.status.blocked
 
     async def keep(
         self,

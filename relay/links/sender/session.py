@@ -1,16 +1,15 @@
-"""What a session has read, sent and had acknowledged: the bookkeeping of one sliding window.
-
-Pure. The position is the last batch before the oldest unacknowledged one *sent*: what was skipped
-is done once all that was sent before it is. Otherwise a link that carries one batch a week would
-read a week at each restart, and retention would one day eat its position.
-"""
+"""The phases of a link's sender, and what only one of its sessions knows."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from relay.batches.batch import BatchHeader, BatchName, Place
+from relay.batches.known_formats import Formats
+from relay.batches.name_set import NameSet
 
 
 class Acknowledged(NamedTuple):
@@ -101,3 +100,81 @@ class LinkWindow:
         if not 0 <= index < len(self._under_way):
             return None
         return self._under_way[index].header.name
+
+
+class WindowSize:
+    """Bytes that one link may have under way, over all its sessions."""
+
+    def __init__(self, most: int) -> None:
+        self.bytes = most
+        self.limit: int | None = None
+        """Bytes that the link's rate is worth having under way, or None without a rate."""
+        self._most = most
+
+    def room(self, window: LinkWindow) -> int:
+        """Return how many bytes more may go under way; a batch may exceed any room above 0."""
+        most = self.bytes if self.limit is None else min(self.bytes, self.limit)
+        return max(0, most - window.outstanding_bytes) if window.outstanding else most
+
+    def grow(self, acknowledged: int) -> None:
+        """Double the size, up to the most, after so many bytes were acknowledged."""
+        if self.bytes < self._most:
+            self.bytes = min(self._most, 2 * max(self.bytes, acknowledged))
+
+    def halve(self) -> None:
+        """Shrink the size after a session that brought nothing."""
+        self.bytes = max(1, self.bytes // 2)
+
+
+class SenderPhase(Enum):
+    DISCONNECTED = "disconnected"
+    ASKING = "asking"
+    RUNNING = "running"
+
+
+MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
+    SenderPhase.DISCONNECTED: frozenset({SenderPhase.ASKING}),
+    SenderPhase.ASKING: frozenset({SenderPhase.RUNNING, SenderPhase.DISCONNECTED}),
+    SenderPhase.RUNNING: frozenset({SenderPhase.ASKING, SenderPhase.DISCONNECTED}),
+}
+
+
+class IllegalMove(Exception):
+    """An event that cannot happen in this phase: the driver is wrong. Nothing was changed."""
+
+    def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
+        super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
+
+
+class Unread(NamedTuple):
+    """A batch that the receiver of this run does not know to read. It is not sent again before
+    another version may run there: over weeks of upgrading, a thin line would carry it for nothing.
+    """
+
+    run: bytes
+    name: BatchName
+    reason: str
+
+
+@dataclass(slots=True)
+class SenderSession:
+    """What only one session knows."""
+
+    nonce: bytes
+    run: bytes
+    began_at: float
+    window: LinkWindow
+    logged: NameSet
+    heard_at: float
+    progress_at: float
+    version: int
+    """Of the link, in which both ends speak."""
+    reads: Formats
+    """What the receiver said of itself."""
+    stands: str = ""
+    """Why nothing more is sent: the receiver cannot read the batch that is next."""
+    arrived: int = 0
+    acked: bool = False
+    acked_at: float = 0.0
+    members_sent: set[str] = field(default_factory=set)
+    """Revisions of which the receiver has been told the sites."""

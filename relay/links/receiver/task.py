@@ -9,14 +9,13 @@ from functools import partial
 
 from relay import crash_points
 from relay.batches.batch import BatchHeader
-from relay.links.connection import MOST_WAIT_S, RESTING_WAIT_S, Clock, LinkConnection
-from relay.links.receiver import LinkReceiver
-from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
-from relay.links.transport import Carried, LinkConnector, LinkEnd
+from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver.machine import LinkReceiver
+from relay.links.transport.connection import MOST_WAIT_S, RESTING_WAIT_S, LinkConnection, LinkParts
+from relay.links.transport.link_end import Carried, LinkEnd
 from relay.links.wire import Send
 from relay.log.run import Appended
 from relay.log.site_log import LogRefused
-from relay.log.writer import LogWriter
 
 log = logging.getLogger(__name__)
 
@@ -26,27 +25,23 @@ class LinkReceiverTask:
 
     def __init__(
         self,
-        name: str,
+        parts: LinkParts,
         machine: LinkReceiver,
-        connector: LinkConnector,
-        writer: LogWriter,
         quarantine: Callable[[bytes, str], None],
         on_linked: Callable[[Sequence[BatchHeader]], None],
-        clock: Clock,
-        random: Callable[[], float],
         learn: Callable[[str, bytes], None] = lambda revision, sites: None,
     ) -> None:
         """`learn` keeps a revision's sites; where it cannot, it says so and keeps nothing."""
-        self.name = name
+        self.name = parts.name
         self.machine = machine
-        self._connection = LinkConnection(f"{name}, receiving", connector, writer, clock, random)
-        self._writer = writer
+        self._connection = LinkConnection(f"{parts.name}, receiving", parts)
+        self._writer = parts.writer
         self._quarantine = quarantine
         self._on_linked = on_linked
         self._learn = learn
         self._linked: list[BatchHeader] = []
         self._is_over = False
-        self._clock = clock
+        self._clock = parts.clock
         self._closed: str | None = None
         self._wake = self._connection.wake
         self._run_id = b""
@@ -66,7 +61,7 @@ class LinkReceiverTask:
             await self._connection.keep(self._one_connection, self._not_connected)
         finally:
             self._is_over = True
-            self._tell_linked()
+            self._report_linked()
             self._do(self.machine.closing())
             await self._connection.close()
 
@@ -109,7 +104,7 @@ class LinkReceiverTask:
         for action in actions:
             match action:
                 case Send(frame):
-                    self._tell_linked()  # before it is acknowledged
+                    self._report_linked()  # before it is acknowledged
                     self._connection.send(frame)
                     crash_points.reach("link.answered")
                 case Append(header, data, _, _):
@@ -139,14 +134,14 @@ class LinkReceiverTask:
             if not known:
                 self._linked.append(append.header)
                 if self._is_over:  # the link ended first; the log has it all the same
-                    self._tell_linked()
+                    self._report_linked()
             session, number = append.session, append.number
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))
         else:  # the log's connection is gone: `_look_at_log` ends the session
             self._wake.set()
         self._connection.wake_by(self.machine.wakeup())
 
-    def _tell_linked(self) -> None:
+    def _report_linked(self) -> None:
         if self._linked:
             linked, self._linked = self._linked, []
             self._on_linked(linked)
@@ -160,7 +155,7 @@ class LinkReceiverTask:
             self._do(self.machine.frame(sender, frame, clock.now(), clock.wall_ms()))
         self._connection.wake_by(self.machine.wakeup())
 
-    def on_nobody(self, head: bytes) -> None:
+    def on_returned(self, head: bytes) -> None:
         """Acks are not mandatory: nothing is returned."""
 
     def on_closed(self, reason: str) -> None:

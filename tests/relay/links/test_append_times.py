@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.links.lag import AppendTimes
+from relay.links.metrics import AppendTimes
 
 
 def a_message_a_second(seconds: int) -> AppendTimes:

@@ -25,12 +25,16 @@ from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.format import BadBatch, UnknownFormat, append_to_path
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.signature import NotAuthentic, OriginUnknown
-from relay.links.arrival import Damaged, intact_header, refuse_if_not_ours
 from relay.links.metrics import LinkState, ReceiverCounters
-from relay.links.receiver_actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
-from relay.links.receiver_session import ReceiverSession
-from relay.links.refusals import RefusalBudget, Unsure
-from relay.links.session_nonces import SessionNonces
+from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, ReceiverAction
+from relay.links.receiver.admission import (
+    Damaged,
+    RefusalBudget,
+    Unsure,
+    intact_header,
+    refuse_if_not_ours,
+)
+from relay.links.receiver.session import ReceiverSession, SessionNonces
 from relay.links.settings import LinkSettings
 from relay.links.wire import (
     NO_RUN,
@@ -157,25 +161,25 @@ class LinkReceiver:
         if sender != self._sender_user:
             return self._drop("from a stranger")
         try:
-            said = decode_frame(frame, self._formats)
+            message = decode_frame(frame, self._formats)
         except OtherVersion as error:
             return self._on_other_version(error)
         except BadFrame as error:
             return self._drop(error.reason)
-        if isinstance(said, Ask):
-            return self._on_ask(said, wall_ms)
-        if not isinstance(said, BatchFrame | Pulse | Members):
+        if isinstance(message, Ask):
+            return self._on_ask(message, wall_ms)
+        if not isinstance(message, BatchFrame | Pulse | Members):
             return self._drop("not for a receiver")
         session = self._session
-        if session is None or said.nonce != session.nonce:
-            session = self._begin(said, frame[0], now)
+        if session is None or message.nonce != session.nonce:
+            session = self._begin(message, frame[0], now)
             if session is None:
-                return self._on_unknown(said, frame[0])
-        if isinstance(said, BatchFrame):
-            return self._on_batch(session, said, frame, now, wall_ms)
-        if isinstance(said, Members):
-            return [Learn(said.revision, said.sites)]
-        return self._on_pulse(session, said, now, wall_ms)
+                return self._on_unknown(message, frame[0])
+        if isinstance(message, BatchFrame):
+            return self._on_batch(session, message, frame, now, wall_ms)
+        if isinstance(message, Members):
+            return [Learn(message.revision, message.sites)]
+        return self._on_pulse(session, message, now, wall_ms)
 
     def appended(
         self, session_number: int, number: int, known: bool, now: float, wall_ms: int
@@ -196,7 +200,7 @@ class LinkReceiver:
         session = self._session
         if session is None or session.number != append.session:
             return actions
-        return actions + self._tell_refused(session, append.number, reason, now, wall_ms)
+        return actions + self._send_refused(session, append.number, reason, now, wall_ms)
 
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
         """Time has passed: acknowledge what waited for it, or say that we are here."""
@@ -232,16 +236,20 @@ class LinkReceiver:
             f"{own.oldest_link} to {own.newest_link}: upgrade the older node"
         )
         run = self._log.run if self._log is not None else NO_RUN
-        told = encode_over(own.newest_link, nonce, run, Cause.NO_COMMON_VERSION, 0, self._no_common)
-        return [Send(told)]
+        cause = Cause.NO_COMMON_VERSION
+        return [Send(encode_over(own.newest_link, nonce, run, cause, 0, self._no_common))]
 
     def _hello(self, facts: LogFacts) -> Send:
         return Send(encode_hello(facts.run, self._formats))
 
     def _begin(
-        self, said: BatchFrame | Pulse | Members, version: int, now: float
+        self, message: BatchFrame | Pulse | Members, version: int, now: float
     ) -> ReceiverSession | None:
-        if self._log is None or said.run != self._log.run or not self._nonces.take_up(said.nonce):
+        if (
+            self._log is None
+            or message.run != self._log.run
+            or not self._nonces.take_up(message.nonce)
+        ):
             return None
         if self._session is not None:
             self.counters.ends["the sender asked anew"] += 1
@@ -249,23 +257,25 @@ class LinkReceiver:
             self._nonces.end(self._session.nonce, b"")
         self._session_number += 1
         self._session = ReceiverSession(
-            self._session_number, said.nonce, self._log.run, version, acked_at=now - 1e9
+            self._session_number, message.nonce, self._log.run, version, acked_at=now - 1e9
         )
         self._ack_at = now + self._settings.pulse_s
         self.counters.sessions += 1
         self._reason = self._no_common = ""
         return self._session
 
-    def _on_unknown(self, said: BatchFrame | Pulse | Members, version: int) -> list[ReceiverAction]:
+    def _on_unknown(
+        self, message: BatchFrame | Pulse | Members, version: int
+    ) -> list[ReceiverAction]:
         self.counters.dropped["of another session"] += 1
-        if not self._nonces.has_ended(said.nonce):
+        if not self._nonces.has_ended(message.nonce):
             cause = Cause.LOG_AWAY if self._log is None else Cause.UNKNOWN_SESSION
-            over = encode_over(version, said.nonce, said.run, cause, 0, "")
-            self._nonces.end(said.nonce, over)
+            over = encode_over(version, message.nonce, message.run, cause, 0, "")
+            self._nonces.end(message.nonce, over)
             return [Send(over)]
         # What told the sender of the end may be lost; each of its pulses is told again.
-        over = self._nonces.over_of(said.nonce)
-        return [Send(over)] if over and isinstance(said, Pulse) else []
+        over = self._nonces.over_of(message.nonce)
+        return [Send(over)] if over and isinstance(message, Pulse) else []
 
     def _on_pulse(
         self, session: ReceiverSession, pulse: Pulse, now: float, wall_ms: int
@@ -281,18 +291,18 @@ class LinkReceiver:
     # Batches
 
     def _on_batch(
-        self, session: ReceiverSession, said: BatchFrame, frame: bytes, now: float, wall_ms: int
+        self, session: ReceiverSession, message: BatchFrame, frame: bytes, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        if said.run != session.run:
+        if message.run != session.run:
             return self._drop("of another run")
-        number = said.number
+        number = message.number
         if number <= session.arrived:
             return self._drop("repeated")
         if number != session.arrived + 1:
             return self._end(session, Cause.GAP, session.arrived + 1, "")
-        batch = said.batch
+        batch = message.batch
         try:
-            header = intact_header(said, frame, self._formats)
+            header = intact_header(message, frame, self._formats)
             refuse_if_not_ours(header, self._own, self._neighbour)
             self._check(header, batch)
             passed_on = append_to_path(batch, self._own)
@@ -310,28 +320,28 @@ class LinkReceiver:
             return self._end(session, Cause.ORIGIN_UNKNOWN, number, self._unread)
         except Damaged as error:
             self.counters.dropped["damaged"] += 1
-            if not said.suspect:
+            if not message.suspect:
                 return self._end(session, Cause.BAD_BATCH, number, error.reason)
             return self._refuse(session, batch, error.reason, now, wall_ms)
         except BadBatch as error:
             self.counters.not_authentic += isinstance(error, NotAuthentic)
             return self._refuse(session, batch, error.reason, now, wall_ms)
-        if said.told and not self._knows(header.revision, wall_ms):
+        if message.members_sent and not self._knows(header.revision, wall_ms):
             # What told it was lost on the way, or could not be kept: all of it once more.
             reason = f"the sites of revision {header.revision} are not known"
             return self._end(session, Cause.GAP, number, reason)
-        session.came(len(batch))
+        session.note_arrival(len(batch))
         self._unread = ""
-        self.counters.came(header.entry_count, len(batch))
+        self.counters.note_arrival(header.entry_count, len(batch))
         ours = replace(header, path=(*header.path, self._own))
         return [Append(ours, passed_on, session.number, number)]
 
     def _refuse(
         self, session: ReceiverSession, batch: memoryview, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        session.came(len(batch))
+        session.note_arrival(len(batch))
         actions = self._put_aside(bytes(batch), reason, now)
-        return actions + self._tell_refused(session, session.arrived, reason, now, wall_ms)
+        return actions + self._send_refused(session, session.arrived, reason, now, wall_ms)
 
     def _put_aside(self, batch: bytes, reason: str, now: float) -> list[ReceiverAction]:
         self.counters.refused += 1
@@ -340,12 +350,12 @@ class LinkReceiver:
             return []
         return [Quarantine(batch, reason)]
 
-    def _tell_refused(
+    def _send_refused(
         self, session: ReceiverSession, number: int, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        told = Send(session.refused(number, reason))
+        refusal = Send(session.refused(number, reason))
         session.done(number)
-        return [told, *self._ack_if_due(session, now, wall_ms)]
+        return [refusal, *self._ack_if_due(session, now, wall_ms)]
 
     # Acks
 
@@ -368,10 +378,10 @@ class LinkReceiver:
         return []
 
     def _ack(self, session: ReceiverSession, now: float, wall_ms: int) -> list[ReceiverAction]:
-        told = Send(session.ack(now, wall_ms))
+        ack = Send(session.ack(now, wall_ms))
         self._ack_at = now + self._settings.pulse_s
         self.counters.acks += 1
-        return [told]
+        return [ack]
 
     # Ends
 
@@ -380,9 +390,9 @@ class LinkReceiver:
     ) -> list[ReceiverAction]:
         over = session.over(cause, number, reason)
         self._nonces.end(session.nonce, over)
-        told = cause.name.lower().replace("_", " ")
-        self.counters.ends[told] += 1
-        self._forget(f"{told}: {reason}" if reason else told)
+        words = cause.name.lower().replace("_", " ")
+        self.counters.ends[words] += 1
+        self._forget(f"{words}: {reason}" if reason else words)
         return [Send(over)]
 
     def _end_all(self, cause: Cause, reason: str) -> list[ReceiverAction]:

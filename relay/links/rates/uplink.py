@@ -1,8 +1,8 @@
-"""Has what a site sends over its links wait for its turn, by its budget.
+"""Gates that hold back what a site sends over its links until the budget grants a turn.
 
-Each strand has a gate. Who sends puts bytes before it, and is granted some of them whenever it is
-its turn: at once where no rate holds. Links are independent of each other, unless the site has a
-rate as well; so a hub looks at all its links only then. Timers run only while somebody waits.
+Each lane of a link has a gate. A sender puts bytes before its gate and is granted some of them at
+each turn, at once where no rate holds. Links are independent of each other unless the site has a
+rate too; only then does a hub look at all its links. Timers run only while somebody waits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from federation.lanes import NORMAL
 from federation.mesh import Link, Mesh
-from relay.links.budget import Budget, Rates, Strand
+from relay.links.rates.budget import Budget, LinkLane, Rates
 
 
 class Timer(Protocol):
@@ -55,7 +55,7 @@ class _Pump:
 
     def __init__(self, now: Callable[[], float], call_later: CallLater) -> None:
         self.budget = Budget()
-        self.gates: dict[Strand, Gate] = {}
+        self.gates: dict[LinkLane, Gate] = {}
         self._now = now
         self._call_later = call_later
         self._timer: Timer | None = None
@@ -64,15 +64,15 @@ class _Pump:
     def look(self, gate: Gate) -> None:
         """Something has come before this gate, or has gone."""
         if gate.holds_back:
-            self.budget.wants(gate.strand, self._now())
+            self.budget.wants(gate.link_lane, self._now())
             self.grant()
         else:
-            self.budget.wants_no_more(gate.strand, self._now())
+            self.budget.wants_no_more(gate.link_lane, self._now())
 
-    def take_out(self, strand: Strand) -> Gate | None:
-        """The strand's gate, which is another's affair from now on."""
-        self.budget.forget(strand, self._now())
-        return self.gates.pop(strand, None)
+    def take_out(self, link_lane: LinkLane) -> Gate | None:
+        """The link_lane's gate, which is another's affair from now on."""
+        self.budget.forget(link_lane, self._now())
+        return self.gates.pop(link_lane, None)
 
     def grant(self) -> None:
         """All that may be granted now; the rest when it is due."""
@@ -81,10 +81,10 @@ class _Pump:
         self._granting = True
         try:
             while (turn := self.budget.next(self._now())) is not None:
-                gate = self.gates[turn.strand]
-                limited = self.budget.is_limited(turn.strand.line)
+                gate = self.gates[turn.link_lane]
+                limited = self.budget.is_limited(turn.link_lane.link)
                 taken = gate.take(turn.most if limited else gate.waiting)
-                self.budget.spent(turn.strand, taken, self._now())
+                self.budget.spent(turn.link_lane, taken, self._now())
         finally:
             self._granting = False
         due = self.budget.due(self._now())
@@ -119,14 +119,14 @@ class Uplink:
             former, self._pumps = self._pumps, {}
             for pump in former.values():
                 pump.set_timer(None)
-                for strand in list(pump.gates):
-                    gate = pump.take_out(strand)
+                for link_lane in list(pump.gates):
+                    gate = pump.take_out(link_lane)
                     assert gate is not None
-                    self.pump(strand.line).gates[strand] = gate
+                    self.pump(link_lane.link).gates[link_lane] = gate
             for gate in self._gates():
-                self.pump(gate.strand.line).look(gate)
-        for line, pump in self._pumps.items():
-            pump.budget.change(self._rates_of(line), self._now())
+                self.pump(gate.link_lane.link).look(gate)
+        for name, pump in self._pumps.items():
+            pump.budget.change(self._rates_of(name), self._now())
             pump.grant()
 
     def rate(self, link: Link) -> int | None:
@@ -134,16 +134,16 @@ class Uplink:
         return self.pump(link.line_name).budget.rate(link.line_name)
 
     def gate(self, link: Link) -> Gate:
-        """That of one strand."""
-        strand = Strand(link.line_name, link.lane or NORMAL)
-        gates = self.pump(strand.line).gates
-        if strand not in gates:
-            gates[strand] = Gate(self, strand)
-        return gates[strand]
+        """That of one link_lane."""
+        link_lane = LinkLane(link.line_name, link.lane or NORMAL)
+        gates = self.pump(link_lane.link).gates
+        if link_lane not in gates:
+            gates[link_lane] = Gate(self, link_lane)
+        return gates[link_lane]
 
     def forget(self, link: Link) -> None:
-        """The strand is no more."""
-        gate = self.pump(link.line_name).take_out(Strand(link.line_name, link.lane or NORMAL))
+        """The link_lane is no more."""
+        gate = self.pump(link.line_name).take_out(LinkLane(link.line_name, link.lane or NORMAL))
         if gate is not None:
             gate.close()
 
@@ -153,9 +153,9 @@ class Uplink:
             pump.set_timer(None)
         self._pumps.clear()
 
-    def pump(self, line: str) -> _Pump:
+    def pump(self, link_name: str) -> _Pump:
         """What grants the turns of that link."""
-        key = "" if self._is_shared else line
+        key = "" if self._is_shared else link_name
         pump = self._pumps.get(key)
         if pump is None:
             pump = self._pumps[key] = _Pump(self._now, self._call_later)
@@ -176,12 +176,12 @@ class Uplink:
 
 
 class Gate:
-    """Before one strand: over all its connections, of which there is one at a time."""
+    """Before one link_lane: over all its connections, of which there is one at a time."""
 
-    def __init__(self, uplink: Uplink, strand: Strand) -> None:
+    def __init__(self, uplink: Uplink, link_lane: LinkLane) -> None:
         self.waiting = 0
         """Bytes that stand before it."""
-        self.strand = strand
+        self.link_lane = link_lane
         self._uplink = uplink
         self._grant: Callable[[int], None] | None = None
         self._on_hold = False
@@ -193,17 +193,17 @@ class Gate:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a rate holds at present. A strand of which that was never so needs no gate."""
-        return self._budget.is_limited(self.strand.line)
+        """Whether a rate holds at present. A link_lane of which that was never so needs no gate."""
+        return self._budget.is_limited(self.link_lane.link)
 
     @property
     def window(self) -> int | None:
         """Bytes that are worth having under way; None: as many as ever."""
-        return self._budget.window(self.strand.line)
+        return self._budget.window(self.link_lane.link)
 
     def behind(self, is_behind: bool) -> None:
-        """Whether the strand has a backlog."""
-        self._budget.is_behind(self.strand, is_behind)
+        """Whether the link_lane has a backlog."""
+        self._budget.is_behind(self.link_lane, is_behind)
 
     def open(self, grant: Callable[[int], None]) -> None:
         """A new connection: `grant` is told how many of the bytes before the gate may go."""
@@ -247,10 +247,10 @@ class Gate:
         return taken
 
     def _look(self) -> None:
-        pump = self._uplink.pump(self.strand.line)
-        if pump.gates.get(self.strand) is self:
+        pump = self._uplink.pump(self.link_lane.link)
+        if pump.gates.get(self.link_lane) is self:
             pump.look(self)
 
     @property
     def _budget(self) -> Budget:
-        return self._uplink.pump(self.strand.line).budget
+        return self._uplink.pump(self.link_lane.link).budget

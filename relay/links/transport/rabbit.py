@@ -35,13 +35,13 @@ from relay.bulk_amqp import (
 )
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, USER_ID, rewrite, text
 from relay.bulk_amqp.paced_writer import Pace
-from relay.links.transport import (
+from relay.links.transport.link_end import (
     Carried,
-    Line,
     LinkListener,
     LinkRefused,
     LinkTaken,
     LinkUnreachable,
+    TransportStatus,
 )
 from relay.links.wire import HEAD_BYTES
 
@@ -113,9 +113,9 @@ class RabbitLinkEnd:
         self._watch = asyncio.create_task(self._until_closed(), name=f"{address.name}: watch")
 
     @property
-    def line(self) -> Line:
+    def status(self) -> TransportStatus:
         connection = self._connection
-        return Line(
+        return TransportStatus(
             connection.bytes_taken,
             connection.bytes_waiting,
             connection.blocked is not None,
@@ -133,7 +133,7 @@ class RabbitLinkEnd:
             listener.on_frames(early)
         if self._over:
             # It broke before: whoever was never told would wait for ever.
-            asyncio.get_running_loop().call_soon(self._tell_closed)
+            asyncio.get_running_loop().call_soon(self._notify_closed)
 
     def send(self, frame: bytes) -> None:
         if self._over or self._publisher is None:
@@ -171,14 +171,14 @@ class RabbitLinkEnd:
 
     def _on_returned(self, sequence: int, returned: Returned) -> None:
         if self._listener is not None:
-            self._listener.on_nobody(returned.body[:HEAD_BYTES])
+            self._listener.on_returned(returned.body[:HEAD_BYTES])
 
     async def _until_closed(self) -> None:
         await self._connection.wait_closed()
         self._over = True
-        self._tell_closed()
+        self._notify_closed()
 
-    def _tell_closed(self) -> None:
+    def _notify_closed(self) -> None:
         if self._listener is not None:
             self._listener.on_closed(str(self._connection.close_reason))
 

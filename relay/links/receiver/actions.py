@@ -45,7 +45,7 @@ class LogFacts(NamedTuple):
 
     def welcome(self, ask: Ask, formats: Formats, version: int, wall_ms: int) -> bytes:
         """The answer to that ASK, in that version of the link."""
-        said = Welcome(
+        welcome = Welcome(
             ask.nonce,
             self.run,
             wall_ms,
@@ -55,4 +55,4 @@ class LogFacts(NamedTuple):
             formats,
             version,
         )
-        return encode_welcome(said)
+        return encode_welcome(welcome)

@@ -1,0 +1,1 @@
+"""Limits of what a site sends over its links: the budget, and the gates that it opens."""

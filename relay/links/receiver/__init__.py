@@ -1,0 +1,1 @@
+"""The receiving end of a link: its state machine, its driver, and what they keep."""

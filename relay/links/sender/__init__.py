@@ -1,0 +1,1 @@
+"""The sending end of a link: its state machine, its driver, and what they keep."""

@@ -1,0 +1,111 @@
+"""How long a link's sender waits for what: arithmetic only, apart from any timer."""
+
+from __future__ import annotations
+
+from relay.links.settings import KIB, LinkSettings
+from relay.links.wire import Measured
+
+_SAMPLE_BYTES = 16 * KIB
+"""Less than this says how much there was to send, not how fast the line is."""
+_DECAY = 0.7
+_MOST_DOUBLINGS = 10
+
+
+class Patience:
+    """When a session without progress is given up, from what the line has shown so far.
+
+    `max(least, 4 round trips, 3 x outstanding bytes / measured rate)`, doubled after each session
+    that brought nothing: so a line that is slower than anything measured gets through in the end.
+    """
+
+    def __init__(self, settings: LinkSettings) -> None:
+        self._least = settings.time_out_s
+        self._silence = settings.silence_s
+        self._bytes = 0.0
+        self._seconds = 0.0
+        self.round_trip_s = 0.0
+        self.fruitless = 0
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that were acknowledged while there was enough to send; 0: not known."""
+        return self._bytes / self._seconds if self._seconds > 0 else 0.0
+
+    def measured_round_trip(self, seconds: float) -> None:
+        old = self.round_trip_s
+        self.round_trip_s = seconds if old == 0.0 else old + (seconds - old) / 4
+
+    def measured_transfer(self, nbytes: int, seconds: float) -> None:
+        """`nbytes` were acknowledged, `seconds` after the ack before or after they were sent."""
+        if nbytes < _SAMPLE_BYTES or seconds <= 0:
+            return
+        self._bytes = self._bytes * _DECAY + nbytes
+        self._seconds = self._seconds * _DECAY + seconds
+
+    def time_out(self, outstanding_bytes: int) -> float:
+        limit = max(self._least, 4 * self.round_trip_s)
+        if self.rate > 0:
+            limit = max(limit, 3 * outstanding_bytes / self.rate)
+        return limit * self._doubled()
+
+    def silence(self) -> float:
+        return self._silence * self._doubled()
+
+    def _doubled(self) -> float:
+        return 2.0 ** min(self.fruitless, _MOST_DOUBLINGS)
+
+
+_MEASURE_AGAIN_S = 600.0
+_MOST_AHEAD_MS = 1 << 48
+"""No clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
+
+
+def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | None:
+    """A neighbour's clock minus ours, in ms: of what our sender has measured (`out`), and what the
+    neighbour's sender has measured of us (`back`), the one of the shorter round trip. None: there
+    is neither.
+    """
+    candidates = [(out.round_trip_ms, out.ahead_ms)] if out else []
+    if back is not None:
+        candidates.append((back.round_trip_ms, -back.ahead_ms))
+    return min(candidates)[1] if candidates else None
+
+
+class LinkEcho:
+    """One link's. `best` outlives the sessions, a stamp does not."""
+
+    def __init__(self) -> None:
+        self._stamp: tuple[int, float] | None = None
+        self._best: tuple[Measured, float] | None = None
+
+    @property
+    def best(self) -> Measured | None:
+        """The quickest exchange of late: it tells the clocks' difference best."""
+        return self._best[0] if self._best else None
+
+    def forget(self) -> None:
+        """What was sent so far may be echoed no more."""
+        self._stamp = None
+
+    def sent(self, wall_ms: int, now: float) -> None:
+        """This stamp goes out."""
+        self._stamp = (wall_ms, now)
+
+    def echoed(self, echo_ms: int, wall_ms: int, now: float) -> float | None:
+        """An echo, and the receiver's wall clock: seconds of the round trip, if it tells any."""
+        if self._stamp is None or echo_ms != self._stamp[0]:
+            return None
+        seconds = now - self._stamp[1]
+        self._stamp = None
+        round_trip_ms = round(seconds * 1000)
+        ahead_ms = wall_ms - (echo_ms + round(seconds * 500))
+        if abs(ahead_ms) <= _MOST_AHEAD_MS and not self._is_worse(round_trip_ms, now):
+            self._best = (Measured(ahead_ms, round_trip_ms), now)
+        return seconds
+
+    def _is_worse(self, round_trip_ms: int, now: float) -> bool:
+        if self._best is None:
+            return False
+        best, at = self._best
+        # Clocks drift, so the quickest is not believed for ever.
+        return round_trip_ms > 1.25 * best.round_trip_ms + 1 and now - at < _MEASURE_AGAIN_S
