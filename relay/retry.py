@@ -13,7 +13,7 @@ CONNECT_MOST_S = 30.0
 
 
 class Backoff:
-    """Doubling delays, each between half of the whole and the whole. `random` gives [0, 1)."""
+    """Doubling delays, jittered between half and the whole. `random` returns numbers in [0, 1)."""
 
     def __init__(self, first_s: float, most_s: float, random: Callable[[], float]) -> None:
         self._first_s = first_s
@@ -21,7 +21,7 @@ class Backoff:
         self._random = random
 
     def delay_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row; none after none."""
+        """Return the seconds to wait after so many failures in a row; 0 after none."""
         if failures <= 0:
             return 0.0
         whole = min(self._most_s, self._first_s * 2.0 ** min(failures - 1, 30))
@@ -29,14 +29,16 @@ class Backoff:
 
 
 def retry_delay_s(rule: RetryRule, attempts: int, random: Callable[[], float]) -> float | None:
-    """Seconds to wait after `attempts` failed ones; None when the message is a dead letter now."""
+    """Return the seconds to wait after `attempts` failed ones, or None if the message is now a dead
+    letter.
+    """
     if attempts >= rule.max_attempts:
         return None
     return Backoff(rule.backoff_first_s, rule.backoff_most_s, random).delay_s(attempts)
 
 
 def reconnect_delay_s(failures: int, random: Callable[[], float]) -> float:
-    """Seconds before a broker is connected to again, `failures` attempts having failed before the
-    last one.
+    """Return the seconds before reconnecting to a broker, `failures` attempts having failed before
+    the last.
     """
     return Backoff(CONNECT_FIRST_S, CONNECT_MOST_S, random).delay_s(failures + 1)

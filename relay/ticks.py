@@ -1,7 +1,7 @@
-"""Waits that may end a little sooner or later, and so together.
+"""Waits rounded to common ticks, so that many of them end together.
 
-A process with many sites has thousands of small waits that nobody needs to the millisecond. Each
-that ends alone wakes the process for itself, which costs several times what there is to do then.
+A process with many sites has thousands of small waits that need no millisecond precision. Each wait
+that ends alone wakes the process for itself, which costs several times the work then done.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ TICK_S = 0.25
 
 
 def about(seconds: float, now: float) -> float:
-    """How long to wait instead of `seconds` from `now` on (the loop's time), to end on a tick that
-    all share: half a tick more or less at most. Waits under two ticks stay what they are.
+    """Return the wait that replaces `seconds` from `now` (loop time), to end on a common tick at
+    most half a tick earlier or later. Waits under two ticks are returned unchanged.
     """
     if seconds < 2 * TICK_S:
         return seconds
@@ -21,7 +21,7 @@ def about(seconds: float, now: float) -> float:
 
 
 def no_less_than(seconds: float, now: float) -> float:
-    """As `about`, but never sooner: up to a tick more."""
+    """Return a wait as `about` does, but never a shorter one: up to a tick longer."""
     if seconds < 2 * TICK_S:
         return seconds
     return math.ceil((now + seconds) / TICK_S) * TICK_S - now

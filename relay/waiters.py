@@ -1,4 +1,4 @@
-"""Who waits for something to change."""
+"""Waiting for changes, cheaper than a task or an event for each waiter."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 
 class Waiters:
-    """Futures that one `wake` ends together, in the order in which they came: a set's order is one
-    of addresses in memory, and a trial of the same seed would not be the same trial.
+    """Futures that one `wake` ends together, in order of arrival: a set orders by memory address,
+    which would make trials of the same seed differ.
     """
 
     __slots__ = ("_waiting",)
@@ -25,14 +25,14 @@ class Waiters:
         self._waiting.pop(waiter, None)
 
     def wake(self) -> None:
-        """End all of them; whoever comes from now on waits for the next call."""
+        """End all present waits; a wait that begins later lasts until the next call."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiting.clear()
 
     async def wait(self) -> None:
-        """Until the next `wake`."""
+        """Wait until the next `wake`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.add(waiter)
         try:
@@ -42,8 +42,8 @@ class Waiters:
 
 
 class Signal:
-    """As `asyncio.Event`, but several may be waited for without a task for each: such tasks cost
-    more than all that is done about a small batch.
+    """Event like `asyncio.Event`, but several can be waited for without a task for each: such tasks
+    cost more than all other work on a small batch.
     """
 
     __slots__ = ("_is_set", "_waiters")
@@ -63,12 +63,12 @@ class Signal:
         self._is_set = False
 
     async def wait(self) -> None:
-        """Until it is set."""
+        """Wait until the signal is set."""
         await first_of(self)
 
 
 async def set_within(seconds: float | None, event: asyncio.Event | Signal) -> bool:
-    """Wait until `event` is set, `seconds` at most (None: for ever); whether it was."""
+    """Wait until `event` is set, `seconds` at most (None: for ever). Returns False on time-out."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -78,7 +78,9 @@ async def set_within(seconds: float | None, event: asyncio.Event | Signal) -> bo
 
 
 async def first_of(*signals: Signal, waiter: asyncio.Future[None] | None = None) -> None:
-    """Until one of them is set, or the waiter is done, which ends with this in any case."""
+    """Wait until a signal is set or `waiter` is done; `waiter` is done or cancelled afterwards in
+    any case.
+    """
     if waiter is None:
         waiter = asyncio.get_running_loop().create_future()
     if any(signal.is_set() for signal in signals):

@@ -1,7 +1,7 @@
-"""A lease on one connection: taken, proven again and again, and given up with the connection.
+"""Lease on one connection: taken, proven again and again, and given up with the connection.
 
-Costs one message of 24 bytes every two seconds. A lease that is not proven for `LEASE_S` aborts
-its connection, so that whatever hangs on the connection ends as with any lost connection.
+A lease costs one message of 24 bytes every two seconds. A lease not proven for `LEASE_S` aborts its
+connection, so that all users of the connection end as with any lost connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROPERTIES = b"\x00\x00"
 
 
 class LeaseHeld(Exception):
-    """Somebody else has the lease, or nobody can prove to have it: no majority is there."""
+    """Another contender has the lease, or no majority is there to prove anything."""
 
     def __init__(self, lease: str) -> None:
         super().__init__(f"{lease!r} is another's, or the cluster has no majority")
@@ -27,31 +27,34 @@ class LeaseHeld(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. All contenders have to have the same `lease_s`."""
+    """Times in seconds. All contenders need the same `lease_s`."""
 
     lease_s: float = 20.0
-    """More: fewer leases are lost while a leader is elected; less: a successor on another machine
-    begins sooner."""
+    """Life of a proof. More loses fewer leases while a leader is elected; less lets a successor on
+    another machine begin sooner."""
     probe_every_s: float = 2.0
     patience_s: float = 10.0
-    """Time in line after which the lease counts as another's."""
+    """Longest wait in line; after it the lease counts as another contender's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseName:
-    """Queue of a lease, and name of its would-be holder: 16 bytes, the same for runs that cannot
-    overlap."""
+    """Queue of a lease, and 16 bytes that name its would-be holder: the same for incarnations that
+    cannot overlap.
+    """
 
     queue: str
     holder: bytes
 
     def on(self, connection: Connection) -> ClusterLease:
-        """A lease to be taken on that connection."""
+        """Return the lease to be taken on a connection."""
         return ClusterLease(connection, self.queue, self.holder, LeaseTimes())
 
 
 class ClusterLease:
-    """One contender's side; the queue and the exchange that leads to it have one name."""
+    """Lease as one contender sees it. The queue and the exchange that leads to the queue share one
+    name.
+    """
 
     def __init__(self, connection: Connection, name: str, holder: bytes, times: LeaseTimes) -> None:
         self.name = name
@@ -68,8 +71,8 @@ class ClusterLease:
 
     @property
     def is_held(self) -> bool:
-        """True while the holder may act. What the broker does not take now cannot do harm: while
-        the broker blocks the connection the lease stays as it is.
+        """True while the holder may act. While the broker blocks the connection, the lease stays as
+        it was: publishes that the broker does not take can do no harm.
         """
         now = self.connection.loop.time()
         if self._proofs.is_held(now):
@@ -77,8 +80,8 @@ class ClusterLease:
         return self._is_given and now < self._blocked_at + self._times.lease_s
 
     async def take(self) -> None:
-        """Wait in line. Raises LeaseHeld, ChannelClosed (404: `apply` declares it),
-        ConnectionClosed; the caller closes the connection then.
+        """Wait in line for the lease. Raises LeaseHeld, ChannelClosed (404: `apply` declares the
+        queue) or ConnectionClosed; the caller then closes the connection.
         """
         try:
             # A queue without a leader answers nothing, for as long as there is none.
@@ -122,7 +125,9 @@ class ClusterLease:
         await self._consumer.start(prefetch=100)
 
     async def release(self) -> None:
-        """Leave no probe behind, so that a successor need not wait; then close the connection."""
+        """Settle all probes, so that a successor need not wait. The caller closes the connection
+        afterwards.
+        """
         if self._keeping is not None:
             self._keeping.cancel()
         limit = self.connection.loop.time() + _RELEASED_WITHIN_S

@@ -1,13 +1,13 @@
-"""Proofs that a lease is held, from the probes that came back. Pure; knows no socket and no clock.
+"""Proofs of holding a lease, from the probes that came back. Pure: no socket, no clock.
 
-The lease is a quorum queue with a single active consumer. Each contender publishes a probe every so
-often; only the active consumer gets probes. So a contender that gets its own probe back was the
-active consumer when a majority took that probe, hence at some time after the probe was sent: each
-proof is dated by when its probe was sent, and holds for `lease_s` from then.
+The lease is a quorum queue with a single active consumer. Each contender publishes probes at
+intervals; only the active consumer gets probes. A contender that gets its own probe back was thus
+the active consumer when a majority took the probe, at some time after sending: each proof is dated
+by the sending of its probe and holds for `lease_s` from then.
 
-A probe is 16 bytes that name the holder and 8 bytes that count the holder's probes. The newest own
-probe is never acknowledged while the lease is held, so that a successor is given it, and learns
-that somebody else was the holder, and from when on that holder's last proof is over.
+A probe is 16 bytes that name the holder and 8 bytes that number the holder's probes. The newest own
+probe is never acknowledged while the lease is held: a successor receives the probe, and so learns
+that another contender was the holder, and when the last proof of that holder expires.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEVER = float("-inf")
 
 @dataclass(slots=True)
 class Proofs:
-    """Knowledge of one contender; `holder` is the same for all runs that cannot overlap."""
+    """Knowledge of one contender. `holder` is the same for all incarnations that cannot overlap."""
 
     holder: bytes
     lease_s: float
@@ -29,16 +29,16 @@ class Proofs:
     _number: int = 0
     _proven_at: float = NEVER
     _given_at: float | None = None
-    """Time of the first delivery, before which this was not the active consumer."""
+    """Time of the first delivery, or None; before, this contender was not the active consumer."""
     _free_at: float = NEVER
-    """Time at which the last proof of a former holder is over."""
+    """Time at which the last proof of a former holder expires."""
 
     def __post_init__(self) -> None:
         if len(self.holder) != HOLDER_BYTES:
             raise ValueError(f"a holder's name has {HOLDER_BYTES} bytes, not {len(self.holder)}")
 
     def probe(self, now: float) -> bytes:
-        """The body of the next probe, which is sent now."""
+        """Return the body of the next probe, which is sent now."""
         self._number += 1
         self._sent[self._number] = now
         # What is older than a lease proves nothing any more.
@@ -47,7 +47,7 @@ class Proofs:
         return self.holder + self._number.to_bytes(_NUMBER_BYTES)
 
     def given(self, body: bytes, *, redelivered: bool, now: float) -> bool:
-        """Take in a delivery; whether it is a probe of this very contender's, sent lately."""
+        """Take in a delivery. Returns True for a probe that this contender sent lately."""
         if self._given_at is None:
             self._given_at = now
         if body[:HOLDER_BYTES] != self.holder:
@@ -65,7 +65,7 @@ class Proofs:
 
     @property
     def has_probes_under_way(self) -> bool:
-        """True while a probe that was sent lately has not come back."""
+        """True while a probe sent lately has not come back."""
         return bool(self._sent)
 
     @property

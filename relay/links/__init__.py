@@ -1,1 +1,1 @@
-"""From one site's log to another's: sender, receiver, and the frames between them."""
+"""Links from one site's log to another's: sender, receiver, transport, rates."""

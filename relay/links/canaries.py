@@ -1,10 +1,10 @@
-"""Batches without messages that prove, where a link is quiet, that it would carry some.
+"""Canaries: batches without messages which prove that a quiet link would carry batches.
 
-A link whose ends hear each other may still forward nothing: a packer, a log or a reader that
-stands still looks like one that has nothing to do. So when nothing has been acknowledged over some
-link for a while, the site's packer writes one canary, for the logs of all neighbours. It goes the
-way of every batch, from this site's packer into the other log, and back as an acknowledgement;
-what does not come back in time makes the link `stalled`.
+A link whose ends hear each other may still forward nothing: a packer, a log or a reader that stands
+still looks idle. So when nothing was acknowledged over some link for a while, the site's packer
+writes one canary, for the logs of all neighbours. A canary goes the way of every batch, from this
+site's packer into the other log and back as an acknowledgement; a canary that does not come back in
+time makes the link `stalled`.
 
 Pure, but for asking the packer.
 """
@@ -18,31 +18,32 @@ from typing import NamedTuple, Protocol
 from relay.batches.batch import BatchName
 
 QUIET_S = 25.0
-"""Together with the half minute that a link has for an answer, less than the minute for which one
-that forwards nothing may look as if it did."""
+"""Time without acknowledgement after which a link is quiet. Together with the half minute that a
+link has for an answer, less than the minute for which a link that forwards nothing may look
+healthy."""
 
 
 class Canary(Protocol):
-    """One that the packer was asked for."""
+    """Canary that the packer was asked for."""
 
     name: BatchName | None
-    """Once this site's log has it."""
+    """Name of the batch once this site's log has it; None before."""
     given_up: bool
-    """The packer ended before the log had it."""
+    """True if the packer ended before the log had the canary."""
 
 
 Ask = Callable[[], Canary | None]
-"""Have one written; None: the packer takes nothing now."""
+"""Function that has a canary written; None while the packer takes nothing."""
 
 
 class LinkSeen(NamedTuple):
-    """One link out of this site."""
+    """Observation of a link out of this site."""
 
     name: str
     acked: int | None
-    """Batches that were acknowledged over it so far; None: it has no session."""
+    """Batches acknowledged over the link so far, or None without a session."""
     receiver_has: Callable[[BatchName], bool]
-    """Whether the present session has told so."""
+    """Function that returns True if the receiver's log is known to have the batch."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class _Seen:
 
 
 class Canaries:
-    """Of all links out of one site."""
+    """Canaries over all links out of a site."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -60,7 +61,7 @@ class Canaries:
         self._asked_at = 0.0
 
     def look(self, links: Iterable[LinkSeen], now: float) -> bool:
-        """Whether a canary is due. To be told once a second of every link."""
+        """Take in all links; call once a second. Returns True if a canary is due."""
         latest = self._latest
         if latest is not None and latest.given_up:
             latest = self._latest = None
@@ -84,11 +85,13 @@ class Canaries:
         )
 
     def asked(self, canary: Canary, now: float) -> None:
-        """The packer has one now."""
+        """Note that the packer was asked for a canary."""
         self._latest, self._asked_at = canary, now
 
     def unanswered_s(self, link: str, now: float) -> float:
-        """How long a canary has not come back over this link; 0 if none is awaited."""
+        """Return the seconds for which a canary has not come back over the link; 0 if none is
+        awaited.
+        """
         seen = self._seen.get(link)
         return now - self._asked_at if seen is not None and self._awaited_since(seen) else 0.0
 

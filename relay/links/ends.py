@@ -1,8 +1,8 @@
-"""A changing set of link ends: each runs for as long as it is wanted, and as what is wanted.
+"""Changing set of link ends: each runs for as long as it is wanted in its present form.
 
-An end that changes in more than it can take up while it runs is ended in order, and another made
-in its stead: never before the former has kept its position and given up its queue. What is not
-touched by a change does not notice it.
+An end whose change goes beyond what a running end can take up is stopped in order and replaced: its
+successor begins only after the former has saved its position and given up its queue. Ends that a
+change does not touch do not notice the change.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from federation.mesh import Link
 
 
 class RunningEnd(Protocol):
-    """`LinkSenderTask` and `LinkReceiverTask` are such."""
+    """End of a link that can be run: `LinkSenderTask` or `LinkReceiverTask`."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
 
 
 End = TypeVar("End", bound=RunningEnd)
@@ -27,22 +27,22 @@ End = TypeVar("End", bound=RunningEnd)
 
 @dataclass(slots=True, eq=False)
 class _Life(Generic[End]):
-    """One end, from when it is wanted until it has ended."""
+    """Life of one end, from being wanted until it has ended."""
 
     link: Link
     made_of: Hashable
     end: End | None = None
     task: asyncio.Task[None] | None = None
     is_over: bool = False
-    """Nobody wants this link any more."""
+    """True once the link is no longer wanted."""
 
 
 @dataclass(eq=False)
 class LinkEnds(Generic[End]):
-    """All ends of one kind at one site.
+    """All ends of one kind at a site.
 
-    `make` makes an end; `forget` is called when a link has ended that is no longer wanted: what is
-    remembered of it would be a lie if it ever came back.
+    `make` makes an end. `forget` is called when the end of an unwanted link has ended: state kept
+    for such a link would be wrong if the link ever came back.
     """
 
     make: Callable[[Link], End]
@@ -52,24 +52,24 @@ class LinkEnds(Generic[End]):
     _group: asyncio.TaskGroup | None = None
 
     def __iter__(self) -> Iterator[tuple[Link, End]]:
-        """The ends that there are; one that waits for its predecessor's end is none yet."""
+        """Iterate over the present ends; one that waits for its predecessor's end is left out."""
         for life in self._lives.values():
             if life.end is not None:
                 yield life.link, life.end
 
     @property
     def links(self) -> list[Link]:
-        """All that are wanted, in order."""
+        """Links that are wanted, in order."""
         return [life.link for life in self._lives.values()]
 
     @property
     def is_busy(self) -> bool:
-        """An end is wanted, or has not ended yet."""
+        """True while an end is wanted, or has not ended yet."""
         return bool(self._lives) or any(self._leaving.values())
 
     def want(self, wanted: Mapping[Link, Hashable], resting: Collection[Link] = ()) -> None:
-        """From now on these: each link with what its end is made of. Those that are `resting` do
-        not run, and are not forgotten.
+        """Replace the wanted links, each with the key of what its end is made of. Links that are
+        `resting` do not run, and are not forgotten.
         """
         spared = {link.name for link in resting}
         by_name = {link.name: link for link in wanted}
@@ -88,7 +88,7 @@ class LinkEnds(Generic[End]):
         self._lives = {link.name: lives[link.name] for link in wanted}
 
     async def run(self) -> None:
-        """All of them, until cancelled. Raises what an end raises."""
+        """Run all ends until cancelled. Raises what an end raises."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:

@@ -1,8 +1,17 @@
-"""Does this batch go to that neighbour? Pure; asked of the unopened header alone.
+"""Decision whether a batch goes to a neighbour. Pure; takes the unopened header alone.
 
-A batch must not come back to a site that has had it, must not go to one that may not hold its
-exchange (`never_via`), and need not go where nobody wants it or where all have joined since. What
-is decided here says nothing about what the neighbour already has: that is the link's logged set.
+A batch must not come back to a site that has had it, must not go to a site that may not hold its
+exchange (`never_via`), and need not go where no site wants it or where all sites have joined since.
+Batches that the neighbour already has are left to the link's logged set.
+
+Each lane of a link runs as a link of its own between the same two logs, with its own session,
+connections and position. Urgent batches so wait neither for the backlog before them in the log nor
+for batches under way; and since all of a flow is in one lane, each lane remains a first in, first
+out copy of its flows in the log, just as a link without lanes.
+
+Batches of a lane that the mesh file lacks (taken out, or known only to a newer file) go with the
+normal lane, so that nothing goes nowhere; so do marks, which are of no lane. A canary goes over
+every lane, to prove each alive.
 """
 
 from __future__ import annotations
@@ -22,28 +31,30 @@ LANE_NUMBERS = 256
 
 @dataclass(frozen=True, slots=True)
 class LaneShare:
-    """Of one strand, by numbers of lanes. `only`: that lane alone; None: all but `others`."""
+    """Lanes, by number, that one link lane carries. `only`: a single lane; None: all but
+    `others`.
+    """
 
     only: int | None = None
     others: frozenset[int] = frozenset()
 
     def has(self, lane: int) -> bool:
-        """Whether batches of that lane go over it."""
+        """Return True if batches of the lane are carried."""
         return lane not in self.others if self.only is None else lane == self.only
 
     def exceeds(self, former: LaneShare) -> bool:
-        """Whether it has a lane that the former share did not have."""
+        """Return True if some lane is carried here that the former share did not carry."""
         if self == former:
             return False
         return any(self.has(lane) and not former.has(lane) for lane in range(LANE_NUMBERS))
 
 
 WHOLE = LaneShare()
-"""Of a link without lanes."""
+"""Share of a link without lanes."""
 
 
 def share_of(mesh: Mesh, link: Link) -> LaneShare:
-    """What goes over this strand in this mesh."""
+    """Return the share of a link lane in the mesh."""
     if link.lane:
         return LaneShare(lane_number(link.lane))
     others = frozenset(lane.number for lane in mesh.lanes if lane.number != NORMAL_NUMBER)
@@ -54,7 +65,7 @@ FEW_SITES = 8
 
 
 class ForwardingDecision(StrEnum):
-    """Send, or why not."""
+    """Decision to send a batch, or the reason for not sending it."""
 
     SEND = "send"
     ON_PATH = "on its path already"
@@ -67,10 +78,10 @@ class ForwardingDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """How one site passes batches on to one neighbour. All are cluster IDs.
+    """Filter by which a site passes batches on to a neighbour. All names are cluster IDs.
 
     `reachable` is every site that a batch handed to this neighbour can get to without coming back
-    through `own`, the neighbour itself included. `sites` are all of the mesh.
+    through `own`, the neighbour included. `sites` are all of the mesh.
     """
 
     rule: ForwardingRule
@@ -79,24 +90,27 @@ class Forwarding:
     reachable: frozenset[str]
     sites: frozenset[str]
     kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Exchange -> what is reachable for it, where there are sites that it may not cross; nothing
-    where the neighbour is one of these."""
+    """Exchange -> sites reachable for it, for exchanges that may not cross some site; empty where
+    the neighbour itself is such a site."""
     absent: Absent = field(default_factory=dict)
-    """Revision -> sites that its batches for every site are not for: they joined later."""
+    """Revision -> sites that joined later, and for which its batches to every site are not
+    meant."""
     from_start: frozenset[str] = frozenset()
-    """Sites that such batches are for whenever they joined."""
+    """Sites that get batches to every site whenever they joined."""
     vouched: frozenset[str] = frozenset()
-    """Exchanges of which our own batches go to every neighbour: that its log has them is waited
-    for (`acks: remote`), whoever they are for."""
+    """Exchanges whose own batches go to every neighbour, whatever their destinations: publishers
+    wait until the log of a neighbour has them (`acks: remote`)."""
     lanes: LaneShare = WHOLE
-    """Of a strand of a link: what of all this goes over it."""
+    """Lanes that this link lane carries."""
 
     def reach(self, exchange: str) -> frozenset[str]:
-        """Sites that a batch of this exchange can get to by this neighbour."""
+        """Return the sites that a batch of the exchange can get to by this neighbour."""
         return self.kept_off.get(exchange, self.reachable)
 
     def goes_for(self) -> frozenset[str] | None:
-        """Sites for which it may carry batches, if these are few; None: too many to tell apart."""
+        """Return the sites for which batches may be carried, or None if there are too many to
+        list.
+        """
         if self.rule is ForwardingRule.COMPLETE:
             return frozenset((self.neighbour,))
         return self.reachable if len(self.reachable) <= FEW_SITES else None
@@ -146,9 +160,9 @@ class Forwarding:
 
 @dataclass(frozen=True, slots=True)
 class FilterSeen:
-    """The filter that a link's position was reached with, kept beside the position.
+    """Filter with which a link's position was reached, kept beside the position.
 
-    `sites` are all cluster IDs of any revision so far: a batch may name a site that has left since.
+    `sites` are the cluster IDs of all revisions so far: a batch may name a site that has left.
     """
 
     rule: ForwardingRule
@@ -160,15 +174,15 @@ class FilterSeen:
     lanes: LaneShare = WHOLE
 
     def after(self, now: Forwarding) -> FilterSeen:
-        """What is to be kept once the link has gone through its log with `now`."""
+        """Return the filter to keep once the link has gone through its log with `now`."""
         return replace(seen_with(now), sites=self.sites | now.sites)
 
     def stranded_by(self, now: Forwarding) -> bool:
-        """Whether batches that were skipped with this filter may be due with `now`.
+        """Return True if batches skipped with this filter may be due with `now`.
 
-        Then the position means nothing. A site that was never in the mesh is in no batch's
-        destination set, so that a new site makes no link go through its log again, unless it
-        begins at the start: others that joined before it may not have been sent what it is to get.
+        The position then means nothing. A site that was never in the mesh is in no batch's
+        destinations, so a new site makes no link go through its log again, unless it begins at the
+        start: sites that joined before may not have been sent what the new site is to get.
         """
         if (self.rule, self.own, self.neighbour) != (now.rule, now.own, now.neighbour):
             return True
@@ -185,14 +199,14 @@ class FilterSeen:
 
 
 def seen_with(now: Forwarding) -> FilterSeen:
-    """The filter of a link that begins."""
+    """Return the filter to keep for a link that begins."""
     return FilterSeen(
         now.rule, now.own, now.neighbour, now.reachable, now.sites, now.kept_off, now.lanes
     )
 
 
 def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forwarding:
-    """The declared mesh's rule for one of its links."""
+    """Return the filter that the declared mesh implies for one of its links."""
     onward: dict[str, list[Link]] = {name: [] for name in mesh.sites}
     for other in mesh.links:
         onward[other.sender].append(other)
@@ -223,8 +237,9 @@ def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forw
 
 
 def _reached(link: Link, onward: Mapping[str, list[Link]], banned: Collection[str]) -> set[str]:
-    """Names of the sites behind the link, its receiver included, without crossing its sender or a
-    banned one, be it only by the broker that two others meet at.
+    """Return the names of the sites behind the link, its receiver included, that are reached
+    without crossing its sender or a banned site. A banned site is also crossed as the meeting
+    broker of two others.
     """
     if link.receiver in banned or link.meeting in banned:
         return set()

@@ -1,4 +1,4 @@
-"""What a link is said to be, by how far it has got and when; never by an open connection. Pure.
+"""State of a link as reported to people, judged by its progress, never by an open connection. Pure.
 
 ::
 
@@ -11,7 +11,7 @@
     lagging    moves, and the oldest that waits has waited for long
     running    everything else
 
-`running` and `lagging` carry what they should.
+Links in `running` and `lagging` carry what they should.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import NamedTuple
 from relay.batches.batch import BatchName
 
 SILENT_IS_DOWN_S = 11.0
-"""Two of the neighbour's signs of life have not come: said before the link gives its session up,
-which a slow line must not suffer for."""
+"""Silence after two missing signs of life of the neighbour; reported before the link gives up its
+session, so that a slow line does not suffer."""
 LAGGING_S = 10.0
-"""Longer than any link needs that keeps up; shorter than anybody waits to be told."""
+"""Longest lag of a link that keeps up; short enough that nobody waits for the report."""
 STALLED_S = 30.0
-"""Something waits, and nothing of it was acknowledged. A thin line may take longer over one big
-batch: it is stalled until then, as far as anybody can tell."""
+"""Longest wait without any acknowledgement. A thin line may take longer over a big batch, and
+counts as stalled until then: nobody can tell the difference."""
 
 
 class ReportedState(StrEnum):
-    """The words of `isthmus status` for a link."""
+    """States of a link as `isthmus status` prints them."""
 
     PAUSED = "paused"
     GAP = "gap"
@@ -45,25 +45,29 @@ class ReportedState(StrEnum):
 
 
 class LinkFacts(NamedTuple):
-    """Of one link that nobody holds back. Seconds are ages; `heard_s` is None without a session."""
+    """Facts about a link that nobody holds back. Seconds are ages; `heard_s` is None without a
+    session.
+    """
 
     gap: str = ""
     reason: str = ""
-    """Why there is no session, or why it stands."""
+    """Reason why there is no session, or why the session stands still."""
     in_session: bool = True
     heard_s: float | None = 0.0
     is_blocked: bool = False
     lag_messages: int = 0
     lag_s: float = 0.0
-    """How long the oldest message that the receiver lacks has been in the log."""
+    """Age, in the log, of the oldest message that the receiver lacks."""
     unmoved_s: float = 0.0
-    """How long something has waited without any of it being acknowledged."""
+    """Time for which messages have waited without any acknowledgement."""
     unanswered_s: float = 0.0
-    """How long a canary has not come back."""
+    """Time for which a canary has not come back."""
 
 
 def reported_state(facts: LinkFacts, receiver: str) -> tuple[ReportedState, str]:
-    """The state, and why it is not `running`. `receiver` is its site's name."""
+    """Return the state, and the reason if not `running`. `receiver` is the name of the receiving
+    site.
+    """
     if facts.gap:
         return ReportedState.GAP, facts.gap
     if facts.is_blocked:
@@ -95,14 +99,14 @@ def reported_state(facts: LinkFacts, receiver: str) -> tuple[ReportedState, str]
 
 
 class Movement:
-    """How long a link has had something to carry without getting any further."""
+    """Time for which a link has had messages to carry without any progress."""
 
     def __init__(self) -> None:
         self._place: BatchName | None = None
         self._since: float | None = None
 
     def note(self, place: BatchName | None, lag_messages: int, now: float) -> None:
-        """Where the link is, and what is behind that; to be told once a second."""
+        """Take in the link's place and the messages behind it; call once a second."""
         if self._since is None or place != self._place or not lag_messages:
             self._place, self._since = place, now
 

@@ -1,4 +1,4 @@
-"""What a link says of itself: plain counters, read by status and metrics."""
+"""Counters and lag of a link, read by status and metrics."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class SenderCounters:
-    """Of one link's sender since the process started. Bytes are of batches as sent."""
+    """Counters of a link's sender since the process started. Bytes are of batches as sent."""
 
     sessions: int = 0
     fruitless_sessions: int = 0
     sent: int = 0
     sent_bytes: int = 0
     resent: int = 0
-    """Batches sent again that an earlier session of this process had sent."""
+    """Batches sent that an earlier session of this process had sent."""
     acked: int = 0
     acked_messages: int = 0
     acked_bytes: int = 0
@@ -35,17 +35,17 @@ class SenderCounters:
     dropped: Counter[str] = field(default_factory=Counter)
     """Frames not obeyed, by reason."""
     returned: int = 0
-    """Frames that came back because nobody was there."""
+    """Frames that came back because there was no receiver."""
     ends: Counter[str] = field(default_factory=Counter)
     """Ended sessions by reason."""
     round_trip_s: float = 0.0
     clock_ahead_ms: int = 0
-    """What the receiver's clock is ahead of ours."""
+    """Receiver's clock minus ours."""
 
 
 @dataclass(slots=True)
 class ReceiverCounters:
-    """Of one link's receiver since the process started."""
+    """Counters of a link's receiver since the process started."""
 
     sessions: int = 0
     arrived: int = 0
@@ -53,27 +53,27 @@ class ReceiverCounters:
     arrived_bytes: int = 0
     logged: int = 0
     known: int = 0
-    """Batches that the log had already: another path was faster, or a resend."""
+    """Batches that the log had already, by a faster path or an earlier send."""
     refused: int = 0
     refused_unkept: int = 0
-    """Of these, what was not put aside: the quarantine has enough of that neighbour for the day."""
+    """Refused batches not put aside: the quarantine has enough of that neighbour for the day."""
     not_authentic: int = 0
-    """Of these, what was not of whom it claimed to be."""
+    """Refused batches that were not of the origin they claimed."""
     acks: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     """Frames not obeyed, by reason."""
     ends: Counter[str] = field(default_factory=Counter)
     clock_ahead_ms: int = 0
-    """What our clock is ahead of the sender's, as it measured."""
+    """Our clock minus the sender's, as the sender measured."""
 
     def note_arrival(self, messages: int, nbytes: int) -> None:
-        """A batch that is taken has arrived."""
+        """Count a batch that has arrived and is taken."""
         self.arrived += 1
         self.arrived_messages += messages
         self.arrived_bytes += nbytes
 
     def appended(self, *, known: bool) -> None:
-        """The log has a batch; `known`: it had it before."""
+        """Count a batch that the log has; `known`: the log had the batch before."""
         if known:
             self.known += 1
         else:
@@ -82,7 +82,7 @@ class ReceiverCounters:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a link's receiver does not have yet. Messages and bytes before compression."""
+    """Messages, bytes (both before compression) and seconds that a link's receiver is behind."""
 
     messages: int = 0
     bytes: int = 0
@@ -94,7 +94,12 @@ _EVERY_S = 1.0
 
 
 class AppendTimes:
-    """When the log's count of appended messages passed which number. One a node."""
+    """Times at which the log's count of appended messages passed given numbers, for a lag in
+    seconds. Each node has one.
+
+    Headers have the origin's clock, which may be off; a link is to blame only for the time since
+    its own log got the batch.
+    """
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -102,7 +107,7 @@ class AppendTimes:
         self._began: float | None = None
 
     def note(self, appended_messages: int, now: float) -> None:
-        """The log has had so many messages appended since the start. To be told once a second."""
+        """Record the count of messages appended since the start; call once a second."""
         times, counts = self._times, self._counts
         if self._began is None:
             self._began = now
@@ -117,7 +122,9 @@ class AppendTimes:
             self._thin_out(now)
 
     def _thin_out(self, now: float) -> None:
-        """Tell old lags more coarsely, to a sixteenth: samples as far apart as they are old."""
+        """Make old lags coarser, to a sixteenth: keep samples as far apart as a sixteenth of their
+        age.
+        """
         times, counts = self._times[:1], self._counts[:1]
         for number in range(1, len(self._times) - 1):
             following = self._times[number + 1]
@@ -128,8 +135,8 @@ class AppendTimes:
         self._counts = [*counts, self._counts[-1]]
 
     def age(self, appended_messages: int, lag_messages: int, now: float) -> float:
-        """Seconds since the oldest of the last `lag_messages` was appended; since the start, if
-        that was before. 0 for no lag.
+        """Return the seconds since the oldest of the last `lag_messages` was appended, or since the
+        start if it was appended before; 0 without lag.
         """
         if lag_messages <= 0 or self._began is None:
             return 0.0

@@ -1,7 +1,8 @@
-"""What this site's neighbours certainly have in their logs: the packer asks, the links answer.
+"""Knowledge of what the neighbours' logs certainly have, which the packer asks and the links
+provide.
 
-A site that acknowledges only what a neighbour's log has too (`acks: remote`) does not lose what a
-power cut of its whole broker takes out of its own log.
+A site that acknowledges only batches in a neighbour's log too (`acks: remote`) loses nothing when a
+power cut of its whole broker takes the end of its own log.
 """
 
 from __future__ import annotations
@@ -12,33 +13,34 @@ from typing import TypeAlias
 from relay.batches.batch import BatchName
 
 HasLogged: TypeAlias = Callable[[BatchName], bool]
-"""Does the link's receiver have it, as far as its present session has told? Without one: no."""
+"""Function that returns True if the link's receiver has the batch, by its present session; False
+without one."""
 
 
 class NeighbourLogs:
-    """One site's, shared by its links and its packer."""
+    """Logs of all neighbours of a site, shared by its links and its packer."""
 
     def __init__(self) -> None:
         self.on_news: Callable[[], None] | None = None
-        """Called when a link knows more than before: once for many batches."""
+        """Callback, once for many batches: a link knows more than before."""
         self._links: dict[str, HasLogged] = {}
         self._last_hit = ""
 
     def link(self, name: str, has_logged: HasLogged) -> None:
-        """Ask this link from now on, instead of a former one of that name."""
+        """Ask this link from now on, in place of a former one of the same name."""
         self._links[name] = has_logged
 
     def unlink(self, name: str) -> None:
-        """The link is no more."""
+        """Ask the link no more."""
         self._links.pop(name, None)
 
     def news(self) -> None:
-        """A link's receiver has logged something, or has told anew what it has."""
+        """Report that a receiver has logged batches, or has announced anew which it has."""
         if self.on_news is not None:
             self.on_news()
 
     def has(self, name: BatchName) -> bool:
-        """Whether any neighbour's log has the batch."""
+        """Return True if any neighbour's log has the batch."""
         last = self._links.get(self._last_hit)
         if last is not None and last(name):
             return True

@@ -1,8 +1,10 @@
-"""How far a link has safely got, what that was true of, and where its next session begins.
+"""Position of a link: how far it has safely got, under which conditions, and where its next session
+begins.
 
-Pure. A position says "the receiver's log has all up to here that it should have". It is worth only
-what it was reached with: that log of the receiver's, its run, our filter. When
-any of these has changed, the link looks again from further back for what the receiver lacks.
+Pure. A position means "the receiver's log has all up to here that it should have". A position is
+valid only for the receiver's log, the run of that log and the filter of ours with which it was
+reached. When any of these has changed, the link looks again from further back for what the receiver
+lacks.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from relay.links.forwarding import WHOLE, FilterSeen, Forwarding, LaneShare, see
 _VERSION = 1
 _WITH_KEPT_OFF = 2
 _WITH_LANES = POSITION_VERSION = 3
-"""A node that does not know `kept_off`, or lanes, would take such a position for more than it is.
-"""
+"""Version for positions with `kept_off` or lanes: a node that knows neither would take such a
+position for more than it is."""
 
 
 class Sample(NamedTuple):
-    """The position once stood at `place` (None: before the log's first batch). `at` in seconds,
-    of whatever clock; only differences count.
+    """Place of the position at an earlier time (None: before the log's first batch). `at` is in
+    seconds of any clock; only differences count.
     """
 
     at: float
@@ -35,12 +37,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinkPosition:
-    """What a link's sender keeps over restarts. The bytes of `encode` go into the node's state.
+    """State that a link's sender keeps over restarts. The bytes of `encode` go into the node's
+    state.
 
-    `history` is in order of time; its first is where to look again from for a receiver with a
-    new run that does not have all of `recent`. `reached` is the furthest place that was ever
-    acknowledged before this session: where a session looks again from further back, what stands
-    before it may be gone, never what follows.
+    `history` is in order of time; its first sample is where to look again from for a receiver with
+    a new run that does not have all of `recent`. `reached` is the furthest place ever acknowledged
+    before this session: where a session looks again from further back, batches before `reached` may
+    be gone, batches after it never.
     """
 
     receiver_log: bytes
@@ -50,14 +53,16 @@ class LinkPosition:
     history: tuple[Sample, ...]
     reached: Place | None = None
     recent: bytes = b""
-    """Names that the receiver's log had got when this was kept: `RecentAcks.encode`."""
+    """Names in the receiver's log at the time of saving: `RecentAcks.encode`."""
 
     def behind(self, place: Place, now: float) -> LinkPosition:
-        """As if the receiver had all up to this place: what it lacks of that is gone."""
+        """Return the position as if the receiver had all up to the place: batches it lacks are
+        gone.
+        """
         return replace(self, place=place, history=(Sample(now, place),), reached=None)
 
     def encode(self) -> bytes:
-        """JSON, with ages instead of times: clocks of two processes have nothing in common."""
+        """Return JSON, with ages for times: the clocks of two processes have nothing in common."""
         last = self.history[-1].at
         return json.dumps(
             {
@@ -90,7 +95,7 @@ class LinkPosition:
 
     @classmethod
     def decode(cls, data: bytes, now: float) -> LinkPosition:
-        """The position in these bytes, its last sample taken as of `now`. Raises ValueError."""
+        """Return the position in the bytes, its last sample dated `now`. Raises ValueError."""
         kept = json.loads(data)
         if kept["version"] not in (_VERSION, _WITH_KEPT_OFF, _WITH_LANES):
             raise ValueError(f"a link's position of version {kept['version']}")
@@ -117,33 +122,33 @@ class LinkPosition:
 
 
 class LinkMemory(Protocol):
-    """Where one link's position is kept: the node's state, or a test's variable."""
+    """Store of one link's position: the node's state, or a test's variable."""
 
     def load(self) -> LinkPosition | None:
-        """What was saved last, None for a link that begins."""
+        """Return the position saved last, or None for a link that begins."""
         ...
 
     def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
-        """Keep it; must not block. An older one that survives costs resends, never loss.
+        """Save a position without blocking. An older one that survives costs resends, never loss.
 
-        `linked`: what the receiver's log has got since the last call, for the ledger.
+        `linked`: batches that the receiver's log has got since the last call, for the ledger.
         """
         ...
 
     def began(self) -> int | None:
-        """What `begin` was told last; None: never, or before there was such a thing."""
+        """Return the argument of the last `begin`, or None if there was none."""
         ...
 
     def begin(self, first: int) -> None:
-        """Keep it: whoever reads from the log's start needs all from this offset on. What had
-        gone before that was never the link's.
+        """Save the first offset that a reader from the log's start needs. Batches gone before were
+        never the link's.
         """
         ...
 
 
 class Beginning(NamedTuple):
-    """How a session begins: the position to go on from, and why there. `goes_on`: it is the one
-    that was kept.
+    """Position from which a session goes on, and the reason. `goes_on`: the saved position
+    holds.
     """
 
     position: LinkPosition
@@ -159,9 +164,9 @@ def begin(
     now: float,
     has_recent: Callable[[], bool] = lambda: False,
 ) -> Beginning:
-    """Where the session with this receiver begins. The place given is where reading starts;
-    what the receiver has is skipped from there on. `has_recent`: whether the receiver's log still
-    has all that it had got lately.
+    """Return where the session with this receiver begins: the place where reading starts, from
+    which on the receiver's batches are skipped. `has_recent` returns True if the receiver's log
+    still has all that it had got lately.
     """
     why = _from_the_start(kept, receiver_log, forwarding)
     reached = _later(kept.reached, kept.place) if kept else None
@@ -184,7 +189,7 @@ def begin(
 def sampled(
     history: tuple[Sample, ...], now: float, place: Place | None, keep_s: float
 ) -> tuple[Sample, ...]:
-    """The history with one more sample, and of those older than `keep_s` only the last."""
+    """Return the history with one more sample, and only the last of those older than `keep_s`."""
     kept = (*history, Sample(now, place))
     first = 0
     while first + 1 < len(kept) and kept[first + 1].at <= now - keep_s:

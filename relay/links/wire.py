@@ -1,4 +1,4 @@
-"""What the two ends of a link say to each other: frames, big-endian, versions 1 and 2.
+"""Frames between the two ends of a link, big-endian, versions 1 and 2.
 
 ::
 
@@ -12,15 +12,15 @@
       ASK          8  sender's wall clock, ms
                       the offer
       BATCH        8  number in the session, dense, from 1
-                   1  flags: 1 = the receiver has called this one bad in an earlier session
+                   1  flags: 1 = the receiver has called this batch bad in an earlier session
                              2 = in version 2: MEMBERS of its revision went before it
                       the batch
       PULSE        8  the last number sent
                    8  sender's wall clock, ms
-                   8  what the receiver's clock is ahead of the sender's, ms, signed
+                   8  receiver's clock minus the sender's, ms, signed
                    4  round trip, ms; all ones: neither is measured yet
       MEMBERS      1  in version 2: length, a revision of the mesh
-                      the sites that it has (`encode_members`)
+                      the sites of the revision (`encode_members`)
     receiver to sender
       HELLO           (nonce zero) "I am here": a sender that waits may ask at once
                       the offer
@@ -32,19 +32,19 @@
       ACK          8  all up to this number are in the receiver's log, or refused
                    8  all up to this number have arrived
                    8  receiver's wall clock, ms
-                   8  echo: the wall clock of the last PULSE if this answers it, else 0
+                   8  echo: the wall clock of the last PULSE if the ACK answers it, else 0
       REFUSED      8  number       the reason, UTF-8
       OVER         1  cause        8  number        the reason, UTF-8
 
-    the offer      1  oldest, 1 newest version that this end speaks
+    the offer      1  oldest, 1 newest version that the end speaks
                    1  oldest, 1 newest batch format that it reads     later versions may add to it
 
-An ACK is the receiver's keep-alive too, so a lost one is mended by the next.
+An ACK is the receiver's keep-alive too, so the next ACK makes up for a lost one.
 
-HELLO and ASK are always of the oldest version that their end speaks, and whoever does not know of
-the offer passes it over: without one, both are 1. The receiver answers the ASK in the newest
-version that both speak, and the session is in that one. If there is none it says OVER, which, like
-the head, is the same in every version to come: both ends can always tell why they cannot talk.
+HELLO and ASK are always of the oldest version that their end speaks, and an end that does not know
+of the offer ignores it: without an offer, both versions are 1. The receiver answers the ASK in the
+newest version that both speak, which is the session's. If there is none, it sends OVER, which, like
+the head, is the same in every version to come: both ends can always learn why they cannot talk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RUN_BYTES = 8
 NO_NONCE = bytes(NONCE_BYTES)
 NO_RUN = bytes(RUN_BYTES)
 HEAD_BYTES = 22
-"""Bytes that tell kind, nonce and run of a frame; what `read_nonce` needs."""
+"""Bytes that hold kind, nonce and run of a frame; as many as `read_nonce` needs."""
 
 _HEAD = struct.Struct(">BBI8s8s")
 _ASK = struct.Struct(">Q")
@@ -75,7 +75,7 @@ _OVER = struct.Struct(">BQ")
 _OFFER = struct.Struct(">BBBB")
 _WITH_OFFER = 2
 WITH_MEMBERS = 2
-"""The first version in which there are MEMBERS."""
+"""First version that has MEMBERS."""
 _CHECKED_FROM = 6
 _NOT_MEASURED = 0xFFFFFFFF
 _SUSPECT = 1
@@ -96,37 +96,37 @@ class FrameKind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a receiver ends a session."""
+    """Cause for which a receiver ends a session."""
 
     OTHER = 0
-    """One that this node does not know: the reason has to do."""
+    """Cause that this node does not know: the reason has to do."""
     GAP = 1
     """A number is missing: lost on the way."""
     BAD_BATCH = 2
-    """The batch with this number is damaged, or not the sender's to send."""
+    """The batch with the given number is damaged, or not the sender's to send."""
     NEWER_FORMAT = 3
-    """The batch with this number is of a format that this receiver does not know yet."""
+    """The batch with the given number is of a format that the receiver does not know yet."""
     LOG_AWAY = 4
     """The receiver's connection to its log is gone; a new run will begin."""
     UNKNOWN_SESSION = 5
-    """The receiver knows no session of this nonce and run: it has started anew."""
+    """The receiver knows no session of the nonce and run: it has started anew."""
     CLOSING = 6
-    """The receiver goes."""
+    """The receiver stops."""
     NO_COMMON_VERSION = 7
     """The two ends speak no version in common: no session begins."""
     ORIGIN_UNKNOWN = 8
-    """Whether the batch with this number is its origin's, the receiver's mesh file cannot say."""
+    """The receiver's mesh file cannot decide if the batch with the given number is its origin's."""
 
 
 _CAUSES = frozenset(Cause)
 
 
 MAX_TEXT_BYTES = 2048
-"""Of a reason, which goes into logs and status: what a neighbour says beyond that is cut off."""
+"""Longest reason, which goes into logs and status: more text of a neighbour is cut off."""
 
 
 class BadFrame(Exception):
-    """These bytes are no frame of ours. `reason`: short, fit to count by."""
+    """Bytes that are no valid frame. `reason` is short, fit to count by."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -134,7 +134,7 @@ class BadFrame(Exception):
 
 
 class OtherVersion(BadFrame):
-    """A frame of a version that this end does not speak, from one that is older or newer."""
+    """Frame of a version that this end does not speak, from an older or newer end."""
 
     def __init__(self, version: int, kind: int, nonce: bytes) -> None:
         super().__init__("other version")
@@ -157,13 +157,13 @@ class BatchFrame(NamedTuple):
     suspect: bool
     batch: memoryview
     check: int
-    """For `path_matches`, once the path has been read."""
+    """Check to hand to `path_matches` once the path was read."""
     members_sent: bool = False
-    """A MEMBERS of its revision went before it."""
+    """True if a MEMBERS of the batch's revision went before it."""
 
 
 class Measured(NamedTuple):
-    """What the sender measured: the receiver's clock is `ahead_ms` ahead; the round trip."""
+    """Receiver's clock minus the sender's, and the round trip, as the sender measured."""
 
     ahead_ms: int
     round_trip_ms: int
@@ -178,7 +178,7 @@ class Pulse(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Told before the first batch of a session that bears this revision."""
+    """Sites of a revision, sent before the first batch of a session with the revision."""
 
     nonce: bytes
     run: bytes
@@ -228,7 +228,7 @@ class Over(NamedTuple):
 
 
 class Send(NamedTuple):
-    """What either machine wants: hand this frame to the transport."""
+    """Action of sender and receiver: hand the frame to the transport."""
 
     frame: bytes
 
@@ -253,7 +253,9 @@ def encode_batch_frame(
     suspect: bool,
     members_sent: bool = False,
 ) -> bytes:
-    """`path` is the batch's own: the only part of it that its digest leaves open."""
+    """Encode a BATCH frame. `path` is the batch's own: the only part that its digest leaves
+    open.
+    """
     flags = (_SUSPECT if suspect else 0) | (_MEMBERS_SENT if members_sent else 0)
     fixed = nonce + run + _BATCH.pack(number, flags)
     start = bytes((version, FrameKind.BATCH))
@@ -262,7 +264,7 @@ def encode_batch_frame(
 
 
 def path_matches(frame: bytes, check: int, path: Sequence[str]) -> bool:
-    """Whether a BATCH frame's fixed part and its batch's path are as they were sent."""
+    """Return True if a BATCH frame's fixed part and its batch's path are as they were sent."""
     fixed = crc32(frame[_CHECKED_FROM:_BATCH_STARTS], crc32(frame[:2]))
     return crc32("\0".join(path).encode(), fixed) == check
 
@@ -313,15 +315,15 @@ def encode_over(
 
 
 def read_nonce(frame: bytes) -> bytes:
-    """The nonce of a frame of which perhaps only the first `HEAD_BYTES` are at hand."""
+    """Return the nonce of a frame, of which the first `HEAD_BYTES` suffice."""
     if len(frame) < HEAD_BYTES:
         raise BadFrame("too short")
     return bytes(frame[_CHECKED_FROM : _CHECKED_FROM + NONCE_BYTES])
 
 
 def decode_frame(frame: bytes, spoken: Formats = KNOWN) -> Frame:
-    """Raises BadFrame, OtherVersion. A BATCH still needs `path_matches`; all others are checked
-    here.
+    """Decode and check a frame; a BATCH still needs `path_matches`. Raises BadFrame,
+    OtherVersion.
     """
     if len(frame) < HEAD_BYTES:
         raise BadFrame("too short")
@@ -384,7 +386,7 @@ def _text(frame: bytes, at: int) -> str:
 
 
 def _offer(formats: Formats) -> bytes:
-    """What an end says of itself; one of the first release says nothing."""
+    """Return the encoded offer; empty for an end of the first release."""
     if formats.newest_link < _WITH_OFFER:
         return b""
     return _OFFER.pack(

@@ -28,37 +28,39 @@ from federation.lanes import NORMAL, Lane
 
 PIECE_S = 0.02
 LEAST_PIECE = 512
-"""Smaller ones let others in sooner, and cost a write to the socket each."""
+"""Smallest piece. Smaller pieces let others in sooner, and cost a write to the socket each."""
 MOST_PIECE = 64 * 1024
 IDLE_S = 0.02
-"""How much of its rate a meter saves up while nobody wants any: about a piece."""
+"""Seconds of its rate that a meter saves up while nobody waits: about a piece."""
 BUSY_S = 0.25
-"""... and while somebody waits: what a process that stood still did not use. More holds the rate
-on a busier machine; less keeps bursts shorter."""
+"""Seconds of its rate that a meter saves up while somebody waits, for times when the process stood
+still. More holds the rate on a busier machine; less keeps bursts shorter."""
 OWN_S = 0.1
-"""How much of its own part a lane saves up."""
+"""Seconds of its own part that a lane saves up."""
 LEAST_WAIT_S = 0.001
 WINDOW_S = 4.0
-"""How much of a rate is handed over for sending, and its acknowledgement: any line's round trip."""
+"""Seconds of a rate handed over for sending and acknowledgement: any line's round trip."""
 LEAST_WINDOW = 64 * 1024
 
 
 class LinkLane(NamedTuple):
-    """What carries one lane of a link. `line`: the link's name."""
+    """Lane of a link; `link` is the link's name."""
 
     link: str
     lane: str
 
 
 class Turn(NamedTuple):
-    """It may send up to so many bytes now."""
+    """Permission to send up to `most` bytes now."""
 
     link_lane: LinkLane
     most: int
 
 
 class Rates(NamedTuple):
-    """Bytes a second, None: no limit. A link that is not in there has none of its own."""
+    """Rates in bytes a second; None: no limit. A link missing from `links` has no rate of its
+    own.
+    """
 
     site: int | None = None
     links: Mapping[str, int | None] = {}
@@ -67,14 +69,14 @@ class Rates(NamedTuple):
 
 @dataclass(slots=True)
 class _Meter:
-    """Of one rate. `parts`: what part of it is each lane's own."""
+    """Meter of one rate. `parts`: each lane's own part of the rate."""
 
     rate: int | None = None
     parts: dict[str, float] = field(default_factory=dict)
     left: float = 0.0
     own: dict[str, float] = field(default_factory=dict)
     waiting: int = 0
-    """Strands below it that want to send."""
+    """Link lanes below this meter that want to send."""
     looked_at: float = 0.0
 
     def change(self, rate: int | None, parts: dict[str, float], now: float) -> None:
@@ -101,7 +103,7 @@ class _Meter:
         return self.rate is None or self.left >= 0 or self.own.get(lane, -1.0) >= 0
 
     def due_s(self, lane: str) -> float:
-        """Seconds until it may."""
+        """Return the seconds until the lane may send."""
         rate = self.rate
         if rate is None or self.may(lane):
             return 0.0
@@ -121,28 +123,29 @@ class _Meter:
 
 
 class Budget:
-    """One site's."""
+    """Budget of one site."""
 
     def __init__(self) -> None:
         self._site = _Meter()
         self._links: dict[str, _Meter] = {}
         self._lanes: dict[str, tuple[int, int]] = {NORMAL: (0, 1)}
-        """By name: its rank, its weight."""
+        """Rank and weight of each lane, by name."""
         self._waiting: dict[LinkLane, float] = {}
-        """Of those that want to send: what each has had, by its weight, as it counts here."""
+        """Lanes that want to send, with the bytes each has sent here, divided by its weight."""
         self._had: dict[LinkLane, float] = {}
-        """The same of those that do not at present."""
+        """Bytes sent, divided by the weight, of lanes that do not want to send at present."""
         self._had_least = 0.0
         self._behind: set[LinkLane] = set()
         self._ready: dict[str, list[tuple[float, int, LinkLane]]] = {}
-        """By lane a heap of those whose link lets them: what each has had, its lane's rank. What
-        does not agree with `_waiting` any more is passed over when it comes to the top; with
-        hundreds of links nobody looks at all of them."""
+        """Heap, by lane, of the link lanes that their link lets through: bytes sent by weight,
+        rank. An entry that disagrees with `_waiting` is skipped at the top; with hundreds of links,
+        nobody looks at all of them."""
         self._parked: list[tuple[float, LinkLane]] = []
-        """A heap of those whose link is in debt, and when it may let them at the soonest."""
+        """Heap of the link lanes whose link is in debt, by the soonest time at which they may
+        send."""
 
     def change(self, rates: Rates, now: float) -> None:
-        """From now on these hold; what was borrowed stays borrowed."""
+        """Replace the rates; debts stay."""
         lanes = rates.lanes or (Lane(NORMAL, 0, 1),)
         self._lanes = {lane.name: (rank, lane.weight) for rank, lane in enumerate(lanes)}
         whole = sum(lane.weight for lane in lanes)
@@ -158,24 +161,26 @@ class Budget:
             self._is_ready(link_lane)
 
     def is_limited(self, link: str) -> bool:
-        """Whether strands of that link have to ask at all."""
+        """Return True if lanes of the link have to ask at all."""
         meter = self._links.get(link)
         return self._site.rate is not None or (meter is not None and meter.rate is not None)
 
     def rate(self, link: str) -> int | None:
-        """What that link may send at most, at present."""
+        """Return the most that the link may send at present, in bytes a second, or None."""
         meter = self._links.get(link)
         rates = [self._site.rate, meter.rate if meter is not None else None]
         return min((rate for rate in rates if rate is not None), default=None)
 
     def window(self, link: str) -> int | None:
-        """Bytes that are worth having under way over one link_lane of it; None: as many as ever."""
+        """Return the bytes worth having under way over one lane of the link, or None without a
+        rate.
+        """
         rate = self.rate(link)
         return None if rate is None else max(LEAST_WINDOW, round(rate * WINDOW_S))
 
     def is_behind(self, link_lane: LinkLane, behind: bool) -> None:
-        """Whether it has a backlog: then it counts as the last lane does until it has caught up,
-        unless it is of the first.
+        """Set if the lane has a backlog. Unless it is the first lane, it then has the weight of the
+        last lane until it has caught up.
         """
         if behind and self._lanes.get(link_lane.lane, (0, 1))[0] > 0:
             self._behind.add(link_lane)
@@ -183,7 +188,7 @@ class Budget:
             self._behind.discard(link_lane)
 
     def wants(self, link_lane: LinkLane, now: float) -> None:
-        """It has something to send from now on."""
+        """Note that the lane has data to send from now on."""
         if link_lane in self._waiting:
             return
         for meter in self._above(link_lane, now):
@@ -194,7 +199,7 @@ class Budget:
         self._is_ready(link_lane)
 
     def wants_no_more(self, link_lane: LinkLane, now: float) -> None:
-        """It has nothing to send, or cannot, from now on."""
+        """Note that the lane has nothing to send, or cannot send, from now on."""
         had = self._waiting.pop(link_lane, None)
         if had is None:
             return
@@ -204,13 +209,13 @@ class Budget:
         self._had[link_lane] = had
 
     def forget(self, link_lane: LinkLane, now: float) -> None:
-        """It is no more."""
+        """Forget a lane that is no more."""
         self.wants_no_more(link_lane, now)
         self._had.pop(link_lane, None)
         self._behind.discard(link_lane)
 
     def next(self, now: float) -> Turn | None:
-        """Whose turn it is; None: nobody's at present."""
+        """Return the next turn, or None if nobody may send at present."""
         while self._parked and self._parked[0][0] <= now:
             _, link_lane = heappop(self._parked)
             if link_lane in self._waiting:
@@ -233,7 +238,7 @@ class Budget:
         return Turn(link_lane, min(MOST_PIECE, max(LEAST_PIECE, most)))
 
     def spent(self, link_lane: LinkLane, nbytes: int, now: float) -> None:
-        """It has sent so many bytes."""
+        """Deduct bytes that the lane has sent."""
         for meter in self._looked_at(link_lane, now):
             meter.spend(link_lane.lane, nbytes)
         had = nbytes / self._weight(link_lane)
@@ -244,8 +249,8 @@ class Budget:
             self._had[link_lane] = self._had.get(link_lane, self._had_least) + had
 
     def due(self, now: float) -> float | None:
-        """When it may be somebody's turn, `next` having said that it is nobody's now; None: nobody
-        wants one.
+        """Return when a turn may be due, after `next` returned None; None if no lane wants to
+        send.
         """
         while self._parked and self._parked[0][1] not in self._waiting:
             heappop(self._parked)

@@ -18,7 +18,7 @@ from relay.links.rates.budget import Budget, LinkLane, Rates
 
 
 class Timer(Protocol):
-    """What `loop.call_later` gives."""
+    """Timer as `loop.call_later` returns it."""
 
     def cancel(self) -> None: ...
 
@@ -31,7 +31,7 @@ def _by_the_loop(delay_s: float, call: Callable[[], None]) -> Timer:
 
 
 def rates_at(mesh: Mesh, site: str, minute: int) -> Rates:
-    """What holds for what `site` sends, at that minute of its day."""
+    """Return the rates for what `site` sends, at the given minute of its day."""
     own = mesh.sites[site].max_rate
     return Rates(
         own.at(minute) if own is not None else None,
@@ -45,13 +45,13 @@ def rates_at(mesh: Mesh, site: str, minute: int) -> Rates:
 
 
 def minute_of_day(wall_ms: int) -> int:
-    """By the clock on the wall of this machine: 0 to 1439."""
+    """Return the minute of the day by this machine's wall clock, 0 to 1439."""
     there = time.localtime(wall_ms / 1000)
     return there.tm_hour * 60 + there.tm_min
 
 
 class _Pump:
-    """Grants turns by one budget, whose links depend on each other."""
+    """Granter of turns by one budget, for links that depend on each other."""
 
     def __init__(self, now: Callable[[], float], call_later: CallLater) -> None:
         self.budget = Budget()
@@ -62,7 +62,7 @@ class _Pump:
         self._granting = False
 
     def look(self, gate: Gate) -> None:
-        """Something has come before this gate, or has gone."""
+        """Take in a change of the bytes before the gate."""
         if gate.holds_back:
             self.budget.wants(gate.link_lane, self._now())
             self.grant()
@@ -70,12 +70,12 @@ class _Pump:
             self.budget.wants_no_more(gate.link_lane, self._now())
 
     def take_out(self, link_lane: LinkLane) -> Gate | None:
-        """The link_lane's gate, which is another's affair from now on."""
+        """Remove and return the lane's gate, to be served by another pump or by none."""
         self.budget.forget(link_lane, self._now())
         return self.gates.pop(link_lane, None)
 
     def grant(self) -> None:
-        """All that may be granted now; the rest when it is due."""
+        """Grant all that may go now; the rest when it is due."""
         if self._granting:
             return  # somebody who was granted something wants more: that comes in its turn
         self._granting = True
@@ -101,17 +101,17 @@ class _Pump:
 
 
 class Uplink:
-    """All that one site sends over links. `now` as its nodes' clocks have it."""
+    """Gates of all lanes of a site's links. `now` is the clock of its nodes."""
 
     def __init__(self, now: Callable[[], float], call_later: CallLater = _by_the_loop) -> None:
         self._now = now
         self._call_later = call_later
         self._rates = Rates()
         self._pumps: dict[str, _Pump] = {}
-        """By link; under no name the one of all, while there is a rate that they share."""
+        """Pumps by link; a single pump, under the empty name, while the links share a rate."""
 
     def change(self, rates: Rates) -> None:
-        """From now on these hold. To be told as often as they may change."""
+        """Replace the rates. Call as often as they may change."""
         if rates == self._rates:
             return
         was_shared, self._rates = self._is_shared, rates
@@ -130,11 +130,11 @@ class Uplink:
             pump.grant()
 
     def rate(self, link: Link) -> int | None:
-        """What the link may send at most, at present."""
+        """Return the most that the link may send at present, in bytes a second, or None."""
         return self.pump(link.line_name).budget.rate(link.line_name)
 
     def gate(self, link: Link) -> Gate:
-        """That of one link_lane."""
+        """Return the gate of the link's lane."""
         link_lane = LinkLane(link.line_name, link.lane or NORMAL)
         gates = self.pump(link_lane.link).gates
         if link_lane not in gates:
@@ -142,19 +142,19 @@ class Uplink:
         return gates[link_lane]
 
     def forget(self, link: Link) -> None:
-        """The link_lane is no more."""
+        """Close the gate of a lane that is no more."""
         gate = self.pump(link.line_name).take_out(LinkLane(link.line_name, link.lane or NORMAL))
         if gate is not None:
             gate.close()
 
     def stop(self) -> None:
-        """Nothing is granted any more."""
+        """Grant nothing any more."""
         for pump in self._pumps.values():
             pump.set_timer(None)
         self._pumps.clear()
 
     def pump(self, link_name: str) -> _Pump:
-        """What grants the turns of that link."""
+        """Return the pump that grants the link's turns."""
         key = "" if self._is_shared else link_name
         pump = self._pumps.get(key)
         if pump is None:
@@ -176,11 +176,11 @@ class Uplink:
 
 
 class Gate:
-    """Before one link_lane: over all its connections, of which there is one at a time."""
+    """Gate before one lane of a link, for all its connections, of which there is one at a time."""
 
     def __init__(self, uplink: Uplink, link_lane: LinkLane) -> None:
         self.waiting = 0
-        """Bytes that stand before it."""
+        """Bytes that wait before the gate."""
         self.link_lane = link_lane
         self._uplink = uplink
         self._grant: Callable[[int], None] | None = None
@@ -188,30 +188,32 @@ class Gate:
 
     @property
     def holds_back(self) -> bool:
-        """Whether it is the rate, and not the line, that something waits for."""
+        """True if bytes wait for the rate, not for the line."""
         return self.waiting > 0 and not self._on_hold
 
     @property
     def is_limited(self) -> bool:
-        """Whether a rate holds at present. A link_lane of which that was never so needs no gate."""
+        """True if a rate holds at present. A lane never limited needs no gate."""
         return self._budget.is_limited(self.link_lane.link)
 
     @property
     def window(self) -> int | None:
-        """Bytes that are worth having under way; None: as many as ever."""
+        """Bytes worth having under way, or None without a rate."""
         return self._budget.window(self.link_lane.link)
 
     def behind(self, is_behind: bool) -> None:
-        """Whether the link_lane has a backlog."""
+        """Set if the lane has a backlog."""
         self._budget.is_behind(self.link_lane, is_behind)
 
     def open(self, grant: Callable[[int], None]) -> None:
-        """A new connection: `grant` is told how many of the bytes before the gate may go."""
+        """Open the gate for a new connection. `grant` is called with how many of the waiting bytes
+        may go.
+        """
         self.close()
         self._grant = grant
 
     def put(self, nbytes: int) -> None:
-        """So many more stand before it."""
+        """Add bytes before the gate."""
         if self.waiting or self._on_hold or self.is_limited or self._grant is None:
             self.waiting += nbytes
             self._look()
@@ -219,25 +221,25 @@ class Gate:
             self._grant(nbytes)
 
     def hold(self) -> None:
-        """The line takes no more at present: grant nothing."""
+        """Stop granting: the line takes no more at present."""
         self._on_hold = True
         self._look()
 
     def go_on(self) -> None:
-        """It does again."""
+        """Resume granting."""
         if self._on_hold:
             self._on_hold = False
             self._look()
 
     def close(self) -> None:
-        """The connection is gone, with all that stood before the gate."""
+        """Close the gate and drop all that waits: the connection is gone."""
         self._grant = None
         self.waiting = 0
         self._on_hold = False
         self._look()
 
     def take(self, most: int) -> int:
-        """Grant up to so many; how many it were."""
+        """Grant up to `most` bytes. Returns how many."""
         taken = min(most, self.waiting)
         self.waiting -= taken
         if not self.waiting:

@@ -1,4 +1,6 @@
-"""What a link's receiver asks its driver to do, and what it is told of the log."""
+"""Actions that a link's receiver asks its driver to carry out, and the facts it is given of the
+log.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from relay.links.wire import Ask, Send, Welcome, encode_welcome
 
 
 class Append(NamedTuple):
-    """Append this to the log after all earlier ones, and tell `appended` or `log_lost`."""
+    """Append the batch to the log after all earlier ones, and report `appended` or `log_lost`."""
 
     header: BatchHeader
     data: bytes
@@ -20,14 +22,14 @@ class Append(NamedTuple):
 
 
 class Quarantine(NamedTuple):
-    """Put these bytes aside for a human, with the reason. They are not in the log."""
+    """Put the bytes aside for a person, with the reason. They are not in the log."""
 
     data: bytes
     reason: str
 
 
 class Learn(NamedTuple):
-    """Keep the sites of a revision, `encode_members`' bytes, before the next batch is appended."""
+    """Keep the sites of a revision (`encode_members`) before the next batch is appended."""
 
     revision: str
     sites: bytes
@@ -37,14 +39,14 @@ ReceiverAction: TypeAlias = Send | Append | Quarantine | Learn
 
 
 class LogFacts(NamedTuple):
-    """What the receiver says of its log in a welcome. `logged` encodes the names, at that time."""
+    """Facts about the log, for a WELCOME. `logged` encodes the names at the time of the call."""
 
     run: bytes
     log_id: bytes
     logged: Callable[[], bytes]
 
     def welcome(self, ask: Ask, formats: Formats, version: int, wall_ms: int) -> bytes:
-        """The answer to that ASK, in that version of the link."""
+        """Return the answer to an ASK, in the given version of the link."""
         welcome = Welcome(
             ask.nonce,
             self.run,

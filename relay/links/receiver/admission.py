@@ -1,4 +1,6 @@
-"""What a link's receiver looks at in a batch that came, before its log is asked. Pure."""
+"""Checks of a batch that arrived, before the receiver's log is asked, and limits on what is
+refused. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from relay.links.wire import BatchFrame, path_matches
 
 
 class Damaged(BadBatch):
-    """Another copy of it may be better."""
+    """Damaged copy: another copy may be good."""
 
 
 def intact_header(received: BatchFrame, frame: bytes, formats: Formats) -> BatchHeader:
-    """The header of a batch that came as it was sent. Raises UnknownFormat, Damaged."""
+    """Return the header of a batch that arrived as it was sent. Raises UnknownFormat, Damaged."""
     try:
         header = read_header(received.batch, formats.newest_batch)
         verify_digest(received.batch)
@@ -26,7 +28,9 @@ def intact_header(received: BatchFrame, frame: bytes, formats: Formats) -> Batch
 
 
 def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
-    """Raise BadBatch unless the neighbour was to send it here. Both are cluster IDs."""
+    """Raise BadBatch unless the neighbour was to send the batch here. Both names are cluster
+    IDs.
+    """
     if header.path[-1] != neighbour:
         raise BadBatch(
             f"its path ends at {header.path[-1]!r}, and it came from {neighbour!r}: "
@@ -44,11 +48,12 @@ _MOST_REASONS = 256
 
 
 class Unsure:
-    """Since when it has been waited for a mesh file that says of a batch whose it is, by reason.
+    """Batches whose origin only a newer mesh file can decide: how long each reason has been waited
+    for.
 
-    Files do not reach all sites at once. But where none will ever come (a site joins, and logs have
-    batches of one that had left before; a key was taken out at different times), a link must not
-    stand for good.
+    Files do not reach all sites at once. But where no such file will ever come (a site joins, and
+    logs have batches of a site that had left before; a key was taken out at different times), a
+    link must not stand for good.
     """
 
     def __init__(self, most_s: float) -> None:
@@ -56,7 +61,7 @@ class Unsure:
         self._since: dict[str, float] = {}
 
     def is_over(self, reason: str, now: float) -> bool:
-        """Whether that has been waited for long enough."""
+        """Return True if the reason has been waited for long enough."""
         since = self._since.setdefault(reason, now)
         if len(self._since) > _MOST_REASONS:
             del self._since[next(iter(self._since))]
@@ -64,7 +69,13 @@ class Unsure:
 
 
 class RefusalBudget:
-    """One link's: a token bucket of batches and one of bytes, both full again after a day."""
+    """Budget of one neighbour's refused batches that go into the quarantine: a token bucket of
+    batches and one of bytes, both full again after a day.
+
+    The quarantine is for a person, and a neighbour that sends nothing else would fill the disk at
+    the speed of the line. Batches beyond the budget are refused and only counted; the neighbour,
+    who may have got them from others, has them.
+    """
 
     def __init__(self, settings: LinkSettings) -> None:
         self._most = (float(settings.refused_batches), float(settings.refused_bytes))
@@ -73,7 +84,7 @@ class RefusalBudget:
         self._at = 0.0
 
     def keeps(self, nbytes: int, now: float) -> bool:
-        """Whether a refused batch of so many bytes is kept; it counts as kept then."""
+        """Return True if a refused batch of so many bytes is kept; the batch is then deducted."""
         self._fill(now)
         batches, left = self._left
         if batches < 1 or left < 0:

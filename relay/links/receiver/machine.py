@@ -1,19 +1,19 @@
-"""The receiving end of a link: a state machine without socket, clock or log.
+"""Receiving end of a link: a state machine without socket, clock or log.
 
-Events go in as calls with the time; what is to be done comes out as a list of actions, in order;
-`wakeup` says when to call `tick`.
+Events go in as calls with the time; the work to be done comes out as a list of actions, in order.
+`wakeup` returns when to call `tick`.
 
-A session is opened here: the sender asks, the WELCOME offers, the first PULSE or BATCH with the
-offered nonce begins it. (Not the ASK: one that comes late, from a connection long gone, must not
-end the session that followed it.) In a session only the next number is taken. A number counts as
-logged when the log has confirmed the batch, or had it; the ACK is cumulative.
+Sessions are opened here: the sender asks, the WELCOME offers, and the first PULSE or BATCH with the
+offered nonce begins the session. (Not the ASK: a late ASK, from a connection long gone, must not
+end the session that followed.) Within a session only the next number is taken. A number counts as
+logged when the log has confirmed the batch, or had it already; the ACK is cumulative.
 
-A batch that is damaged ends the session, so that it comes again. Only when the sender marks it as
-one that was called bad before is it refused: quarantined, its name *not* taken (the good copy may
-come by another path), and acknowledged, so that it does not hold up the link for ever. One that is
-intact and not the neighbour's to send, or not of whom it claims to be, is refused at once: another
-copy would be no better. Where only a newer mesh file can say whose it is, nothing is taken from
-there on, for some hours.
+A damaged batch ends the session, so that it comes again. Only a batch that the sender marks as
+called bad before is refused: quarantined, its name *not* taken (the good copy may come by another
+path), and acknowledged, so that the link does not wait for ever. A batch that is intact but not the
+neighbour's to send, or not of the origin it claims, is refused at once: another copy would be no
+better. Where only a newer mesh file can decide the origin, nothing is taken from that batch on, for
+some hours.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from relay.links.wire import (
 
 
 class LinkReceiver:
-    """One link's receiver. `own` and `neighbour` are cluster IDs; `sender_user` is whom the
-    carrier must vouch for; `formats` are those that it knows. `knows` is asked of a revision, and
-    told the wall clock, whether its sites are kept: no batch is taken before them. `check` raises
-    NotAuthentic and OriginUnknown of a batch.
+    """State machine of one link's receiver. `own` and `neighbour` are cluster IDs; the carrier must
+    vouch for `sender_user`; `formats` are those this node knows. `knows` returns True if the sites
+    of a revision are kept, given the wall clock: no batch is taken before its revision's sites.
+    `check` raises NotAuthentic and OriginUnknown for a batch.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LinkReceiver:
     ) -> None:
         self.counters = counters or ReceiverCounters()
         self.measured: Measured | None = None
-        """Our clock, as the sender has measured it; None before it did."""
+        """Our clock as the sender has measured it; None before."""
         self._own = own
         self._neighbour = neighbour
         self._sender_user = sender_user
@@ -103,36 +103,39 @@ class LinkReceiver:
 
     @property
     def reason(self) -> str:
-        """Why there is no session; empty if nothing is known to be wrong."""
+        """Reason why there is no session; empty if nothing is known to be wrong."""
         return self._reason
 
     @property
     def not_understood(self) -> str:
-        """Why nothing is taken that comes: it is of a version that this node does not know. The
-        neighbour, which is told, may not try again: so this holds until something was taken.
+        """Reason why nothing is taken: the neighbour's version or batch is unknown to this node.
+        The neighbour, which is informed, may not try again, so the reason stays until a batch is
+        taken.
         """
         return self._no_common or self._unread
 
     def wakeup(self) -> float | None:
-        """When `tick` is due, at the latest."""
+        """Return the latest time at which `tick` is due, or None."""
         return self._ack_at
 
     # Events
 
     def connected(self, now: float) -> list[ReceiverAction]:
-        """A new connection stands, its queue declared."""
+        """Take up a new connection, whose queue is declared."""
         self._connected = True
         return [] if self._log is None else [self._hello(self._log)]
 
     def disconnected(self, reason: str) -> list[ReceiverAction]:
-        """The connection is gone, and with it what was in its queue."""
+        """Note that the connection is gone, and with it the content of its queue."""
         self._connected = False
         self._nonces.forget_offers()
         self._forget(reason)
         return []
 
     def log_opened(self, facts: LogFacts, now: float) -> list[ReceiverAction]:
-        """A connection to the log stands, with a new run: whatever the log lost is known now."""
+        """Take up a connection to the log, with a new run: whatever the log lost is known by
+        now.
+        """
         actions = self._end_all(Cause.LOG_AWAY, "log opened anew")
         self._log = facts
         self._nonces.forget_ends()
@@ -141,23 +144,25 @@ class LinkReceiver:
         return actions
 
     def log_lost(self, reason: str) -> list[ReceiverAction]:
-        """The connection to the log is gone: what was in flight is in doubt."""
+        """Note that the connection to the log is gone: appends under way are in doubt."""
         actions = self._end_all(Cause.LOG_AWAY, reason)
         self._log = None
         return actions
 
     def mesh_changed(self) -> list[ReceiverAction]:
-        """What was not taken before may be now: a sender that waits need not wait any longer."""
+        """Invite a waiting sender to ask at once: batches refused before the change may be taken
+        now.
+        """
         if self._log is None or self._session is not None or not self._connected:
             return []
         return [self._hello(self._log)]
 
     def closing(self) -> list[ReceiverAction]:
-        """The node goes."""
+        """End the session, because the node stops."""
         return self._end_all(Cause.CLOSING, "")
 
     def frame(self, sender: str, frame: bytes, now: float, wall_ms: int) -> list[ReceiverAction]:
-        """A frame came, from the user that the carrier vouches for."""
+        """Take in a frame from the user whom the carrier vouches for."""
         if sender != self._sender_user:
             return self._drop("from a stranger")
         try:
@@ -184,7 +189,7 @@ class LinkReceiver:
     def appended(
         self, session_number: int, number: int, known: bool, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        """The log has the batch of that Append; `known`: it had it before."""
+        """Note that the log has the batch of an Append; `known`: the log had the batch before."""
         self.counters.appended(known=known)
         session = self._session
         if session is None or session.number != session_number:
@@ -195,7 +200,9 @@ class LinkReceiver:
     def refused(
         self, append: Append, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        """The log will never take the batch of that Append (too large): the link goes on."""
+        """Note that the log will never take the batch of an Append (too large): the link goes
+        on.
+        """
         actions = self._put_aside(append.data, reason, now)
         session = self._session
         if session is None or session.number != append.session:
@@ -203,7 +210,7 @@ class LinkReceiver:
         return actions + self._send_refused(session, append.number, reason, now, wall_ms)
 
     def tick(self, now: float, wall_ms: int) -> list[ReceiverAction]:
-        """Time has passed: acknowledge what waited for it, or say that we are here."""
+        """Send the acknowledgement that is due, or a sign of life."""
         session = self._session
         if session is None or self._ack_at is None or now < self._ack_at:
             return []

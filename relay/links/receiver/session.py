@@ -1,4 +1,4 @@
-"""One session of a link's receiver: what only it knows, and what it says."""
+"""Sessions of a link's receiver: their nonces, and the state and answers of the present session."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _Value = TypeVar("_Value")
 
 
 class SessionNonces:
-    """One receiver's, the last ones of each kind."""
+    """Nonces that a receiver has offered, and those of ended sessions: the latest of each kind."""
 
     def __init__(self) -> None:
         self._offered: OrderedDict[bytes, None] = OrderedDict()
         self._ended: OrderedDict[bytes, bytes] = OrderedDict()
 
     def offer(self, nonce: bytes) -> None:
-        """A WELCOME goes out with it."""
+        """Note that a WELCOME with the nonce goes out."""
         _keep(self._offered, nonce, None)
 
     def take_up(self, nonce: bytes) -> bool:
-        """Whether it was offered; no second session begins with it."""
+        """Return True if the nonce was offered; no second session begins with it."""
         if nonce not in self._offered:
             return False
         del self._offered[nonce]
@@ -34,14 +34,16 @@ class SessionNonces:
         self._offered.clear()
 
     def end(self, nonce: bytes, over: bytes) -> None:
-        """Its session is over; `over` is what tells the sender so, if it is to be told."""
+        """Note that the nonce's session is over. `over` is the frame that informs the sender, or
+        empty.
+        """
         _keep(self._ended, nonce, over)
 
     def has_ended(self, nonce: bytes) -> bool:
         return nonce in self._ended
 
     def over_of(self, nonce: bytes) -> bytes:
-        """What tells the sender of the end of a session that has ended."""
+        """Return the frame that informs the sender of the end of a session."""
         return self._ended[nonce]
 
     def forget_ends(self) -> None:
@@ -57,32 +59,32 @@ def _keep(nonces: OrderedDict[bytes, _Value], nonce: bytes, value: _Value) -> No
 
 @dataclass(slots=True)
 class ReceiverSession:
-    """Numbers are those of the session's batches, from 1."""
+    """State of one session. Numbers are those of its batches, from 1."""
 
     number: int
     nonce: bytes
     run: bytes
-    """Of the log: with another one begins another session."""
+    """Run of the log: each run has sessions of its own."""
     version: int
-    """Of the link, in which both ends speak."""
+    """Version of the link protocol that both ends use."""
     arrived: int = 0
     logged: int = 0
     acked: int = 0
     acked_at: float = 0.0
     unacked_bytes: int = 0
     waiting: deque[int] = field(default_factory=deque)
-    """Sizes of what has arrived and is not logged, in order of number."""
+    """Sizes of batches that have arrived and are not logged, in order of number."""
     early: set[int] = field(default_factory=set)
-    """Numbers logged before an earlier one."""
+    """Numbers logged before an earlier number."""
     echo_ms: int = 0
 
     def note_arrival(self, size: int) -> None:
-        """The next number, a batch of so many bytes, has arrived."""
+        """Note that the batch with the next number has arrived."""
         self.arrived += 1
         self.waiting.append(size)
 
     def done(self, number: int) -> None:
-        """The log has this number's batch, or will never have it."""
+        """Note that the log has the number's batch, or will never have it."""
         if number != self.logged + 1:
             self.early.add(number)
             return
@@ -94,7 +96,7 @@ class ReceiverSession:
             self.early.remove(self.logged + 1)
 
     def ack(self, now: float, wall_ms: int) -> bytes:
-        """The ACK of all that is done, which counts as sent now."""
+        """Return the ACK of all that is done, which counts as sent now."""
         ack = Ack(self.nonce, self.run, self.logged, self.arrived, wall_ms, self.echo_ms)
         self.echo_ms = 0
         self.acked = self.logged

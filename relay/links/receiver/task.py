@@ -1,4 +1,4 @@
-"""Drives one link's receiver: its machine, its connection, and the appends to the log."""
+"""Driver of one link's receiver: its machine, its connection, and the appends to the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LinkReceiverTask:
-    """Runs one link's receiver until cancelled."""
+    """Task that runs one link's receiver until cancelled."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LinkReceiverTask:
         on_linked: Callable[[Sequence[BatchHeader]], None],
         learn: Callable[[str, bytes], None] = lambda revision, sites: None,
     ) -> None:
-        """`learn` keeps a revision's sites; where it cannot, it says so and keeps nothing."""
+        """`learn` keeps a revision's sites; where it cannot, it logs an error and keeps nothing."""
         self.name = parts.name
         self.machine = machine
         self._connection = LinkConnection(f"{parts.name}, receiving", parts)
@@ -48,15 +48,15 @@ class LinkReceiverTask:
 
     @property
     def blocked(self) -> bool:
-        """The meeting broker takes no publishes on this end's connection at present."""
+        """True while the meeting broker takes no publishes on this end's connection."""
         return self._connection.blocked
 
     def mesh_changed(self) -> None:
-        """What `check` says may be otherwise now."""
+        """Inform the machine that `check` may decide otherwise from now on."""
         self._do(self.machine.mesh_changed())
 
     async def run(self) -> None:
-        """Connect, and again whenever the connection goes."""
+        """Connect, and reconnect whenever the connection goes."""
         try:
             await self._connection.keep(self._one_connection, self._not_connected)
         finally:
@@ -87,7 +87,7 @@ class LinkReceiverTask:
         return self._closed
 
     def _look_at_log(self) -> None:
-        """Tell the machine of a new run of the log, or that there is none."""
+        """Inform the machine of a new run of the log, or of its absence."""
         run = self._writer.run
         if run is None:
             if self._run_id:
@@ -156,7 +156,7 @@ class LinkReceiverTask:
         self._connection.wake_by(self.machine.wakeup())
 
     def on_returned(self, head: bytes) -> None:
-        """Acks are not mandatory: nothing is returned."""
+        """Ignore the call: acks are not mandatory, so none is returned."""
 
     def on_closed(self, reason: str) -> None:
         self._closed = reason

@@ -1,4 +1,4 @@
-"""What a link's sender asks its driver to do."""
+"""Actions that a link's sender asks its driver to carry out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from relay.links.wire import Send
 
 
 class ReadFrom(NamedTuple):
-    """Read the log after `place` (None: from its start) and hand it in with `session`. If the log
-    begins behind `reached`, something is gone that was never acknowledged.
+    """Read the log after `place` (None: from its start) and hand the batches in with `session`. If
+    the log begins behind `reached`, batches are gone that were never acknowledged.
     """
 
     place: Place | None
@@ -20,24 +20,26 @@ class ReadFrom(NamedTuple):
 
 
 class StopReading(NamedTuple):
-    """The session is over: read no more."""
+    """Stop reading: the session is over."""
 
 
 class Save(NamedTuple):
-    """Keep this position, and note which batches the receiver's log has got since the last."""
+    """Save the position, and record which batches the receiver's log has got since the last
+    save.
+    """
 
     position: LinkPosition
     linked: tuple[BatchHeader, ...]
 
 
 class Disconnect(NamedTuple):
-    """Drop the connection, with what it still holds, and make a new one."""
+    """Drop the connection with all its unsent bytes, and make a new one."""
 
     reason: str
 
 
 class GaveUpOn(NamedTuple):
-    """The receiver will never take this batch. Say so loudly."""
+    """Log an error: the receiver will never take this batch."""
 
     name: BatchName
     reason: str

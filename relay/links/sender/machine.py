@@ -1,6 +1,6 @@
-"""The sending end of a link: a state machine without socket, clock or log.
+"""Sending end of a link: a state machine without socket, clock or log.
 
-Events go in as calls with the time; what is to be done comes out as a list of actions, in order.
+Events go in as calls with the time; the work to be done comes out as a list of actions, in order.
 Afterwards the driver looks at `wakeup` (when to call `tick`) and `room` (how much to read).
 
 ::
@@ -12,15 +12,13 @@ Afterwards the driver looks at `wakeup` (when to call `tick`) and `room` (how mu
          +--------------------+ +------------------------+
          +-----------------------------------------------+
 
-The position moves by nothing but an ACK of this session's nonce and run, and over batches that
-were skipped with nothing under way. Everything that looks over-careful here answers a way in which
-a link lost, repeated or wedged: acks that are another session's, resends that never end, returns
-that come late.
+The position moves only by an ACK of this session's nonce and run, and over batches skipped with
+nothing under way. Everything here that looks over-careful answers a way in which a link lost,
+repeated or wedged: acks of another session, endless resends, returns that come late.
 
-Which batches go is `choice`'s, as what `outgoing`'s, how far the link has got `progress`'s, what is
-under way `window`'s, how long to wait `patience`'s, the clocks `echo`'s. What is left is one piece,
-long as it is: the protocol. Every event may end the session, and what ends one decides when and how
-the next is asked for.
+`outgoing` chooses and encodes the batches, `progress` keeps how far the link has got, `session`
+what is under way, `timing` the waits and clocks. The rest is the protocol, long and in one piece:
+every event may end the session, and the cause of its end decides when and how to ask for the next.
 """
 
 from __future__ import annotations
@@ -77,10 +75,10 @@ from relay.links.wire import (
 from relay.retry import Backoff
 
 MAX_WELCOME_BYTES = 16 * 1024 * 1024
-"""Of the receiver's names, which take up to 40 times as much in memory; what brokers pass on by
-default, and 100 times what a hub with hundreds of sites says."""
+"""Bytes of the receiver's names, which take up to 40 times as much memory. Brokers forward frames
+of this size by default; a hub with hundreds of sites sends a hundredth."""
 _FRUITFUL_AFTER_S = 30.0
-"""A session that lived so long is no setback even if there was nothing to send."""
+"""Age at which a session is no setback even if nothing was there to send."""
 
 
 def _reason_of(over: Over) -> str:
@@ -159,27 +157,29 @@ class LinkSender:
 
     @property
     def reason(self) -> str:
-        """Why the link is down, or what the last session ended of; empty if nothing is known."""
+        """Reason why the link is down, or why the last session ended; empty if nothing is known."""
         return self._reason if self._session is None else self._session.stands
 
     @property
     def receiver_formats(self) -> Formats | None:
-        """What the receiver reads, as it said; None without a session."""
+        """Formats that the receiver reads, by its own account; None without a session."""
         return None if self._session is None else self._session.reads
 
     @property
     def position(self) -> LinkPosition | None:
-        """How far the receiver's log safely has what it should. None: no session ever."""
+        """Position up to which the receiver's log safely has all it should have, or None if there
+        was never a session.
+        """
         return self._progress.position
 
     @property
     def place(self) -> Place | None:
-        """As `position`, but up to date, and to be believed only as long as the session lasts."""
+        """Place of `position`, but up to date, and valid only as long as the session lasts."""
         return self._progress.place
 
     @property
     def outstanding(self) -> int:
-        """Batches under way."""
+        """Number of batches under way."""
         return self._session.window.outstanding if self._session else 0
 
     @property
@@ -188,52 +188,54 @@ class LinkSender:
 
     @property
     def window_bytes(self) -> int:
-        """The window at present: halved after sessions that brought nothing."""
+        """Present size of the window, which is halved after sessions that brought nothing."""
         return self._window_size.bytes
 
     def receiver_has(self, name: BatchName) -> bool:
-        """Whether the receiver's log has the batch, as far as this session has told."""
+        """Return True if the receiver's log is known from this session to have the batch."""
         return self._session is not None and name in self._session.logged
 
     @property
     def measured(self) -> Measured | None:
-        """The receiver's clock, as the quickest exchange of late tells it; None before any."""
+        """Receiver's clock by the quickest recent exchange, or None before any."""
         return self._echo.best
 
     @property
     def heard_at(self) -> float | None:
-        """When the receiver was last heard; None without a session."""
+        """Time at which the receiver was last heard, or None without a session."""
         return None if self._session is None else self._session.heard_at
 
     @property
     def forwarding(self) -> Forwarding:
-        """What it carries, as far as it knows by now."""
+        """Filter by which batches are chosen at present."""
         return self._choice.forwarding
 
     @property
     def goes_for(self) -> frozenset[str] | None:
-        """Cluster IDs: batches that are for none of these are not sent; None: not told."""
+        """Cluster IDs for which batches may be sent, or None if there are too many to list."""
         return self._choice.forwarding.goes_for()
 
     @property
     def rests(self) -> bool:
-        """In a session, and nothing is under way."""
+        """True in a session with nothing under way."""
         return self._session is not None and not self._session.window.outstanding
 
     def room(self) -> int:
-        """Bytes of batches that may be read and handed in now. Above 0, one batch may exceed it."""
+        """Return the bytes of batches that may be read and handed in now. A single batch may exceed
+        any room above 0.
+        """
         if self._session is None or self._session.stands:
             return 0
         return self._window_size.room(self._session.window)
 
     def limit_window(self, most: int | None) -> None:
-        """Have no more bytes than that under way; None: as many as the settings say. More than the
-        link's rate lets through before they are acknowledged would only wait at another place.
+        """Limit the bytes under way (None: only the settings do). More than the link's rate lets
+        through within a round trip would only wait at another place.
         """
         self._window_size.limit = most
 
     def wakeup(self) -> float | None:
-        """When `tick` is due, at the latest."""
+        """Return the latest time at which `tick` is due, or None."""
         if self._phase is SenderPhase.ASKING:
             return self._ask_at
         session = self._session
@@ -249,14 +251,14 @@ class LinkSender:
     # Events
 
     def connected(self, now: float, status: TransportStatus) -> list[SenderAction]:
-        """A new connection stands."""
+        """Take up a new connection."""
         self._move(SenderPhase.ASKING)
         self._taken = status.bytes_taken
         self._begin_asking(now)
         return []
 
     def disconnected(self, now: float, reason: str) -> list[SenderAction]:
-        """The connection is gone, or could not be made."""
+        """Note that the connection is gone, or could not be made."""
         if self._phase is SenderPhase.DISCONNECTED:
             self._reason = reason
             return []
@@ -267,8 +269,9 @@ class LinkSender:
         return actions
 
     def change(self, forwarding: Forwarding, now: float) -> list[SenderAction]:
-        """The mesh has changed what this link carries. The session goes on if nothing that it has
-        passed over may be due now; else the next one looks through the log from its start.
+        """Carry by a new filter after a change of the mesh. The session goes on unless batches
+        passed over so far may be due now; then the next session looks through the log from its
+        start.
         """
         if forwarding == self._choice.forwarding:
             return []
@@ -279,27 +282,29 @@ class LinkSender:
         return self._give_up(now, "the mesh has changed")
 
     def log_failed(self, now: float, reason: str) -> list[SenderAction]:
-        """Our log cannot be read. The session ends, the next begins where it is due."""
+        """End the session because our log cannot be read; the next begins at the position kept."""
         return self._give_up(now, reason)
 
     def sent_back(self, now: float) -> list[SenderAction]:
-        """The log turned out to hold batches that were not read, somewhere among the last ones.
+        """Go back because the log holds batches that were not read, somewhere among the last.
 
-        The place reached may be past them. The session ends without it, and the next begins from
-        the last sample, which was certain: what the receiver has is skipped.
+        The place reached may be past them. The session ends without saving that place, and the next
+        begins at the last sample, which was certain; batches that the receiver has are skipped.
         """
         self._progress.back_to_certain()
         return self._give_up(now, "the log was read again from further back")
 
     def place_lost(self, now: float) -> list[SenderAction]:
-        """The log does not have the batch that the session should have begun after: begin at the
-        log's start, where the receiver's names tell what it has.
+        """Begin at the log's start, because the log lacks the batch after which the session should
+        have begun. The receiver's names tell which batches to skip.
         """
         self._progress.back_to_start(now)
         return self._give_up(now, "the log was read again from further back")
 
     def frame_returned(self, head: bytes, now: float) -> list[SenderAction]:
-        """The carrier returned a frame that nobody was there to take; `head` is its beginning."""
+        """Take in a frame that the carrier returned for want of a receiver; `head` is its
+        beginning.
+        """
         self.counters.returned += 1
         try:
             nonce = read_nonce(head[:HEAD_BYTES])
@@ -313,7 +318,7 @@ class LinkSender:
         return []
 
     def frame(self, sender: str, frame: bytes, now: float) -> list[SenderAction]:
-        """A frame came, from the user that the carrier vouches for."""
+        """Take in a frame from the user whom the carrier vouches for."""
         if sender != self._receiver_user:
             return self._drop("from a stranger")
         try:
@@ -346,7 +351,7 @@ class LinkSender:
     def batches(
         self, batches: Sequence[LoggedBatch], session_number: int, now: float
     ) -> list[SenderAction]:
-        """What was read next. Ignored if it was read for a session that is over."""
+        """Send the batches read next. Batches read for a session that is over are ignored."""
         session = self._session
         if session is None or session_number != self._session_number:
             return []
@@ -356,7 +361,7 @@ class LinkSender:
         return actions
 
     def tick(self, now: float, wall_ms: int, status: TransportStatus) -> list[SenderAction]:
-        """Time has passed: ask, pulse, or give up. `wall_ms` is the wall clock."""
+        """Ask, pulse or give up, as the passage of time demands. `wall_ms` is the wall clock."""
         if self._phase is SenderPhase.ASKING:
             return self._ask(now, wall_ms, status)
         session = self._session
@@ -391,7 +396,7 @@ class LinkSender:
         return actions
 
     def stop(self, now: float) -> list[SenderAction]:
-        """The node goes: end the session and keep what is known."""
+        """End the session and save what is known, because the node stops."""
         return self._give_up(now, "stopped")
 
     # Sums of a time and a span, and never differences, are compared with the time: so what is due
@@ -558,7 +563,7 @@ class LinkSender:
         return actions
 
     def _give_up(self, now: float, reason: str) -> list[SenderAction]:
-        """The session, if there is one, is over; ask for the next."""
+        """End the session, if there is one, and ask for the next."""
         actions: list[SenderAction] = []
         if self._phase is SenderPhase.RUNNING:
             self._end_session(now, reason, actions)

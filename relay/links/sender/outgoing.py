@@ -1,7 +1,7 @@
-"""What a link's sender makes of the batches that it reads: the frames that go out, in order.
+"""Batches that a link's sender reads, turned into the frames that go out, in order.
 
-Each goes as it is; what the receiver called damaged before is marked, the sites of a revision go
-ahead of its first batch, and nothing goes from a batch on that the receiver does not know to read.
+Batches are sent unchanged. A batch that the receiver called damaged before is marked, the sites of
+a revision go ahead of its first batch, and sending stops at a batch that the receiver cannot read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_NOT_WANTED = 4096
 
 
 class BatchChoice:
-    """One link's. `is_void` as `LinkSender` has it; `progress` notes what was passed over."""
+    """Choice of the batches that one link sends. `progress` notes which were passed over."""
 
     def __init__(
         self,
@@ -32,22 +32,24 @@ class BatchChoice:
     ) -> None:
         self.forwarding = forwarding
         self.not_wanted: set[Series] = set()
-        """Of those that come straight from their origin: not to be sent, for their destinations.
-        What is found here needs no further look: of a hub's batches, nearly all are others'."""
+        """Series straight from their origin whose destinations this link does not serve. Their
+        batches need no further look: of a hub's batches nearly all are for other links."""
         self._is_void = is_void
         self._progress = progress
 
     def change(self, forwarding: Forwarding) -> None:
-        """Choose by this one from now on."""
+        """Choose by a new filter from now on."""
         self.forwarding = forwarding
         self.not_wanted.clear()
 
     def begin_session(self) -> None:
-        """Whom they are for is noted with the position of each session anew."""
+        """Forget which series were passed over: each session notes their destinations anew."""
         self.not_wanted.clear()
 
     def why_not(self, header: BatchHeader, logged: NameSet, now: float) -> str | None:
-        """Why the batch is not sent to a receiver whose log has these names; None: it is."""
+        """Return why the batch is not sent to a receiver whose log has the names `logged`, or None
+        if the batch is sent.
+        """
         verdict = self.forwarding.decide(header)
         if verdict is not ForwardingDecision.SEND:
             if verdict is ForwardingDecision.NOT_WANTED:
@@ -76,23 +78,26 @@ _MOST = 1024
 
 
 class DoubtfulCopies:
-    """One link's. `most_tries`: sessions in which an intact one is tried before it is given up."""
+    """Batches that the receiver called damaged, and which of them to mark, so that the receiver
+    puts them aside instead of asking for ever. `most_tries`: sessions in which an intact batch is
+    tried.
+    """
 
     def __init__(self, most_tries: int) -> None:
         self._most_tries = most_tries
         self._called_bad: dict[BatchName, int] = {}
 
     def called_bad(self, name: BatchName) -> None:
-        """The receiver ended a session over it."""
+        """Note that the receiver ended a session over a batch."""
         if len(self._called_bad) < _MOST:
             self._called_bad[name] = self._called_bad.get(name, 0) + 1
 
     def settled(self, name: BatchName) -> None:
-        """The receiver has refused it for good."""
+        """Forget a batch that the receiver has refused for good."""
         self._called_bad.pop(name, None)
 
     def is_to_be_marked(self, name: BatchName, data: bytes) -> bool:
-        """Whether the batch is sent as one that was called bad before."""
+        """Return True if the batch is to be sent with the mark of a bad copy."""
         times = self._called_bad.get(name)
         if times is None:
             return False
@@ -109,8 +114,8 @@ _MOST_INCARNATIONS = 1024
 
 
 class OutgoingBatches:
-    """One link's, over all its sessions. `members` as `LinkSender` has it; `bad_copies`: sessions
-    in which an intact batch that the receiver calls damaged is tried.
+    """Frames of one link, over all its sessions. `members` is `SenderParts.members`; `bad_copies`:
+    sessions in which a batch intact here and damaged at the receiver is tried.
     """
 
     def __init__(
@@ -128,27 +133,31 @@ class OutgoingBatches:
         self._highest_sent: dict[bytes, int] = {}
 
     def begin_session(self, run: bytes) -> None:
-        """With this run of the receiver."""
+        """Begin a session with the receiver's run `run`."""
         if self._unread is not None and self._unread.run != run:
             self._unread = None
         self._choice.begin_session()
 
     def called_bad(self, name: BatchName) -> None:
-        """The receiver ended a session over it."""
+        """Note that the receiver ended a session over a batch."""
         self._doubtful.called_bad(name)
 
     def not_read(self, run: bytes, name: BatchName, reason: str) -> None:
-        """This run of the receiver does not know to read it."""
+        """Stop at this batch for as long as the receiver's run lasts, which cannot read the
+        batch.
+        """
         self._unread = Unread(run, name, reason)
 
     def refused(self, name: BatchName) -> None:
-        """The receiver has refused it for good."""
+        """Forget the doubts about a batch that the receiver has refused for good."""
         self._doubtful.settled(name)
 
     def frames(
         self, session: SenderSession, batches: Sequence[LoggedBatch], now: float
     ) -> tuple[list[SenderAction], bool]:
-        """What goes out of these; and whether the place moved over some that do not."""
+        """Return the frames that the batches become, and True if skipped batches moved the
+        place.
+        """
         actions: list[SenderAction] = []
         window, counters, logged = session.window, self._counters, session.logged
         unread = self._unread
@@ -203,7 +212,7 @@ class OutgoingBatches:
     def _send_members(
         self, session: SenderSession, revision: str, actions: list[SenderAction]
     ) -> bool:
-        """Whether the receiver knows now of a revision who is in it."""
+        """Send the sites of a revision. Returns True if the receiver knows them now."""
         sites = self._members(revision) if session.version >= WITH_MEMBERS else None
         if sites is None:
             return False

@@ -1,7 +1,7 @@
-"""How far a link has got, and what of it is to be kept, and when. Pure.
+"""Progress of a link: how far it has got, which part of that is saved, and when. Pure.
 
-While a session lasts, its window says how far; what is kept is only as far as the node's own log
-is certain of what stands there.
+During a session its window says how far the link is; the saved position never passes what the
+node's own log is certain of.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from relay.links.sender.session import LinkWindow
 from relay.links.settings import LinkSettings
 
 MOST_INTERVALS = 512
-"""Of names, in either half: about 16 KiB where a position is kept. With more the answer is no."""
+"""Intervals of names in either half: about 16 KiB in a saved position. With more, `are_in` returns
+False."""
 
 
 class RecentAcks:
-    """One link's. Times in seconds of the driver's clock.
+    """Names that the receiver's log is known to have got lately. A receiver with a new run is first
+    checked for them.
 
-    Two halves, each `keep_s` long: a name is forgotten `keep_s` to twice as long after it was
-    noted. `kept` is what `encode` gave; without it (an older node's position) nothing is
-    known, and `are_in` says no until all that is not known is that old.
+    Without these names, every restarted receiver would be offered again all that was acknowledged
+    in the minutes before: by a hub with three hundred branches, the last minutes of its log three
+    hundred times. A WELCOME lists the names in the receiver's log; as long as none of ours is
+    missing there, nothing has to be sent again.
+
+    Times are seconds of the driver's clock. Two halves, each `keep_s` long: a name is forgotten
+    `keep_s` to twice as long after being noted. `kept` is the result of `encode`; without it (a
+    position of an older node) nothing is known, and `are_in` returns False until all unknown names
+    are old enough.
     """
 
     def __init__(self, keep_s: float, kept: bytes = b"") -> None:
@@ -35,7 +43,7 @@ class RecentAcks:
         self._newer = NameSet()
         self._older = NameSet()
         self._whole = True
-        """Whether the newer half has all that it should; else the older one's are not enough."""
+        """True if the newer half is complete; otherwise the older half does not suffice either."""
         self._older_whole = False
         self._encoded: bytes | None = None
         if kept:
@@ -46,7 +54,7 @@ class RecentAcks:
                 self._older = NameSet()
 
     def note(self, name: BatchName, now: float) -> None:
-        """The receiver's log has this batch."""
+        """Note that the receiver's log has this batch."""
         if self._since is None:
             self._since = now
         elif now >= self._since + self._keep_s:
@@ -59,14 +67,16 @@ class RecentAcks:
                 self._newer, self._whole = NameSet(), False
 
     def begin_anew(self) -> None:
-        """The link looks again for what the receiver lacks: what it has is noted again."""
+        """Forget all names, because the link looks again for what the receiver lacks, and notes
+        anew what is there.
+        """
         self._older, self._newer = NameSet(), NameSet()
         self._older_whole = self._whole = True
         self._since = None
         self._encoded = None
 
     def are_in(self, logged: NameSet) -> bool:
-        """Whether the receiver's log still has all of them."""
+        """Return True if the receiver's log still has all of the names."""
         return (
             self._whole
             and self._older_whole
@@ -75,7 +85,7 @@ class RecentAcks:
         )
 
     def encode(self) -> bytes:
-        """For a position that is kept; empty if it is not known."""
+        """Return the names for a saved position; empty if they are not fully known."""
         if not (self._whole and self._older_whole):
             return b""
         if self._encoded is None:
@@ -86,14 +96,14 @@ class RecentAcks:
 
 
 class ToKeep(NamedTuple):
-    """A position, and what was acknowledged since the last one that was kept."""
+    """Position to save, and the batches acknowledged since the last save."""
 
     position: LinkPosition
     linked: tuple[BatchHeader, ...]
 
 
 class LinkProgress:
-    """One link's. `safe_place` as `LinkSender` has it."""
+    """Progress of one link. `safe_place` is `SenderParts.safe_place`."""
 
     def __init__(
         self,
@@ -108,13 +118,15 @@ class LinkProgress:
         self._window: LinkWindow | None = None
         self._unsaved = False
         self._linked: list[BatchHeader] = []
-        """Acknowledged, and not yet handed out with a position."""
+        """Batches acknowledged and not yet handed out with a position."""
         self._saved_at = -1e9
         self._recent = RecentAcks(settings.lookback_s, kept.recent if kept else b"")
 
     @property
     def position(self) -> LinkPosition | None:
-        """How far the receiver's log safely has what it should. None: no session ever."""
+        """Position up to which the receiver's log safely has all it should have, or None if there
+        was never a session.
+        """
         if self._window is None or self._position is None:
             return self._position
         reached = self._window.place
@@ -125,18 +137,18 @@ class LinkProgress:
 
     @property
     def place(self) -> Place | None:
-        """As `position`, but up to date, and to be believed only as long as the session lasts."""
+        """Place of `position`, but up to date, and valid only as long as the session lasts."""
         if self._window is not None:
             return self._window.place
         return self._position.place if self._position is not None else None
 
     @property
     def save_due(self) -> float | None:
-        """When to save at the latest; None when there is nothing to."""
+        """Latest time of the next save, or None if nothing changed."""
         return self._saved_at + self._settings.save_s if self._unsaved else None
 
     def has_recent(self, logged: NameSet) -> bool:
-        """Whether a receiver's log with these names still has all that it had got lately."""
+        """Return True if a receiver's log with these names still has all that it had got lately."""
         return self._recent.are_in(logged)
 
     def session_begins(self, beginning: Beginning, window: LinkWindow) -> None:
@@ -147,13 +159,13 @@ class LinkProgress:
         self._unsaved = True
 
     def session_ends(self) -> None:
-        """What was reached and is not certain is forgotten with it."""
+        """Forget any place reached of which the log is not certain."""
         self._position = self.position
         self._window = None
 
     def goes_on_with(self, forwarding: Forwarding) -> bool:
-        """Whether the position holds good for this filter too; from now on it is the one that it
-        is reached with.
+        """Return True if the position stays valid under a new filter, which then counts as the
+        filter it was reached with.
         """
         if self._position is None:
             return True
@@ -164,24 +176,24 @@ class LinkProgress:
         return True
 
     def passed_over_for(self, strangers: Iterable[str]) -> None:
-        """A batch was passed over that is for these, which the mesh does not have (yet)."""
+        """Note cluster IDs not (yet) in the mesh for which a batch was passed over."""
         if self._position is not None:
             seen = self._position.seen
             seen = replace(seen, sites=seen.sites.union(strangers))
             self._position = replace(self._position, seen=seen)
 
     def acknowledged(self, headers: Sequence[BatchHeader], now: float) -> None:
-        """The receiver's log has these, from us."""
+        """Note batches that the receiver's log has got from us."""
         self._linked += headers
         for header in headers:
             self._recent.note(header.name, now)
 
     def has(self, name: BatchName, now: float) -> None:
-        """The receiver's log had this one already."""
+        """Note a batch that the receiver's log had already."""
         self._recent.note(name, now)
 
     def moved(self, now: float) -> None:
-        """The window's place has moved."""
+        """Note that the window's place has moved."""
         assert self._window is not None
         assert self._position is not None
         settings = self._settings
@@ -192,13 +204,15 @@ class LinkProgress:
         self._unsaved = True
 
     def back_to_certain(self) -> None:
-        """The place reached may be past batches that were not read: back to the last sample."""
+        """Go back to the last sample, since the place reached may be past batches that were not
+        read.
+        """
         if self._position is not None:
             place = self._position.history[-1].place
             self._back(replace(self._position, place=place))
 
     def back_to_start(self, now: float) -> None:
-        """The log does not have the place: back to the log's start."""
+        """Go back to the log's start, since the log does not have the place."""
         if self._position is not None:
             history = (Sample(now, None),)
             self._back(replace(self._position, place=None, history=history, reached=None))
@@ -210,7 +224,9 @@ class LinkProgress:
             self._unsaved = True
 
     def to_keep(self, now: float, at_once: bool = False) -> ToKeep | None:
-        """What is to be kept now, if anything has changed and it is due (or wanted at once)."""
+        """Return the position to save if there are changes and a save is due or wanted at once,
+        otherwise None.
+        """
         due = self.save_due
         if due is None or (not at_once and now < due):
             return None

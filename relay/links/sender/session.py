@@ -1,4 +1,10 @@
-"""The phases of a link's sender, and what only one of its sessions knows."""
+"""Sessions of a link's sender: their phases, their state, and the bookkeeping of the sliding
+window.
+
+The position is the last batch before the oldest unacknowledged one *sent*: skipped batches are done
+once all batches sent before them are. Otherwise a link that carries one batch a week would read a
+week of log at each restart, and retention would one day eat its position.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,9 @@ from relay.batches.name_set import NameSet
 
 
 class Acknowledged(NamedTuple):
-    """What one ack was good for. `first_sent_at`: when the oldest of it went out."""
+    """Totals of the batches that one ACK acknowledged. `first_sent_at`: when the oldest was
+    sent.
+    """
 
     batches: int
     messages: int
@@ -23,8 +31,6 @@ class Acknowledged(NamedTuple):
 
 
 class _Sent:
-    """One batch under way."""
-
     __slots__ = ("bytes", "header", "number", "place", "sent_at")
 
     def __init__(
@@ -32,15 +38,15 @@ class _Sent:
     ) -> None:
         self.number = number
         self.place = place
-        """Up to where the position may go once this is acknowledged: itself, or the last batch
-        that was skipped right after it."""
+        """Place of the position once this batch is acknowledged: the batch itself, or the last
+        batch skipped right after it."""
         self.header = header
         self.bytes = nbytes
         self.sent_at = at
 
 
 class LinkWindow:
-    """One session's. `place` is the position's."""
+    """Sliding window of one session. `place` is the position's place."""
 
     def __init__(self, place: Place | None) -> None:
         self.place = place
@@ -51,18 +57,18 @@ class LinkWindow:
 
     @property
     def outstanding(self) -> int:
-        """Batches sent and not acknowledged."""
+        """Number of batches sent and not acknowledged."""
         return len(self._under_way)
 
     def send(self, place: Place, header: BatchHeader, nbytes: int, now: float) -> int:
-        """The next batch read is sent: its number in the session."""
+        """Record the batch read next as sent. Returns its number in the session."""
         self.last_sent += 1
         self._under_way.append(_Sent(self.last_sent, place, header, nbytes, now))
         self.outstanding_bytes += nbytes
         return self.last_sent
 
     def skip(self, place: Place) -> bool:
-        """The next batch read is not sent. Whether the position moved by that."""
+        """Record the batch read next as skipped. Returns True if the position moved."""
         if self._under_way:
             self._under_way[-1].place = place
             return False
@@ -70,9 +76,8 @@ class LinkWindow:
         return True
 
     def acknowledge(self, number: int) -> Acknowledged | None:
-        """All up to `number` are in the receiver's log. None if that is nothing new.
-
-        Raises ValueError for a number that was never sent.
+        """Acknowledge all batches up to `number`, which are in the receiver's log. Returns None if
+        none is new. Raises ValueError for a number that was never sent.
         """
         if number > self.last_sent:
             raise ValueError(f"{number} acknowledged, {self.last_sent} sent")
@@ -93,7 +98,7 @@ class LinkWindow:
         return Acknowledged(len(headers), messages, nbytes, first_sent_at, tuple(headers))
 
     def name_of(self, number: int) -> BatchName | None:
-        """The batch with that number, None when it is not under way."""
+        """Return the name of the batch with that number, or None if it is not under way."""
         if not self._under_way:
             return None
         index = number - self._under_way[0].number
@@ -140,15 +145,17 @@ MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
 
 
 class IllegalMove(Exception):
-    """An event that cannot happen in this phase: the driver is wrong. Nothing was changed."""
+    """Event that cannot happen in the present phase: an error of the driver. Nothing was
+    changed.
+    """
 
     def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
         super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
 
 
 class Unread(NamedTuple):
-    """A batch that the receiver of this run does not know to read. It is not sent again before
-    another version may run there: over weeks of upgrading, a thin line would carry it for nothing.
+    """Batch that the receiver's present run cannot read. The batch is not sent again before another
+    version may run there: over weeks of upgrading, a thin line would carry it for nothing.
     """
 
     run: bytes
@@ -158,7 +165,7 @@ class Unread(NamedTuple):
 
 @dataclass(slots=True)
 class SenderSession:
-    """What only one session knows."""
+    """State of one session."""
 
     nonce: bytes
     run: bytes
@@ -168,13 +175,13 @@ class SenderSession:
     heard_at: float
     progress_at: float
     version: int
-    """Of the link, in which both ends speak."""
+    """Version of the link protocol that both ends use."""
     reads: Formats
-    """What the receiver said of itself."""
+    """Formats that the receiver reads, by its own account."""
     stands: str = ""
-    """Why nothing more is sent: the receiver cannot read the batch that is next."""
+    """Reason why nothing more is sent: the receiver cannot read the next batch. Empty otherwise."""
     arrived: int = 0
     acked: bool = False
     acked_at: float = 0.0
     members_sent: set[str] = field(default_factory=set)
-    """Revisions of which the receiver has been told the sites."""
+    """Revisions whose sites were sent to the receiver."""

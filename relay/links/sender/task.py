@@ -1,11 +1,11 @@
-"""Drives one link's sender: its machine, its connection, its reader of the log.
+"""Driver of one link's sender: its machine, its connection, and its reader of the log.
 
-One task does everything, woken by what comes: frames, batches read, the clock. The machine says
-what to do; this does it. Before each event the machine is told if the log has sent its reader
-back: until it knows, no position may move.
+A single task does everything, woken by frames, by batches read and by the clock; it carries out the
+machine's actions. Before each event the machine learns if the log has sent its reader back: until
+then no position may move.
 
-Where retention has eaten what the link still needed, the link stops for good and says so: only a
-person can decide to go on without it.
+Where retention has eaten batches that the link still needed, the link stops for good and reports a
+gap: only a person can decide to go on without them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNDECIDED_POLL_S = 0.02
 
 
 class LinkSenderTask:
-    """Runs one link's sender until cancelled."""
+    """Task that runs one link's sender until cancelled."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class LinkSenderTask:
         on_news: Callable[[], None] = lambda: None,
         gate: Gate | None = None,
     ) -> None:
-        """`make_machine` is given the machine's `safe_place`. `on_gap` is called once, `on_news`
-        whenever it is known of more batches that the receiver has them. What is sent waits before
-        the `gate`, if there is one.
+        """`make_machine` receives the machine's `safe_place`. `on_gap` is called once; `on_news`
+        whenever more batches are known to be in the receiver's log. Frames wait before the `gate`,
+        if there is one.
         """
         self.name = parts.name
         self.machine = make_machine(self._safe_place)
@@ -87,37 +87,37 @@ class LinkSenderTask:
         self._forwarding: Forwarding | None = None
         self._began = memory.began()
         self.gap = ""
-        """Why the link stopped for good; empty while it has not."""
+        """Reason why the link stopped for good; empty while it runs."""
 
     def change(self, forwarding: Forwarding) -> None:
-        """The mesh has changed what this link carries: known to the machine at its next turn."""
+        """Carry by a new filter after a change of the mesh, from the machine's next turn on."""
         self._forwarding = forwarding
         self._wake.set()
 
     @property
     def lag(self) -> Lag:
-        """What the receiver does not have yet."""
+        """Messages and bytes that the receiver does not have yet, and their age."""
         messages, nbytes = self._writer.lag(self.machine.place)
         appended = self._writer.counts.appended_messages
         return Lag(messages, nbytes, self._times.age(appended, messages, self._clock.now()))
 
     @property
     def done_to(self) -> Place:
-        """The receiver has all up to there, or it was never to get it."""
+        """Place up to which the receiver has everything, or was never to get it."""
         return self.machine.place or just_before(self._began or 0)
 
     @property
     def blocked(self) -> bool:
-        """The meeting broker takes no publishes on this end's connection at present."""
+        """True while the meeting broker takes no publishes on this end's connection."""
         return self._connection.blocked
 
     @property
     def held_back(self) -> bool:
-        """What is to be sent waits for the link's rate."""
+        """True while frames wait for the link's rate."""
         return self._gate is not None and self._gate.holds_back
 
     async def run(self) -> None:
-        """Connect, and again whenever the connection goes."""
+        """Connect, and reconnect whenever the connection goes."""
         try:
             while self._began is None and self.machine.position is None and not self._writer.ended:
                 with contextlib.suppress(SiteLogError):  # the next connection will tell
@@ -132,7 +132,7 @@ class LinkSenderTask:
         await self._do(self.machine.disconnected(self._clock.now(), reason))
 
     async def _one_connection(self, end: LinkEnd) -> str:
-        """Until it is gone; why."""
+        """Serve a connection until its end, and return the reason of the end."""
         machine, clock = self.machine, self._clock
         self._closed = None
         self._paced = False
@@ -158,7 +158,7 @@ class LinkSenderTask:
         return RESTING_WAIT_S if self.machine.rests else MOST_WAIT_S
 
     async def _turn(self, end: LinkEnd) -> None:
-        """Hand the machine everything that has come, and let it look at the clock."""
+        """Hand the machine all that has arrived, and let it look at the clock."""
         machine, clock = self.machine, self._clock
         if self._gate is not None:
             if self._gate.is_limited and not self._paced:
@@ -184,7 +184,7 @@ class LinkSenderTask:
         self._read_on()
 
     async def _feed(self, event: Callable[[], Sequence[SenderAction]]) -> None:
-        """Hand one event to the machine, and do what it says."""
+        """Hand one event to the machine, and carry out the actions that it returns."""
         if self._was_sent_back():
             await self._do(self.machine.sent_back(self._clock.now()))
         await self._do(event())
@@ -192,8 +192,9 @@ class LinkSenderTask:
     # -- the log -----------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """From now on all that the log has is this link's: if retention eats of it what the
-        receiver has not got, though it was never there yet, that is a gap. Raises SiteLogError.
+        """Record where the log begins: from now on all of it is this link's, and if retention eats
+        batches that the receiver lacks, even before the link's first session, there is a gap.
+        Raises SiteLogError.
         """
         scans = await self._writer.scans()
         self._began = await scans.first() or 0
@@ -215,11 +216,11 @@ class LinkSenderTask:
         self._reading.add_done_callback(lambda _: self._wake.set())
 
     def _room(self) -> int:
-        """Bytes that may be read at present."""
+        """Return how many bytes may be read at present."""
         return 0 if self._reading is not None else min(self.machine.room(), READ_BYTES)
 
     async def _take_batches(self) -> None:
-        """What was read goes to the machine, up to a batch that the packer has yet to judge."""
+        """Hand the batches read to the machine, up to a batch that the packer has yet to judge."""
         batches: Sequence[LoggedBatch] = ()
         if self._undecided:
             batches, self._undecided = self._undecided, []

@@ -1,4 +1,4 @@
-"""How long a link's sender waits for what: arithmetic only, apart from any timer."""
+"""Waits of a link's sender, and the round trips and clocks that it measures. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from relay.links.settings import KIB, LinkSettings
 from relay.links.wire import Measured
 
 _SAMPLE_BYTES = 16 * KIB
-"""Less than this says how much there was to send, not how fast the line is."""
+"""Size of the smallest sample: a smaller transfer shows how much there was to send, not how fast
+the line is."""
 _DECAY = 0.7
 _MOST_DOUBLINGS = 10
 
 
 class Patience:
-    """When a session without progress is given up, from what the line has shown so far.
+    """Time-outs of a session without progress, by what the line has shown so far.
 
     `max(least, 4 round trips, 3 x outstanding bytes / measured rate)`, doubled after each session
-    that brought nothing: so a line that is slower than anything measured gets through in the end.
+    that brought nothing: so a line slower than anything measured gets through in the end.
     """
 
     def __init__(self, settings: LinkSettings) -> None:
@@ -28,7 +29,7 @@ class Patience:
 
     @property
     def rate(self) -> float:
-        """Bytes a second that were acknowledged while there was enough to send; 0: not known."""
+        """Bytes acknowledged a second while there was enough to send, or 0 if unknown."""
         return self._bytes / self._seconds if self._seconds > 0 else 0.0
 
     def measured_round_trip(self, seconds: float) -> None:
@@ -36,7 +37,9 @@ class Patience:
         self.round_trip_s = seconds if old == 0.0 else old + (seconds - old) / 4
 
     def measured_transfer(self, nbytes: int, seconds: float) -> None:
-        """`nbytes` were acknowledged, `seconds` after the ack before or after they were sent."""
+        """Take in that `nbytes` were acknowledged `seconds` after they were sent, or after the last
+        ACK.
+        """
         if nbytes < _SAMPLE_BYTES or seconds <= 0:
             return
         self._bytes = self._bytes * _DECAY + nbytes
@@ -57,13 +60,13 @@ class Patience:
 
 _MEASURE_AGAIN_S = 600.0
 _MOST_AHEAD_MS = 1 << 48
-"""No clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
+"""Largest plausible difference: no clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
 
 
 def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | None:
-    """A neighbour's clock minus ours, in ms: of what our sender has measured (`out`), and what the
-    neighbour's sender has measured of us (`back`), the one of the shorter round trip. None: there
-    is neither.
+    """Return a neighbour's clock minus ours in ms, or None if neither end has measured. Of our
+    sender's measurement (`out`) and that of the neighbour's sender (`back`), the one with the
+    shorter round trip counts.
     """
     candidates = [(out.round_trip_ms, out.ahead_ms)] if out else []
     if back is not None:
@@ -72,7 +75,11 @@ def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | No
 
 
 class LinkEcho:
-    """One link's. `best` outlives the sessions, a stamp does not."""
+    """Echoes of asks and pulses, from which a link's sender learns round trip and clocks.
+
+    The receiver returns the last wall clock it was sent, together with its own. Only the echo of
+    the latest stamp counts, and only once. `best` outlives the sessions, a stamp does not.
+    """
 
     def __init__(self) -> None:
         self._stamp: tuple[int, float] | None = None
@@ -80,19 +87,21 @@ class LinkEcho:
 
     @property
     def best(self) -> Measured | None:
-        """The quickest exchange of late: it tells the clocks' difference best."""
+        """Measurement of the quickest recent exchange, which gives the clocks' difference best."""
         return self._best[0] if self._best else None
 
     def forget(self) -> None:
-        """What was sent so far may be echoed no more."""
+        """Expect no echo of any stamp sent so far."""
         self._stamp = None
 
     def sent(self, wall_ms: int, now: float) -> None:
-        """This stamp goes out."""
+        """Note the stamp that goes out now."""
         self._stamp = (wall_ms, now)
 
     def echoed(self, echo_ms: int, wall_ms: int, now: float) -> float | None:
-        """An echo, and the receiver's wall clock: seconds of the round trip, if it tells any."""
+        """Take in an echo and the receiver's wall clock. Returns the round trip in seconds, or None
+        if the echo is not of the latest stamp.
+        """
         if self._stamp is None or echo_ms != self._stamp[0]:
             return None
         seconds = now - self._stamp[1]

@@ -1,8 +1,8 @@
-"""One end of a link: its connection, and the next one whenever it goes.
+"""Connection of one end of a link, made again whenever it goes.
 
-The same for sender and receiver, which bring what is to be done with a connection. Each waits for
-the site's log before it connects: without one there is nothing to send and nowhere to put what
-comes.
+Sender and receiver share this code, and bring the work to do over a connection. Each end waits for
+the site's log before connecting: without a log there is nothing to send, and nowhere to put
+batches.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from relay.retry import reconnect_delay_s
 log = logging.getLogger(__name__)
 
 MOST_WAIT_S = 1.0
-"""While something is under way, the machine is looked after this often, whatever it says is due."""
+"""Longest nap while batches are under way, whatever the machine's `wakeup`."""
 RESTING_WAIT_S = 5.0
-"""... and so often while nothing is: a hub has hundreds of links, most of them at rest."""
+"""Longest nap while nothing is under way: a hub has hundreds of links, most of them at rest."""
 LASTED_S = 10.0
-"""A connection that lived longer was a good one: the next wait is a short one again."""
+"""Life of a good connection, after which the wait before the next is a short one again."""
 
 
 class Clock(Protocol):
-    """Both clocks that a link needs."""
+    """Clocks that a link needs."""
 
     def now(self) -> float:
-        """Seconds, never going back."""
+        """Return seconds that never go back."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         ...
 
 
@@ -54,11 +54,11 @@ class LinkParts:
 
 
 class LinkConnection:
-    """Keeps one end connected; `name` is for log lines."""
+    """Keeper of one end's connection; `name` is for log lines."""
 
     def __init__(self, name: str, parts: LinkParts) -> None:
         self.wake = asyncio.Event()
-        """Set by whatever the driver of this end has to look at."""
+        """Event set by whatever needs the attention of this end's driver."""
         self._name = name
         self._connector = parts.connector
         self._writer = parts.writer
@@ -69,7 +69,7 @@ class LinkConnection:
 
     @property
     def blocked(self) -> bool:
-        """The meeting broker takes no publishes on this end's connection at present."""
+        """True while the meeting broker takes no publishes on this end's connection."""
         return self._end is not None and self._end.status.blocked
 
     async def keep(
@@ -78,10 +78,10 @@ class LinkConnection:
         not_connected: Callable[[str], Awaitable[None]],
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Connect, and again whenever the connection goes, as long as one is `wanted`.
+        """Connect, and reconnect whenever the connection goes, as long as `wanted` returns True.
 
-        `live` has a connection until it is gone and gives the reason; `not_connected` is told why
-        there is none.
+        `live` serves a connection until its end and returns the reason; `not_connected` is called
+        with the reason of a failure.
         """
         failures = 0
         while wanted():
@@ -104,7 +104,7 @@ class LinkConnection:
         await asyncio.sleep(reconnect_delay_s(failures, self._random))
 
     async def nap(self, due: float | None, most_s: float = MOST_WAIT_S) -> None:
-        """Until `wake` is set; it sets itself when it is `due`, or `most_s` are over."""
+        """Wait until `wake` is set, which happens at `due` or after `most_s` at the latest."""
         now = self._clock.now()
         loop = asyncio.get_running_loop()
         wait = most_s if due is None else min(most_s, max(0.0, due - now))
@@ -117,12 +117,12 @@ class LinkConnection:
             timer.cancel()
 
     def wake_by(self, due: float | None) -> None:
-        """See to it that the driver is awake by then, for what has no more for it to look at."""
+        """Make sure that the driver is awake by `due`."""
         if due is not None and due < self._nap_ends:
             self.wake.set()
 
     def send(self, frame: bytes) -> None:
-        """Hand over to the connection; nothing where none was made yet."""
+        """Hand a frame to the connection; do nothing before the first connection."""
         if self._end is not None:
             self._end.send(frame)
 

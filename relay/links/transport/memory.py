@@ -1,8 +1,8 @@
-"""A meeting broker in memory, in whatever time it is given: for simulation and tests.
+"""Meeting broker in memory, in real or virtual time, for simulation and tests.
 
-It behaves as the real one does where a link can tell: the receiver's queue has a fixed name and
-one holder, is capped, and vanishes with its connection; what nobody takes comes back; a connection
-that is gone is noticed only by who is told. Faults are for the caller to set or call.
+It behaves as RabbitMQ does where a link can see a difference: the receiver's queue has a fixed name
+and one holder, is capped, and vanishes with its connection; frames that nobody takes are returned;
+a dead connection goes unnoticed until an end is informed. Faults are for the caller to set or call.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from relay.links.transport.link_end import (
 )
 
 Schedule = Callable[[float, Callable[[], None]], object]
-"""`loop.call_later`, or its like in virtual time."""
+"""Function like `loop.call_later`, perhaps in virtual time."""
 
 _OUT_HIGH_WATER = 64 * 1024
 
 Tamper = Callable[[bytes], Sequence[bytes]]
-"""What becomes of a frame on the way: itself, nothing, itself twice, something damaged."""
+"""Function that returns the frames a frame becomes on its way: itself, none, two copies, a damaged
+copy."""
 
 
 def _untouched(frame: bytes) -> Sequence[bytes]:
@@ -38,18 +39,18 @@ def _untouched(frame: bytes) -> Sequence[bytes]:
 
 @dataclass(slots=True)
 class MemoryLineSettings:
-    """One way to the meeting broker and back. Seconds, bytes a second."""
+    """Properties of the way to the meeting broker and back, in seconds and bytes a second."""
 
     delay_s: float = 0.0
     bytes_per_s: float = float("inf")
-    """How fast the end's bytes leave it. What comes in is not slowed."""
+    """Speed at which the end's bytes leave. Incoming bytes are not slowed."""
 
 
 class MemoryMeeting:
-    """One link's two exchanges on a meeting broker.
+    """Exchanges of one link on a meeting broker.
 
-    `cut_sender` and `cut_receiver` swallow silently whatever crosses that end's line; `reachable`
-    is whether new connections can be made. `tamper_data` and `tamper_acks` see every frame.
+    `cut_sender` and `cut_receiver` silently swallow whatever crosses that end's line; `reachable`
+    is True if new connections can be made. `tamper_data` and `tamper_acks` see every frame.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class MemoryMeeting:
         self.tamper_data: Tamper = _untouched
         self.tamper_acks: Tamper = _untouched
         self.comes_again: Callable[[], float | None] = lambda: None
-        """After how many seconds a frame comes a second time, whatever has become of the connection
-        that it came over: bytes of a process that had stood still. None: it does not."""
+        """Function that returns after how many seconds a frame arrives a second time, whatever has
+        become of its connection, like bytes of a process that had stood still; None: never."""
         self.on_heard: Callable[[], None] = lambda: None
-        """Called when a sender has dealt with what it was told."""
+        """Callback: a sender has dealt with its incoming frames."""
         self.bytes_published = 0
-        """By senders, so far: what a storm would show in."""
+        """Bytes published by senders so far, in which a storm of resends would show."""
         self._senders: list[MemoryEnd] = []
         self._receiver: MemoryEnd | None = None
 
     def sender_end(self, user: str, line: MemoryLineSettings | None = None) -> MemoryEnd:
-        """A sender's new connection. Raises LinkUnreachable."""
+        """Return a sender's new connection. Raises LinkUnreachable."""
         if not self.reachable or self.cut_sender:
             raise LinkUnreachable("the meeting broker cannot be reached")
         end = MemoryEnd(self, user, is_sender=True, line=line or MemoryLineSettings())
@@ -82,7 +83,7 @@ class MemoryMeeting:
         return end
 
     def receiver_end(self, user: str, line: MemoryLineSettings | None = None) -> MemoryEnd:
-        """The receiver's new connection. Raises LinkUnreachable, LinkTaken."""
+        """Return the receiver's new connection. Raises LinkUnreachable, LinkTaken."""
         if not self.reachable or self.cut_receiver:
             raise LinkUnreachable("the meeting broker cannot be reached")
         if self._receiver is not None:
@@ -99,12 +100,14 @@ class MemoryMeeting:
             self._receiver.purge()
 
     def close_all(self, reason: str) -> None:
-        """The broker restarts: every connection ends, and every end is told."""
+        """End every connection and inform every end, as a restart of the broker does."""
         for end in (*self._senders, *([self._receiver] if self._receiver else [])):
             end.lost(reason)
 
     def expire_dead(self) -> None:
-        """The broker's heartbeats: connections behind a cut line end; their ends hear nothing."""
+        """End connections behind a cut line, as the broker's heartbeats do; their ends hear
+        nothing.
+        """
         if self.cut_receiver and self._receiver is not None:
             self._receiver.forgotten()
         if self.cut_sender:
@@ -112,7 +115,9 @@ class MemoryMeeting:
                 end.forgotten()
 
     def silence_noticed(self) -> None:
-        """As `expire_dead`, and the ends' own heartbeats have failed as well: they are told."""
+        """End connections behind a cut line and inform their ends, whose own heartbeats have failed
+        too.
+        """
         cut = [end for end in (*self._senders, self._receiver) if end and self.is_cut(end)]
         self.expire_dead()
         for end in cut:
@@ -130,7 +135,7 @@ class MemoryMeeting:
         return self.cut_sender if end.is_sender else self.cut_receiver
 
     def published(self, end: MemoryEnd, frame: bytes) -> None:
-        """A frame has come to the broker."""
+        """Take in a frame that reached the broker."""
         if end.is_sender:
             self.bytes_published += len(frame)
         for copy in (self.tamper_data if end.is_sender else self.tamper_acks)(frame):
@@ -151,7 +156,7 @@ class MemoryMeeting:
 
 
 class MemoryEnd:
-    """One connection; a `LinkEnd`."""
+    """Connection in memory; a `LinkEnd`."""
 
     def __init__(
         self, meeting: MemoryMeeting, user: str, *, is_sender: bool, line: MemoryLineSettings
@@ -160,7 +165,7 @@ class MemoryEnd:
         self.is_sender = is_sender
         self.blocked = False
         self.paused = False
-        """The process is stopped: what comes waits, nothing is read."""
+        """True while the process is stopped: arriving frames wait unread."""
         self._meeting = meeting
         self._line = line
         self._process = copy_context()
@@ -181,7 +186,7 @@ class MemoryEnd:
 
     @property
     def closed(self) -> bool:
-        """It has ended, by whoever's doing."""
+        """True once the connection has ended, for any reason."""
         return self._closed is not None
 
     # LinkEnd
@@ -226,7 +231,7 @@ class MemoryEnd:
     # Faults
 
     def lost(self, reason: str) -> None:
-        """The connection breaks, and this end is told (also when it is behind a cut: a reset)."""
+        """Break the connection and inform this end, even behind a cut, as by a reset."""
         self.abort(reason)
 
     def unblock(self) -> None:
@@ -242,7 +247,7 @@ class MemoryEnd:
         self._in_bytes = 0
 
     def forgotten(self) -> None:
-        """The broker has given this connection up; whoever holds it does not know."""
+        """Have the broker give up the connection, unnoticed by its end."""
         self._forgotten = True
         self._in.clear()
         self._meeting.gone(self)

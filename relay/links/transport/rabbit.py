@@ -1,14 +1,14 @@
-"""A link's frames over two exchanges of the meeting broker: one carries data, the other acks.
+"""Transport over two exchanges of the meeting broker: one carries data, the other acks.
 
-Frames are transient, mandatory towards the receiver, and not confirmed: between the two logs
-everything may lose. Each end publishes as its own user, and the broker refuses a `user_id` that is
-not the connection's: so what comes vouches for who sent it.
+Frames are transient, mandatory towards the receiver, and not confirmed: between the two logs,
+everything may lose. Each end publishes as its own user, and the broker refuses a `user_id` other
+than the connection's: so arriving frames prove their sender.
 
 The receiver's queue has a fixed name and is exclusive to the connection that also sends its acks:
-there is one receiver. The sender's has a name of its own each time, so that a connection that the
+there is one receiver. The sender's queue has a new name each time, so that a connection which the
 broker still believes in does not stand in the way of its successor. So has the receiver's where the
 meeting broker is a cluster, which may keep an exclusive queue for as long as a node is away: there
-the packer's lease sees that a site has one node, and so one receiver.
+the packer's lease ensures that a site has one node, and so one receiver.
 """
 
 from __future__ import annotations
@@ -51,32 +51,32 @@ _TRANSIENT = 1
 
 @dataclass(frozen=True, slots=True)
 class LinkEndAddress:
-    """How one end of a link reaches the other. `uri` has the password."""
+    """Addresses and names by which one end of a link reaches the other. `uri` has the password."""
 
     uri: str = field(repr=False)
     user: str
-    """Whom the connection authenticates as."""
+    """User whom the connection authenticates as."""
     sends_to: str
     """Exchange that this end publishes to."""
     hears_from: str
     """Exchange that this end's queue is bound to."""
     queue: str
-    """Its queue's name; for a sender the beginning of it."""
+    """Name of the end's queue; for a sender, the beginning of the name."""
     is_receiver: bool
     queue_bytes: int
-    """What the queue may hold: two windows."""
+    """Capacity of the queue: two windows."""
     name: str
-    """Shown by the broker."""
+    """Name of the connection, which the broker displays."""
     is_cluster: bool = False
     """True if the meeting broker has several nodes."""
     heartbeat_s: int = 10
     ssl_context: ssl.SSLContext | None = None
     places: tuple[Endpoint, ...] = ()
-    """Places of every node of the meeting broker's cluster; empty: the one of `uri`."""
+    """Places of every node of the meeting broker's cluster; empty: the place in `uri`."""
 
 
 class RabbitLinkEnd:
-    """See `transport.LinkEnd`. Made by `RabbitLinkConnector`."""
+    """Connection of one end to the meeting broker; a `LinkEnd`."""
 
     def __init__(self, connection: Connection, address: LinkEndAddress) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ class RabbitLinkEnd:
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Declare, bind and consume; raises what the channel raises."""
+        """Declare, bind and consume the queue. Raises what the channel raises."""
         address = self._address
         channel = await self._connection.channel()
         queue = address.queue
@@ -184,8 +184,8 @@ class RabbitLinkEnd:
 
 
 class RabbitLinkConnector:
-    """Makes one end of one link, again and again. `ring`: which of the meeting broker's nodes are
-    tried first.
+    """Maker of one end's connections. `ring`: order in which the meeting broker's nodes are
+    tried.
     """
 
     def __init__(self, address: LinkEndAddress, ring: AddressRing[Endpoint] | None = None) -> None:
@@ -193,7 +193,7 @@ class RabbitLinkConnector:
         self._ring = ring
 
     async def connect(self) -> RabbitLinkEnd:
-        """Raises LinkUnreachable, LinkRefused, LinkTaken."""
+        """Return a new connection. Raises LinkUnreachable, LinkRefused, LinkTaken."""
         address = self._address
         places = address.places
         try:
