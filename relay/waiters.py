@@ -6,8 +6,8 @@ import asyncio
 
 
 class Waiters:
-    """Futures that one `wake` ends together, in order of arrival: a set orders by memory address,
-    which would make trials of the same seed differ.
+    """Futures ended together by `wake`, in order of arrival: a set orders by memory address, which
+    would make trials of the same seed differ.
     """
 
     __slots__ = ("_waiting",)

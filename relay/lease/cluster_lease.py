@@ -39,7 +39,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class LeaseName:
-    """Queue of a lease, and 16 bytes that name its would-be holder: the same for incarnations that
+    """Queue of a lease, and 16 bytes that name its would-be holder: the same for incarnations which
     cannot overlap.
     """
 
@@ -52,7 +52,7 @@ class LeaseName:
 
 
 class ClusterLease:
-    """Lease as one contender sees it. The queue and the exchange that leads to the queue share one
+    """Lease as a contender sees it. Its queue and the exchange in front of the queue share a
     name.
     """
 
@@ -72,7 +72,7 @@ class ClusterLease:
     @property
     def is_held(self) -> bool:
         """True while the holder may act. While the broker blocks the connection, the lease stays as
-        it was: publishes that the broker does not take can do no harm.
+        it was: a broker takes no publishes then, so none can do harm.
         """
         now = self.connection.loop.time()
         if self._proofs.is_held(now):
@@ -84,7 +84,7 @@ class ClusterLease:
         queue) or ConnectionClosed; the caller then closes the connection.
         """
         try:
-            # A queue without a leader answers nothing, for as long as there is none.
+            # A queue without a leader gives no answer.
             async with asyncio.timeout(self._times.patience_s):
                 await self._stand_in_line()
         except TimeoutError:
@@ -93,7 +93,7 @@ class ClusterLease:
         loop = self.connection.loop
         limit = loop.time() + self._times.patience_s
         while not self._proofs.is_held(loop.time()):
-            # In line behind a former holder whose last proof is not over yet: no longer than that.
+            # Wait no longer than for the last proof of a former holder to expire.
             patience = limit + (self._times.lease_s if self._newest_tag else 0.0)
             if loop.time() >= patience:
                 raise LeaseHeld(self.name)
@@ -110,9 +110,9 @@ class ClusterLease:
         self._is_given = True
 
     async def _stand_in_line(self) -> None:
-        # Probes and deliveries share a channel: RabbitMQ 3.10 refuses, for as long as the channel
-        # lasts, all that is published over a channel whose first message met the queue's leader
-        # dead, and the consumer's beginning finds the leader that there is.
+        # Probes and deliveries share a channel, because starting the consumer finds the present
+        # leader: RabbitMQ 3.10 refuses all publishes over a channel whose first message met the
+        # queue's leader dead, for as long as the channel lasts.
         channel = await self.connection.channel()
         self._publisher = Publisher(channel, confirms=False)
         await self._publisher.start()
@@ -139,7 +139,7 @@ class ClusterLease:
             try:
                 self._consumer.ack(self._newest_tag)
             except BulkAmqpError:
-                return  # the connection is gone, and a successor waits
+                return  # the connection is gone, and a successor has to wait
 
     def _on_deliveries(self, deliveries: list[Delivery]) -> None:
         assert self._consumer is not None
@@ -151,7 +151,7 @@ class ClusterLease:
                 self._consumer.ack(tag - 1)
             self._newest_tag = tag
         if not was_given:
-            self._probe()  # at once: what was sent before proves nothing
+            self._probe()  # at once: earlier probes prove nothing
         self._news.set()
 
     def _probe(self) -> None:
@@ -171,4 +171,4 @@ class ClusterLease:
                 self._probe()
                 await asyncio.sleep(self._times.probe_every_s)
         except BulkAmqpError:
-            return  # whoever uses the connection learns it from there
+            return  # users of the connection learn of its end from it

@@ -21,7 +21,7 @@ NEVER = float("-inf")
 
 @dataclass(slots=True)
 class Proofs:
-    """Knowledge of one contender. `holder` is the same for all incarnations that cannot overlap."""
+    """Knowledge of a contender. `holder` is the same for all incarnations which cannot overlap."""
 
     holder: bytes
     lease_s: float
@@ -41,24 +41,24 @@ class Proofs:
         """Return the body of the next probe, which is sent now."""
         self._number += 1
         self._sent[self._number] = now
-        # What is older than a lease proves nothing any more.
+        # Probes older than a lease prove nothing any more.
         for number in [n for n, sent in self._sent.items() if sent < now - self.lease_s]:
             del self._sent[number]
         return self.holder + self._number.to_bytes(_NUMBER_BYTES)
 
     def given(self, body: bytes, *, redelivered: bool, now: float) -> bool:
-        """Take in a delivery. Returns True for a probe that this contender sent lately."""
+        """Take in a delivery. Returns True for a recent probe of this contender."""
         if self._given_at is None:
             self._given_at = now
         if body[:HOLDER_BYTES] != self.holder:
             if redelivered:
-                # The former holder's last proof was sent before this became the active consumer.
+                # The former holder's last probe was sent before this contender became active.
                 self._free_at = max(self._free_at, now + self.lease_s)
             return False
         sent = self._sent.pop(int.from_bytes(body[HOLDER_BYTES:]), None)
         if sent is None:
             return False
-        # What was sent before the first delivery may come before a former holder's probe does.
+        # An own probe sent before the first delivery may arrive before a former holder's.
         if sent >= self._given_at:
             self._proven_at = max(self._proven_at, sent)
         return True

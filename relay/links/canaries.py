@@ -70,12 +70,12 @@ class Canaries:
         for name, acked, receiver_has in links:
             former = self._seen.get(name)
             if acked is None:
-                # Not known to be quiet, but down: that is said already.
+                # The link is down, which is reported already.
                 seen[name] = _Seen(former.acked if former else 0, now)
             elif former is None or former.acked != acked:
                 seen[name] = _Seen(acked, now)
             elif self._awaited_since(former) and sought is not None and receiver_has(sought):
-                # Nobody acknowledges what the log was found to have when a session began.
+                # Batches that the log had when the session began are never acknowledged.
                 seen[name] = _Seen(acked, now)
             else:
                 seen[name] = former

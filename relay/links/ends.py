@@ -94,10 +94,10 @@ class LinkEnds(Generic[End]):
             try:
                 for life in self._lives.values():
                     self._start(life)
-                # A site without links in this direction still has its task.
+                # The task goes on at a site without links in this direction, too.
                 await asyncio.Event().wait()
             finally:
-                # What is wanted while these end does not begin any more: nobody would end it.
+                # Ends wanted while these stop do not begin any more: nobody would stop them.
                 self._group = None
 
     def _begin(self, life: _Life[End]) -> _Life[End]:

@@ -31,9 +31,7 @@ LANE_NUMBERS = 256
 
 @dataclass(frozen=True, slots=True)
 class LaneShare:
-    """Lanes, by number, that one link lane carries. `only`: a single lane; None: all but
-    `others`.
-    """
+    """Lanes, by number, carried as one link lane. `only`: a single lane; None: all but `others`."""
 
     only: int | None = None
     others: frozenset[int] = frozenset()
@@ -90,8 +88,8 @@ class Forwarding:
     reachable: frozenset[str]
     sites: frozenset[str]
     kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Exchange -> sites reachable for it, for exchanges that may not cross some site; empty where
-    the neighbour itself is such a site."""
+    """Exchange -> sites reachable for it, if the exchange may not cross some site; empty if the
+    neighbour is such a site."""
     absent: Absent = field(default_factory=dict)
     """Revision -> sites that joined later, and for which its batches to every site are not
     meant."""
@@ -101,10 +99,10 @@ class Forwarding:
     """Exchanges whose own batches go to every neighbour, whatever their destinations: publishers
     wait until the log of a neighbour has them (`acks: remote`)."""
     lanes: LaneShare = WHOLE
-    """Lanes that this link lane carries."""
+    """Lanes carried here."""
 
     def reach(self, exchange: str) -> frozenset[str]:
-        """Return the sites that a batch of the exchange can get to by this neighbour."""
+        """Return the sites reachable for a batch of the exchange by this neighbour."""
         return self.kept_off.get(exchange, self.reachable)
 
     def goes_for(self) -> frozenset[str] | None:
@@ -120,7 +118,7 @@ class Forwarding:
         if self.neighbour in path:
             return ForwardingDecision.ON_PATH
         if header.kind is BatchKind.CANARY:
-            # Over one link, from log to log: the neighbours have canaries of their own.
+            # A canary goes from log to log over one link: the neighbours have their own.
             ours = series.origin == self.own
             return ForwardingDecision.SEND if ours else ForwardingDecision.ONLY_THE_ORIGIN_SENDS
         if self.lanes is not WHOLE and not self.lanes.has(series.lane):
@@ -135,8 +133,8 @@ class Forwarding:
         if complete and series.origin != self.own:
             return ForwardingDecision.ONLY_THE_ORIGIN_SENDS
         destinations = series.destinations
-        # A mark tells where an incarnation ended: whoever has batches of that judges them by it,
-        # sites that joined since and began at the start among them.
+        # A mark records where an incarnation ended: all sites that have its batches judge them by
+        # the mark, even sites that joined since and began at the start.
         if destinations == EVERY_SITE and header.kind is BatchKind.MARK:
             return ForwardingDecision.SEND
         if destinations == EVERY_SITE:
@@ -206,7 +204,7 @@ def seen_with(now: Forwarding) -> FilterSeen:
 
 
 def forwarding_for(mesh: Mesh, link: Link, absent: Absent | None = None) -> Forwarding:
-    """Return the filter that the declared mesh implies for one of its links."""
+    """Return the filter for one of a mesh's links."""
     onward: dict[str, list[Link]] = {name: [] for name in mesh.sites}
     for other in mesh.links:
         onward[other.sender].append(other)

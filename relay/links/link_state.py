@@ -25,7 +25,7 @@ SILENT_IS_DOWN_S = 11.0
 """Silence after two missing signs of life of the neighbour; reported before the link gives up its
 session, so that a slow line does not suffer."""
 LAGGING_S = 10.0
-"""Longest lag of a link that keeps up; short enough that nobody waits for the report."""
+"""Longest lag of a link which keeps up; short enough for a report in time."""
 STALLED_S = 30.0
 """Longest wait without any acknowledgement. A thin line may take longer over a big batch, and
 counts as stalled until then: nobody can tell the difference."""

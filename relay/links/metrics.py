@@ -24,7 +24,7 @@ class SenderCounters:
     sent: int = 0
     sent_bytes: int = 0
     resent: int = 0
-    """Batches sent that an earlier session of this process had sent."""
+    """Batches sent again by a later session of the same process."""
     acked: int = 0
     acked_messages: int = 0
     acked_bytes: int = 0

@@ -22,8 +22,8 @@ from relay.links.forwarding import WHOLE, FilterSeen, Forwarding, LaneShare, see
 _VERSION = 1
 _WITH_KEPT_OFF = 2
 _WITH_LANES = POSITION_VERSION = 3
-"""Version for positions with `kept_off` or lanes: a node that knows neither would take such a
-position for more than it is."""
+"""Version for positions with `kept_off` or lanes, which an older node would take for more than they
+are."""
 
 
 class Sample(NamedTuple):
@@ -129,7 +129,7 @@ class LinkMemory(Protocol):
         ...
 
     def save(self, position: LinkPosition, linked: Sequence[BatchHeader]) -> None:
-        """Save a position without blocking. An older one that survives costs resends, never loss.
+        """Save a position without blocking. An older position costs resends, never loss.
 
         `linked`: batches that the receiver's log has got since the last call, for the ledger.
         """
@@ -164,9 +164,9 @@ def begin(
     now: float,
     has_recent: Callable[[], bool] = lambda: False,
 ) -> Beginning:
-    """Return where the session with this receiver begins: the place where reading starts, from
-    which on the receiver's batches are skipped. `has_recent` returns True if the receiver's log
-    still has all that it had got lately.
+    """Return where the session begins: the place where reading starts, from which on the receiver's
+    batches are skipped. `has_recent` returns True if the receiver's log still has all its recent
+    batches.
     """
     why = _from_the_start(kept, receiver_log, forwarding)
     reached = _later(kept.reached, kept.place) if kept else None
@@ -180,7 +180,7 @@ def begin(
     if has_recent():
         why = "the receiver has a new run, and what it had got lately"
         return Beginning(replace(kept, run=run), why, goes_on=True)
-    # Its broker may have lost the end of its log: unsynced, and acknowledged shortly before.
+    # The receiver's broker may have lost the log's unsynced end, acknowledged shortly before.
     back = kept.history[0].place
     position = replace(kept, run=run, place=back, history=(Sample(now, back),))
     return Beginning(position, "the receiver has a new run")

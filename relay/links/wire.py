@@ -381,7 +381,7 @@ def _decode_checked(version: int, kind: int, nonce: bytes, run: bytes, frame: by
 
 def _text(frame: bytes, at: int) -> str:
     text = frame[at : at + MAX_TEXT_BYTES].decode(errors="replace")
-    # It goes to terminals, some of which obey what stands there.
+    # The text goes to terminals, some of which obey control characters.
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 

@@ -1,1 +1,1 @@
-"""Limits of what a site sends over its links: the budget, and the gates that it opens."""
+"""Rates of what a site sends over its links: the budget, and the gates before the lanes."""

@@ -76,7 +76,7 @@ class _Meter:
     left: float = 0.0
     own: dict[str, float] = field(default_factory=dict)
     waiting: int = 0
-    """Link lanes below this meter that want to send."""
+    """Link lanes below this meter with data to send."""
     looked_at: float = 0.0
 
     def change(self, rate: int | None, parts: dict[str, float], now: float) -> None:
@@ -118,7 +118,7 @@ class _Meter:
             return
         self.left -= nbytes
         if lane in self.own:
-            # What it has borrowed is no debt of its own: the meter's is enough.
+            # Borrowed bytes are no debt of the lane's own: the meter's is enough.
             self.own[lane] = max(self.own[lane] - nbytes, -float(nbytes))
 
 
@@ -194,7 +194,7 @@ class Budget:
         for meter in self._above(link_lane, now):
             meter.look(now)
             meter.waiting += 1
-        # Who comes back has not saved up what he did not take meanwhile.
+        # A lane that comes back has saved up nothing meanwhile.
         self._waiting[link_lane] = max(self._had.pop(link_lane, 0.0), self._had_least)
         self._is_ready(link_lane)
 
@@ -245,7 +245,7 @@ class Budget:
         if link_lane in self._waiting:
             self._waiting[link_lane] += had
             self._is_ready(link_lane)
-        else:  # it was the last of what it wanted to send
+        else:  # the lane has sent all that it had
             self._had[link_lane] = self._had.get(link_lane, self._had_least) + had
 
     def due(self, now: float) -> float | None:

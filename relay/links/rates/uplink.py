@@ -77,7 +77,7 @@ class _Pump:
     def grant(self) -> None:
         """Grant all that may go now; the rest when it is due."""
         if self._granting:
-            return  # somebody who was granted something wants more: that comes in its turn
+            return  # a granted sender wants more, which comes in its turn
         self._granting = True
         try:
             while (turn := self.budget.next(self._now())) is not None:

@@ -1,5 +1,5 @@
-"""Actions that a link's receiver asks its driver to carry out, and the facts it is given of the
-log.
+"""Actions that a link's receiver asks of its driver, and the facts about the log that it is
+given.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
 _MOST_REASONS = 256
 
 
-class Unsure:
+class UndecidedOrigins:
     """Batches whose origin only a newer mesh file can decide: how long each reason has been waited
     for.
 

@@ -30,7 +30,7 @@ from relay.links.receiver.actions import Append, Learn, LogFacts, Quarantine, Re
 from relay.links.receiver.admission import (
     Damaged,
     RefusalBudget,
-    Unsure,
+    UndecidedOrigins,
     intact_header,
     refuse_if_not_ours,
 )
@@ -89,7 +89,7 @@ class LinkReceiver:
         self._formats = formats
         self._nonces = SessionNonces()
         self._refusals = RefusalBudget(self._settings)
-        self._unsure = Unsure(self._settings.unsure_most_s)
+        self._unsure = UndecidedOrigins(self._settings.unsure_most_s)
         self._ack_at: float | None = None
         self._reason = ""
         self._no_common = ""
@@ -233,7 +233,7 @@ class LinkReceiver:
     def _on_other_version(self, error: OtherVersion) -> list[ReceiverAction]:
         dropped = self._drop(error.reason)
         if error.kind != FrameKind.ASK:
-            return dropped  # of a session that was never welcomed: its ASK was answered
+            return dropped  # of a session never welcomed: its ASK was answered
         return self._have_no_common(error.nonce, error.version)
 
     def _have_no_common(self, nonce: bytes, version: int) -> list[ReceiverAction]:
@@ -260,7 +260,7 @@ class LinkReceiver:
             return None
         if self._session is not None:
             self.counters.ends["the sender asked anew"] += 1
-            # No answer to what comes of it: only a sender that was replaced still uses it.
+            # Frames of the former session get no answer: only a replaced sender still sends them.
             self._nonces.end(self._session.nonce, b"")
         self._session_number += 1
         self._session = ReceiverSession(
@@ -280,7 +280,7 @@ class LinkReceiver:
             over = encode_over(version, message.nonce, message.run, cause, 0, "")
             self._nonces.end(message.nonce, over)
             return [Send(over)]
-        # What told the sender of the end may be lost; each of its pulses is told again.
+        # The OVER may be lost: each further PULSE of the session gets it again.
         over = self._nonces.over_of(message.nonce)
         return [Send(over)] if over and isinstance(message, Pulse) else []
 
@@ -320,7 +320,7 @@ class LinkReceiver:
             )
             return self._end(session, Cause.NEWER_FORMAT, number, self._unread)
         except OriginUnknown as error:
-            # A mark has no messages, and later batches say what it says.
+            # A mark has no messages, and later batches bear the same facts.
             if header.kind is BatchKind.MARK or self._unsure.is_over(error.reason, now):
                 return self._refuse(session, batch, error.reason, now, wall_ms)
             self._unread = f"{error.reason}: does {self._own} have the newest mesh file?"
@@ -334,7 +334,7 @@ class LinkReceiver:
             self.counters.not_authentic += isinstance(error, NotAuthentic)
             return self._refuse(session, batch, error.reason, now, wall_ms)
         if message.members_sent and not self._knows(header.revision, wall_ms):
-            # What told it was lost on the way, or could not be kept: all of it once more.
+            # The MEMBERS was lost on the way, or could not be kept: send all of it again.
             reason = f"the sites of revision {header.revision} are not known"
             return self._end(session, Cause.GAP, number, reason)
         session.note_arrival(len(batch))

@@ -13,7 +13,7 @@ _Value = TypeVar("_Value")
 
 
 class SessionNonces:
-    """Nonces that a receiver has offered, and those of ended sessions: the latest of each kind."""
+    """Nonces offered by a receiver, and nonces of ended sessions: the latest of each kind."""
 
     def __init__(self) -> None:
         self._offered: OrderedDict[bytes, None] = OrderedDict()
@@ -59,7 +59,7 @@ def _keep(nonces: OrderedDict[bytes, _Value], nonce: bytes, value: _Value) -> No
 
 @dataclass(slots=True)
 class ReceiverSession:
-    """State of one session. Numbers are those of its batches, from 1."""
+    """State of one session. Numbers are of the session's batches, from 1."""
 
     number: int
     nonce: bytes

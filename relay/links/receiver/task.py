@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LinkReceiverTask:
-    """Task that runs one link's receiver until cancelled."""
+    """Driver of a link's receiver; runs until cancelled."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LinkReceiverTask:
         on_linked: Callable[[Sequence[BatchHeader]], None],
         learn: Callable[[str, bytes], None] = lambda revision, sites: None,
     ) -> None:
-        """`learn` keeps a revision's sites; where it cannot, it logs an error and keeps nothing."""
+        """`learn` keeps a revision's sites, or logs an error and keeps nothing."""
         self.name = parts.name
         self.machine = machine
         self._connection = LinkConnection(f"{parts.name}, receiving", parts)
@@ -104,7 +104,7 @@ class LinkReceiverTask:
         for action in actions:
             match action:
                 case Send(frame):
-                    self._report_linked()  # before it is acknowledged
+                    self._report_linked()  # before the acknowledgement
                     self._connection.send(frame)
                     crash_points.reach("link.answered")
                 case Append(header, data, _, _):
@@ -125,7 +125,7 @@ class LinkReceiverTask:
         clock = self._clock
         error = appending.exception()
         if isinstance(error, LogRefused):
-            # It will never fit this log: kept for a person, and the link goes on.
+            # The batch will never fit this log: keep it for a person, and let the link go on.
             now, wall_ms = clock.now(), clock.wall_ms()
             self._do(self.machine.refused(append, str(error), now, wall_ms))
         elif error is None:
@@ -133,7 +133,7 @@ class LinkReceiverTask:
             known = appending.result() is Appended.ALREADY_LOGGED
             if not known:
                 self._linked.append(append.header)
-                if self._is_over:  # the link ended first; the log has it all the same
+                if self._is_over:  # the link ended first; the log has the batch all the same
                     self._report_linked()
             session, number = append.session, append.number
             self._do(self.machine.appended(session, number, known, clock.now(), clock.wall_ms()))

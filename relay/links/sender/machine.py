@@ -143,7 +143,7 @@ class LinkSender:
         self._blocked = False
         self._reason = ""
 
-    # What the driver and status look at
+    # Read by the driver and by status
 
     @property
     def phase(self) -> SenderPhase:
@@ -335,7 +335,7 @@ class LinkSender:
             return self._on_welcome(message, now)
         session = self._session
         if session is None and isinstance(message, Over):
-            self._reason = _reason_of(message)  # it answers our ASK: it cannot talk to us
+            self._reason = _reason_of(message)  # the answer to our ASK: no common version
             return []
         if session is None or message.run != session.run:
             return self._drop("of another run")
@@ -371,11 +371,11 @@ class LinkSender:
             self._taken = status.bytes_taken
             session.progress_at = now
         if status.blocked or self._blocked:
-            # No time-out runs while it is blocked; each begins anew with the first tick after.
+            # No time-out runs while the line is blocked; each begins anew afterwards.
             session.progress_at = session.heard_at = now
         self._blocked = status.blocked
         if status.held_back:
-            # It is us who wait; that the line is good, the receiver's signs of life tell.
+            # Our own rate holds us up; the receiver's signs of life show that the line is good.
             session.progress_at = now
         window = session.window
         if session.arrived < window.last_sent and now >= self._progress_due(session):
@@ -399,8 +399,8 @@ class LinkSender:
         """End the session and save what is known, because the node stops."""
         return self._give_up(now, "stopped")
 
-    # Sums of a time and a span, and never differences, are compared with the time: so what is due
-    # at `wakeup` is due in the tick that comes then, whatever the rounding.
+    # The time is compared with sums of a time and a span, never with differences: an event due at
+    # `wakeup` is then due in the tick at that time, whatever the rounding.
 
     def _progress_due(self, session: SenderSession) -> float:
         return session.progress_at + self._patience.time_out(session.window.outstanding_bytes)
@@ -427,7 +427,7 @@ class LinkSender:
         return [Send(encode_ask(self._nonce, wall_ms, self._formats))]
 
     def _on_hello(self, now: float) -> list[SenderAction]:
-        # A receiver that has just come has none of what was under way.
+        # A receiver that has just started has none of the batches under way.
         actions = self._give_up(now, "the receiver came anew")
         if self._phase is SenderPhase.ASKING:
             self._asked = 0
@@ -464,7 +464,7 @@ class LinkSender:
         self.counters.sessions += 1
         self._measure(welcome.echo_ms, welcome.wall_ms, now)
         self._reason = ""
-        self._pulse_at = now  # at once: only now does the receiver know that we heard it
+        self._pulse_at = now  # at once: the PULSE begins the session
         actions: list[SenderAction] = []
         self._save_if_due(now, actions)
         actions.append(ReadFrom(window.place, self._session_number, beginning.position.reached))
@@ -531,7 +531,7 @@ class LinkSender:
                 self._outgoing.not_read(session.run, name, _reason_of(over))
         actions = self._give_up(now, _reason_of(over))
         if over.cause is Cause.ORIGIN_UNKNOWN:
-            # Its HELLO says when it has another mesh file; till then a thin line is spared.
+            # A HELLO will announce that it has another mesh file; till then a thin line is spared.
             self._ask_at = now + self._settings.unsure_s
         return actions
 
@@ -550,14 +550,14 @@ class LinkSender:
         self._save_if_due(now, actions)
 
     def _save_if_due(self, now: float, actions: list[SenderAction], at_once: bool = False) -> None:
-        keep = self._progress.to_keep(now, at_once)
+        keep = self._progress.pending_save(now, at_once)
         if keep is not None:
             actions.append(Save(*keep))
 
     # The end of a session
 
     def _time_out(self, now: float, reason: str) -> list[SenderAction]:
-        # Its bytes may lie in the socket for a long time yet, ahead of the next session's.
+        # The session's bytes may long lie in the socket, ahead of the next session's.
         actions = self._give_up(now, reason)
         actions.append(Disconnect(reason))
         return actions

@@ -1,7 +1,7 @@
-"""Batches that a link's sender reads, turned into the frames that go out, in order.
+"""Choice of the batches that a link's sender sends, and the frames they become, in order.
 
-Batches are sent unchanged. A batch that the receiver called damaged before is marked, the sites of
-a revision go ahead of its first batch, and sending stops at a batch that the receiver cannot read.
+Batches are sent unchanged. A batch called damaged before is marked, the sites of a revision go
+ahead of its first batch, and sending stops at a batch that the receiver cannot read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from relay.links.forwarding import Forwarding, ForwardingDecision
 from relay.links.metrics import SenderCounters
 from relay.links.sender.actions import SenderAction
 from relay.links.sender.progress import LinkProgress
-from relay.links.sender.session import SenderSession, Unread
+from relay.links.sender.session import SenderSession, UnreadableBatch
 from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
 
 _MOST_NOT_WANTED = 4096
 
 
 class BatchChoice:
-    """Choice of the batches that one link sends. `progress` notes which were passed over."""
+    """Choice of a link's batches. `progress` notes which were passed over."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class BatchChoice:
 
     def _pass_over(self, header: BatchHeader) -> None:
         series = header.name.series
-        # Its origin may know a newer file than we do, and the batch be due once we know it too.
+        # The origin may have a newer mesh file than we do, by which the batch will be due here.
         strangers = set(series.destinations).difference(self.forwarding.sites)
         if strangers:
             self._progress.passed_over_for(strangers)
@@ -78,9 +78,8 @@ _MOST = 1024
 
 
 class DoubtfulCopies:
-    """Batches that the receiver called damaged, and which of them to mark, so that the receiver
-    puts them aside instead of asking for ever. `most_tries`: sessions in which an intact batch is
-    tried.
+    """Batches called damaged by the receiver, and which of them to mark, so that the receiver puts
+    them aside instead of asking for ever. `most_tries`: sessions in which an intact batch is tried.
     """
 
     def __init__(self, most_tries: int) -> None:
@@ -101,7 +100,7 @@ class DoubtfulCopies:
         times = self._called_bad.get(name)
         if times is None:
             return False
-        # A copy that is bad here too will never get better; an intact one may have been damaged
+        # A copy that is bad here too will never get better; an intact copy may have been damaged
         # on its way.
         try:
             verify_digest(data)
@@ -129,7 +128,7 @@ class OutgoingBatches:
         self._members = members
         self._counters = counters
         self._doubtful = DoubtfulCopies(bad_copies)
-        self._unread: Unread | None = None
+        self._unread: UnreadableBatch | None = None
         self._highest_sent: dict[bytes, int] = {}
 
     def begin_session(self, run: bytes) -> None:
@@ -146,7 +145,7 @@ class OutgoingBatches:
         """Stop at this batch for as long as the receiver's run lasts, which cannot read the
         batch.
         """
-        self._unread = Unread(run, name, reason)
+        self._unread = UnreadableBatch(run, name, reason)
 
     def refused(self, name: BatchName) -> None:
         """Forget the doubts about a batch that the receiver has refused for good."""
@@ -165,7 +164,7 @@ class OutgoingBatches:
         known, passed_by, why_not = self._choice.not_wanted, 0, self._choice.why_not
         passed: Place | None = None
         for place, header, data in batches:
-            # Of a hub's messages for its shops, nearly all: no more work for each than must be.
+            # Nearly all of a hub's batches for its shops end here: as little work as possible.
             if len(header.path) == 1 and header.name.series in known:
                 passed = place
                 passed_by += 1
@@ -179,7 +178,7 @@ class OutgoingBatches:
                 moved = window.skip(place) or moved
                 continue
             if session.arrived >= window.last_sent:
-                session.progress_at = now  # the clock of progress runs from the first under way
+                session.progress_at = now  # progress is timed from the first batch under way
             if unread is not None and header.name == unread.name:
                 session.stands = unread.reason
                 break

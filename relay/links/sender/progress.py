@@ -95,7 +95,7 @@ class RecentAcks:
         return self._encoded
 
 
-class ToKeep(NamedTuple):
+class PendingSave(NamedTuple):
     """Position to save, and the batches acknowledged since the last save."""
 
     position: LinkPosition
@@ -132,7 +132,7 @@ class LinkProgress:
         reached = self._window.place
         safe = self._safe_place(reached)
         if safe is None and reached is not None:
-            return self._position  # the log is certain of nothing yet: what there was is better
+            return self._position  # the log is certain of nothing yet: the former is better
         return replace(self._position, place=safe)
 
     @property
@@ -223,7 +223,7 @@ class LinkProgress:
             self._position = position
             self._unsaved = True
 
-    def to_keep(self, now: float, at_once: bool = False) -> ToKeep | None:
+    def pending_save(self, now: float, at_once: bool = False) -> PendingSave | None:
         """Return the position to save if there are changes and a save is due or wanted at once,
         otherwise None.
         """
@@ -234,13 +234,13 @@ class LinkProgress:
         assert position is not None
         position = replace(position, recent=self._recent.encode())
         self._saved_at = now
-        # Where the log is not certain yet of the place reached, it will be soon: once more then.
+        # The log is not certain yet of the place reached, but will be soon: save once more then.
         self._unsaved = not _same_name(position.place, self.place)
         if position == self._kept and not self._linked:
             return None
         self._kept = position
         linked, self._linked = tuple(self._linked), []
-        return ToKeep(position, linked)
+        return PendingSave(position, linked)
 
 
 def _same_name(one: Place | None, other: Place | None) -> bool:

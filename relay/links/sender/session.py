@@ -19,9 +19,7 @@ from relay.batches.name_set import NameSet
 
 
 class Acknowledged(NamedTuple):
-    """Totals of the batches that one ACK acknowledged. `first_sent_at`: when the oldest was
-    sent.
-    """
+    """Totals of the batches acknowledged by an ACK. `first_sent_at`: when the oldest was sent."""
 
     batches: int
     messages: int
@@ -38,8 +36,8 @@ class _Sent:
     ) -> None:
         self.number = number
         self.place = place
-        """Place of the position once this batch is acknowledged: the batch itself, or the last
-        batch skipped right after it."""
+        """Place of the position once this batch is acknowledged: its own, or of the last batch
+        skipped right after."""
         self.header = header
         self.bytes = nbytes
         self.sent_at = at
@@ -153,7 +151,7 @@ class IllegalMove(Exception):
         super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")
 
 
-class Unread(NamedTuple):
+class UnreadableBatch(NamedTuple):
     """Batch that the receiver's present run cannot read. The batch is not sent again before another
     version may run there: over weeks of upgrading, a thin line would carry it for nothing.
     """

@@ -45,7 +45,7 @@ UNDECIDED_POLL_S = 0.02
 
 
 class LinkSenderTask:
-    """Task that runs one link's sender until cancelled."""
+    """Driver of a link's sender; runs until cancelled."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class LinkSenderTask:
         """Connect, and reconnect whenever the connection goes."""
         try:
             while self._began is None and self.machine.position is None and not self._writer.ended:
-                with contextlib.suppress(SiteLogError):  # the next connection will tell
+                with contextlib.suppress(SiteLogError):  # the next connection finds out
                     await self._begin()
             await self._connection.keep(
                 self._one_connection, self._not_connected, lambda: not self.gap
@@ -158,7 +158,7 @@ class LinkSenderTask:
         return RESTING_WAIT_S if self.machine.rests else MOST_WAIT_S
 
     async def _turn(self, end: LinkEnd) -> None:
-        """Hand the machine all that has arrived, and let it look at the clock."""
+        """Hand the machine all new events, and let it look at the clock."""
         machine, clock = self.machine, self._clock
         if self._gate is not None:
             if self._gate.is_limited and not self._paced:
@@ -184,7 +184,7 @@ class LinkSenderTask:
         self._read_on()
 
     async def _feed(self, event: Callable[[], Sequence[SenderAction]]) -> None:
-        """Hand one event to the machine, and carry out the actions that it returns."""
+        """Hand an event to the machine, and carry out the actions returned."""
         if self._was_sent_back():
             await self._do(self.machine.sent_back(self._clock.now()))
         await self._do(event())
@@ -192,7 +192,7 @@ class LinkSenderTask:
     # -- the log -----------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Record where the log begins: from now on all of it is this link's, and if retention eats
+        """Record where the log begins: all of the log is this link's from now on. If retention eats
         batches that the receiver lacks, even before the link's first session, there is a gap.
         Raises SiteLogError.
         """
@@ -236,7 +236,7 @@ class LinkSenderTask:
                 try:
                     await self._begin()
                 except SiteLogError:
-                    return  # it is lost once more, then
+                    return  # the place is reported lost once more, then
                 await self._feed(lambda: self.machine.place_lost(self._clock.now()))
                 return
             except SiteLogError as error:
@@ -279,7 +279,7 @@ class LinkSenderTask:
     def _safe_place(self, place: Place | None) -> Place | None:
         return None if self._was_sent_back() else self._writer.safe_position(place)
 
-    # -- what the machine wants --------------------------------------------------------------
+    # -- the machine's actions ---------------------------------------------------------------
 
     async def _do(self, actions: Sequence[SenderAction]) -> None:
         for action in actions:

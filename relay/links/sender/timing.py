@@ -116,5 +116,5 @@ class LinkEcho:
         if self._best is None:
             return False
         best, at = self._best
-        # Clocks drift, so the quickest is not believed for ever.
+        # Clocks drift, so the quickest exchange is not believed for ever.
         return round_trip_ms > 1.25 * best.round_trip_ms + 1 and now - at < _MEASURE_AGAIN_S

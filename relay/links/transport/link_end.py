@@ -1,9 +1,9 @@
 """Seam between the state machines of a link and the carrier of their frames.
 
-A transport carries whole frames (bytes), with the user that the carrier vouches for. It may lose,
-repeat or forget frames, and only sometimes reports so. Twins: `rabbit` (exchanges on the meeting
-broker) and `memory` (virtual time), under one contract suite. A `LinkEnd` is one connection; once
-closed, it stays closed.
+A transport carries whole frames (bytes), and vouches for their user. It may lose, repeat or forget
+frames, and only sometimes reports so. Twins: `rabbit` (exchanges on the meeting broker) and
+`memory` (virtual time), under one contract suite. A `LinkEnd` is a connection; once closed, it
+stays closed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class LinkListener(Protocol):
         ...
 
     def on_returned(self, head: bytes) -> None:
-        """Take a frame that the carrier returned for want of a receiver. `head` is at least its
-        first `wire.HEAD_BYTES`, which distinguish a late return from one of the present session.
+        """Take a frame returned for want of a receiver. `head` is at least its first
+        `wire.HEAD_BYTES`, which distinguish late returns from returns of the present session.
         """
         ...
 

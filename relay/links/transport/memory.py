@@ -92,7 +92,7 @@ class MemoryMeeting:
         self._receiver = end
         return end
 
-    # What an operator, or chance, may do
+    # Acts of an operator, or of chance
 
     def purge(self) -> None:
         """Empty the receiver's queue."""
@@ -268,10 +268,10 @@ class MemoryEnd:
 
         self._later(self._line.delay_s, tell)
 
-    # Moving
+    # Movement of frames
 
     def _let_through(self, nbytes: int) -> None:
-        # Its line takes whole frames: each when the last byte of it may go.
+        # The line takes whole frames, each once its last byte may go.
         self._granted += nbytes
         while self._paced and len(self._paced[0]) <= self._granted:
             frame = self._paced.popleft()
@@ -341,7 +341,7 @@ class MemoryEnd:
             self._pace.close()
             self._pace = None
         if self._meeting.is_cut(self):
-            # The broker hears nothing of it until its heartbeats fail.
+            # The broker notices only once its heartbeats fail.
             self._later(self._meeting.heartbeats_s, lambda: self._meeting.gone(self))
         else:
             self._meeting.gone(self)
@@ -350,5 +350,5 @@ class MemoryEnd:
             self._later(0.0, lambda: listener.on_closed(reason))
 
     def _later(self, delay: float, call: Callable[[], None]) -> None:
-        # Of the end's own process, whoever it is that wakes it.
+        # Calls run in the context of the end's own process, whoever schedules them.
         self._process.copy().run(self._meeting.schedule, delay, call)

@@ -57,9 +57,9 @@ class LinkEndAddress:
     user: str
     """User whom the connection authenticates as."""
     sends_to: str
-    """Exchange that this end publishes to."""
+    """Exchange to which this end publishes."""
     hears_from: str
-    """Exchange that this end's queue is bound to."""
+    """Exchange to which this end's queue is bound."""
     queue: str
     """Name of the end's queue; for a sender, the beginning of the name."""
     is_receiver: bool
@@ -106,7 +106,7 @@ class RabbitLinkEnd:
         )
         await channel.bind_queue(queue, address.hears_from, "")
         self._consumer = Consumer(channel, queue, self._on_deliveries, on_ended=self._on_ended)
-        # What the link needs acknowledged, it acknowledges itself, and its queue goes with it.
+        # The link acknowledges by itself, and the queue goes with its connection.
         await self._consumer.start(prefetch=0, no_ack=True)
         self._publisher = Publisher(channel, confirms=False, on_returned=self._on_returned)
         await self._publisher.start()
@@ -132,7 +132,7 @@ class RabbitLinkEnd:
         if early:
             listener.on_frames(early)
         if self._over:
-            # It broke before: whoever was never told would wait for ever.
+            # The connection broke before: the listener would wait for ever.
             asyncio.get_running_loop().call_soon(self._notify_closed)
 
     def send(self, frame: bytes) -> None:
@@ -149,7 +149,7 @@ class RabbitLinkEnd:
 
     async def close(self) -> None:
         if self._connection.is_held_back:
-            # Good order would come after all that waits for its turn.
+            # A close in good order would wait for all that is held back.
             self._connection.abort("closed")
         await self._connection.close(timeout=2.0)
         if self._watch is not None:
@@ -166,7 +166,7 @@ class RabbitLinkEnd:
             self._listener.on_frames(frames)
 
     def _on_ended(self, error: BulkAmqpError) -> None:
-        # The queue was deleted, or the channel closed: nothing comes any more on this connection.
+        # The queue was deleted, or the channel closed: nothing will arrive any more.
         self._connection.abort(f"the link's queue is gone: {error}")
 
     def _on_returned(self, sequence: int, returned: Returned) -> None:

@@ -6,7 +6,7 @@ from federation.mesh import ForwardingRule
 from relay.batches.batch import Place
 from relay.links.forwarding import FilterSeen, Forwarding, seen_with
 from relay.links.position import Beginning, LinkPosition, Sample
-from relay.links.sender.progress import LinkProgress, ToKeep
+from relay.links.sender.progress import LinkProgress, PendingSave
 from relay.links.sender.session import LinkWindow
 from relay.links.settings import LinkSettings
 from tests.log_batches import batch, batch_name
@@ -46,7 +46,7 @@ class Link:
         self.progress.moved(now)
 
     def kept(self, now: float, *, at_once: bool = False) -> tuple[Place | None, list[int]] | None:
-        keep: ToKeep | None = self.progress.to_keep(now, at_once)
+        keep: PendingSave | None = self.progress.pending_save(now, at_once)
         if keep is None:
             return None
         return keep.position.place, [header.name.sequence for header in keep.linked]
@@ -57,7 +57,7 @@ def test_a_link_that_never_had_a_session_has_no_position_and_nothing_to_keep() -
     assert progress.position is None
     assert progress.place is None
     assert progress.save_due is None
-    assert progress.to_keep(1000.0, at_once=True) is None
+    assert progress.pending_save(1000.0, at_once=True) is None
 
 
 def test_what_is_kept_never_passes_what_the_log_is_certain_of() -> None:
@@ -123,7 +123,7 @@ def test_a_filter_that_may_want_what_was_passed_over_ends_what_the_position_says
     mesh = frozenset({"paris", "tokyo", "lima"})
     grown = Forwarding(ForwardingRule.RING, "paris", "tokyo", frozenset({"tokyo", "lima"}), mesh)
     assert link.progress.goes_on_with(grown)  # lima was in no batch so far
-    kept = link.progress.to_keep(1.0, at_once=True)
+    kept = link.progress.pending_save(1.0, at_once=True)
     assert kept is not None
     assert kept.position.seen == seen_with(grown)
 
@@ -138,6 +138,6 @@ def test_a_batch_passed_over_for_a_site_that_comes_later_makes_the_link_look_aga
         ForwardingRule.RING, "paris", "tokyo", frozenset({"tokyo", "lima"}), frozenset({"lima"})
     )
     assert not link.progress.goes_on_with(grown)
-    kept = link.progress.to_keep(1.0, at_once=True)
+    kept = link.progress.pending_save(1.0, at_once=True)
     assert kept is not None
     assert kept.position.seen.stranded_by(grown)
