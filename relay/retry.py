@@ -29,16 +29,12 @@ class Backoff:
 
 
 def retry_delay_s(rule: RetryRule, attempts: int, random: Callable[[], float]) -> float | None:
-    """Return the seconds to wait after `attempts` failed ones, or None if the message is now a dead
-    letter.
-    """
+    """Return the seconds to wait after failed attempts, or None for a dead letter."""
     if attempts >= rule.max_attempts:
         return None
     return Backoff(rule.backoff_first_s, rule.backoff_most_s, random).delay_s(attempts)
 
 
 def reconnect_delay_s(failures: int, random: Callable[[], float]) -> float:
-    """Return the seconds before reconnecting to a broker, `failures` attempts having failed before
-    the last.
-    """
+    """Return the seconds before reconnecting, `failures` attempts having failed before the last."""
     return Backoff(CONNECT_FIRST_S, CONNECT_MOST_S, random).delay_s(failures + 1)

@@ -78,9 +78,7 @@ async def set_within(seconds: float | None, event: asyncio.Event | Signal) -> bo
 
 
 async def first_of(*signals: Signal, waiter: asyncio.Future[None] | None = None) -> None:
-    """Wait until a signal is set or `waiter` is done; `waiter` is done or cancelled afterwards in
-    any case.
-    """
+    """Wait until a signal is set or `waiter` is done; `waiter` ends in any case."""
     if waiter is None:
         waiter = asyncio.get_running_loop().create_future()
     if any(signal.is_set() for signal in signals):

@@ -39,9 +39,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class LeaseName:
-    """Queue of a lease, and 16 bytes that name its would-be holder: the same for incarnations which
-    cannot overlap.
-    """
+    """Queue of a lease, and holder's name: 16 bytes, equal for incarnations that cannot overlap."""
 
     queue: str
     holder: bytes
@@ -52,9 +50,7 @@ class LeaseName:
 
 
 class ClusterLease:
-    """Lease as a contender sees it. Its queue and the exchange in front of the queue share a
-    name.
-    """
+    """Lease as a contender sees it. Its queue and the exchange before the queue share a name."""
 
     def __init__(self, connection: Connection, name: str, holder: bytes, times: LeaseTimes) -> None:
         self.name = name
@@ -125,9 +121,7 @@ class ClusterLease:
         await self._consumer.start(prefetch=100)
 
     async def release(self) -> None:
-        """Settle all probes, so that a successor need not wait. The caller closes the connection
-        afterwards.
-        """
+        """Settle all probes, so that a successor need not wait; the caller then closes."""
         if self._keeping is not None:
             self._keeping.cancel()
         limit = self.connection.loop.time() + _RELEASED_WITHIN_S

@@ -36,7 +36,7 @@ Ask = Callable[[], Canary | None]
 """Function that has a canary written; None while the packer takes nothing."""
 
 
-class LinkSeen(NamedTuple):
+class LinkActivity(NamedTuple):
     """Observation of a link out of this site."""
 
     name: str
@@ -47,7 +47,7 @@ class LinkSeen(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Activity:
     acked: int
     since: float
 
@@ -56,27 +56,27 @@ class Canaries:
     """Canaries over all links out of a site."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Activity] = {}
         self._latest: Canary | None = None
         self._asked_at = 0.0
 
-    def look(self, links: Iterable[LinkSeen], now: float) -> bool:
+    def look(self, links: Iterable[LinkActivity], now: float) -> bool:
         """Take in all links; call once a second. Returns True if a canary is due."""
         latest = self._latest
         if latest is not None and latest.given_up:
             latest = self._latest = None
         sought = None if latest is None else latest.name
-        seen: dict[str, _Seen] = {}
+        seen: dict[str, _Activity] = {}
         for name, acked, receiver_has in links:
             former = self._seen.get(name)
             if acked is None:
                 # The link is down, which is reported already.
-                seen[name] = _Seen(former.acked if former else 0, now)
+                seen[name] = _Activity(former.acked if former else 0, now)
             elif former is None or former.acked != acked:
-                seen[name] = _Seen(acked, now)
+                seen[name] = _Activity(acked, now)
             elif self._awaited_since(former) and sought is not None and receiver_has(sought):
                 # Batches that the log had when the session began are never acknowledged.
-                seen[name] = _Seen(acked, now)
+                seen[name] = _Activity(acked, now)
             else:
                 seen[name] = former
         self._seen = seen
@@ -89,11 +89,9 @@ class Canaries:
         self._latest, self._asked_at = canary, now
 
     def unanswered_s(self, link: str, now: float) -> float:
-        """Return the seconds for which a canary has not come back over the link; 0 if none is
-        awaited.
-        """
+        """Return the seconds that a canary is overdue over the link; 0 if none is awaited."""
         seen = self._seen.get(link)
         return now - self._asked_at if seen is not None and self._awaited_since(seen) else 0.0
 
-    def _awaited_since(self, seen: _Seen) -> bool:
+    def _awaited_since(self, seen: _Activity) -> bool:
         return self._latest is not None and self._asked_at >= seen.since

@@ -27,6 +27,7 @@ from relay.batches.batch import EVERY_SITE, BatchHeader, BatchKind
 from relay.ledger.members import Absent
 
 LANE_NUMBERS = 256
+FEW_SITES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,6 @@ def share_of(mesh: Mesh, link: Link) -> LaneShare:
     return LaneShare(None, others) if others else WHOLE
 
 
-FEW_SITES = 8
-
-
 class ForwardingDecision(StrEnum):
     """Decision to send a batch, or the reason for not sending it."""
 
@@ -88,11 +86,9 @@ class Forwarding:
     reachable: frozenset[str]
     sites: frozenset[str]
     kept_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Exchange -> sites reachable for it, if the exchange may not cross some site; empty if the
-    neighbour is such a site."""
+    """Exchange -> sites reachable for it, where it may not cross some; empty: not the neighbour."""
     absent: Absent = field(default_factory=dict)
-    """Revision -> sites that joined later, and for which its batches to every site are not
-    meant."""
+    """Revision -> sites that joined later, for which its batches to every site are not meant."""
     from_start: frozenset[str] = frozenset()
     """Sites that get batches to every site whenever they joined."""
     vouched: frozenset[str] = frozenset()
@@ -106,9 +102,7 @@ class Forwarding:
         return self.kept_off.get(exchange, self.reachable)
 
     def goes_for(self) -> frozenset[str] | None:
-        """Return the sites for which batches may be carried, or None if there are too many to
-        list.
-        """
+        """Return the sites for which batches may be carried, or None if there are too many."""
         if self.rule is ForwardingRule.COMPLETE:
             return frozenset((self.neighbour,))
         return self.reachable if len(self.reachable) <= FEW_SITES else None

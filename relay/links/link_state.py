@@ -45,9 +45,7 @@ class ReportedState(StrEnum):
 
 
 class LinkFacts(NamedTuple):
-    """Facts about a link that nobody holds back. Seconds are ages; `heard_s` is None without a
-    session.
-    """
+    """Facts about a link not held back. Seconds are ages; `heard_s` is None without a session."""
 
     gap: str = ""
     reason: str = ""
@@ -65,9 +63,7 @@ class LinkFacts(NamedTuple):
 
 
 def reported_state(facts: LinkFacts, receiver: str) -> tuple[ReportedState, str]:
-    """Return the state, and the reason if not `running`. `receiver` is the name of the receiving
-    site.
-    """
+    """Return the state, and the reason if not `running`. `receiver` is the receiving site."""
     if facts.gap:
         return ReportedState.GAP, facts.gap
     if facts.is_blocked:

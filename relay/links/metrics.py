@@ -7,6 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+_MOST_SAMPLES = 2048
+_EVERY_S = 1.0
+
 
 class LinkState(StrEnum):
     STARTING = "starting"
@@ -89,10 +92,6 @@ class Lag:
     seconds: float = 0.0
 
 
-_MOST_SAMPLES = 2048
-_EVERY_S = 1.0
-
-
 class AppendTimes:
     """Times at which the log's count of appended messages passed given numbers, for a lag in
     seconds. Each node has one.
@@ -122,9 +121,7 @@ class AppendTimes:
             self._thin_out(now)
 
     def _thin_out(self, now: float) -> None:
-        """Make old lags coarser, to a sixteenth: keep samples as far apart as a sixteenth of their
-        age.
-        """
+        """Thin out old samples until they lie a sixteenth of their age apart."""
         times, counts = self._times[:1], self._counts[:1]
         for number in range(1, len(self._times) - 1):
             following = self._times[number + 1]
@@ -135,8 +132,8 @@ class AppendTimes:
         self._counts = [*counts, self._counts[-1]]
 
     def age(self, appended_messages: int, lag_messages: int, now: float) -> float:
-        """Return the seconds since the oldest of the last `lag_messages` was appended, or since the
-        start if it was appended before; 0 without lag.
+        """Return the seconds since the append of the oldest of the last `lag_messages`, at most
+        since the start; 0 without lag.
         """
         if lag_messages <= 0 or self._began is None:
             return 0.0

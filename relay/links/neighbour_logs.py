@@ -13,8 +13,7 @@ from typing import TypeAlias
 from relay.batches.batch import BatchName
 
 HasLogged: TypeAlias = Callable[[BatchName], bool]
-"""Function that returns True if the link's receiver has the batch, by its present session; False
-without one."""
+"""Function that returns True if the link's receiver is known to have the batch."""
 
 
 class NeighbourLogs:

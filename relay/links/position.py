@@ -22,8 +22,7 @@ from relay.links.forwarding import WHOLE, FilterSeen, Forwarding, LaneShare, see
 _VERSION = 1
 _WITH_KEPT_OFF = 2
 _WITH_LANES = POSITION_VERSION = 3
-"""Version for positions with `kept_off` or lanes, which an older node would take for more than they
-are."""
+"""Version for positions with `kept_off` or lanes, which older nodes would misread."""
 
 
 class Sample(NamedTuple):
@@ -56,9 +55,7 @@ class LinkPosition:
     """Names in the receiver's log at the time of saving: `RecentAcks.encode`."""
 
     def behind(self, place: Place, now: float) -> LinkPosition:
-        """Return the position as if the receiver had all up to the place: batches it lacks are
-        gone.
-        """
+        """Return the position as if the receiver had all up to the place; the lacking are gone."""
         return replace(self, place=place, history=(Sample(now, place),), reached=None)
 
     def encode(self) -> bytes:
@@ -140,16 +137,12 @@ class LinkMemory(Protocol):
         ...
 
     def begin(self, first: int) -> None:
-        """Save the first offset that a reader from the log's start needs. Batches gone before were
-        never the link's.
-        """
+        """Save the first offset that the link needs: batches before it were never the link's."""
         ...
 
 
 class Beginning(NamedTuple):
-    """Position from which a session goes on, and the reason. `goes_on`: the saved position
-    holds.
-    """
+    """Position from which a session goes on, and why. `goes_on`: it is the saved position."""
 
     position: LinkPosition
     why: str

@@ -20,8 +20,7 @@ class LinkSettings:
     """Least time without progress after which a session is given up. Less ends sessions that were
     only slow; more leaves a link standing longer after an unnoticed loss."""
     silence_s: float = 20.0
-    """Time without any frame from the receiver (at least one every `pulse_s`) until it counts as
-    gone."""
+    """Time without a frame from the receiver (one every `pulse_s`) until it counts as gone."""
     pulse_s: float = 5.0
     """Interval at which both ends send when there is nothing to report."""
 

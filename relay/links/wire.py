@@ -253,9 +253,7 @@ def encode_batch_frame(
     suspect: bool,
     members_sent: bool = False,
 ) -> bytes:
-    """Encode a BATCH frame. `path` is the batch's own: the only part that its digest leaves
-    open.
-    """
+    """Encode a BATCH frame. `path` is the batch's own: the only part left open by its digest."""
     flags = (_SUSPECT if suspect else 0) | (_MEMBERS_SENT if members_sent else 0)
     fixed = nonce + run + _BATCH.pack(number, flags)
     start = bytes((version, FrameKind.BATCH))
@@ -322,9 +320,7 @@ def read_nonce(frame: bytes) -> bytes:
 
 
 def decode_frame(frame: bytes, spoken: Formats = KNOWN) -> Frame:
-    """Decode and check a frame; a BATCH still needs `path_matches`. Raises BadFrame,
-    OtherVersion.
-    """
+    """Decode and check a frame; BATCH still needs `path_matches`. Raises BadFrame, OtherVersion."""
     if len(frame) < HEAD_BYTES:
         raise BadFrame("too short")
     version, kind, check, nonce, run = _HEAD.unpack_from(frame)

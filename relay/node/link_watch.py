@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from federation.mesh import Link, Mesh
-from relay.links.canaries import Ask, Canaries, LinkSeen
+from relay.links.canaries import Ask, Canaries, LinkActivity
 from relay.links.link_state import LinkFacts, Movement, ReportedState, reported_state
 from relay.links.receiver.task import LinkReceiverTask
 from relay.links.sender.task import LinkSenderTask
@@ -47,7 +47,7 @@ class LinkWatch:
                 out[link.receiver] = task.machine.measured
             in_session = task.machine.heard_at is not None and not task.gap
             acked = task.machine.counters.acked if in_session else None
-            seen.append(LinkSeen(link.name, acked, task.machine.receiver_has))
+            seen.append(LinkActivity(link.name, acked, task.machine.receiver_has))
             place = task.machine.place
             self._movements[link.name].note(place and place.name, task.lag.messages, now)
         if self._canaries.look(seen, now):

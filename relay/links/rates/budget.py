@@ -58,9 +58,7 @@ class Turn(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Rates in bytes a second; None: no limit. A link missing from `links` has no rate of its
-    own.
-    """
+    """Rates in bytes a second; None: no limit. A link missing from `links` has no own rate."""
 
     site: int | None = None
     links: Mapping[str, int | None] = {}
@@ -141,8 +139,7 @@ class Budget:
         rank. An entry that disagrees with `_waiting` is skipped at the top; with hundreds of links,
         nobody looks at all of them."""
         self._parked: list[tuple[float, LinkLane]] = []
-        """Heap of the link lanes whose link is in debt, by the soonest time at which they may
-        send."""
+        """Heap of the link lanes whose link is in debt, by the soonest time they may send."""
 
     def change(self, rates: Rates, now: float) -> None:
         """Replace the rates; debts stay."""
@@ -172,9 +169,7 @@ class Budget:
         return min((rate for rate in rates if rate is not None), default=None)
 
     def window(self, link: str) -> int | None:
-        """Return the bytes worth having under way over one lane of the link, or None without a
-        rate.
-        """
+        """Return the bytes worth having under way over one lane, or None without a rate."""
         rate = self.rate(link)
         return None if rate is None else max(LEAST_WINDOW, round(rate * WINDOW_S))
 
@@ -249,7 +244,7 @@ class Budget:
             self._had[link_lane] = self._had.get(link_lane, self._had_least) + had
 
     def due(self, now: float) -> float | None:
-        """Return when a turn may be due, after `next` returned None; None if no lane wants to
+        """Return when a turn may be due, after `next` returned None; None: no lane wants to
         send.
         """
         while self._parked and self._parked[0][1] not in self._waiting:

@@ -206,9 +206,7 @@ class Gate:
         self._budget.is_behind(self.link_lane, is_behind)
 
     def open(self, grant: Callable[[int], None]) -> None:
-        """Open the gate for a new connection. `grant` is called with how many of the waiting bytes
-        may go.
-        """
+        """Open the gate for a new connection; `grant` gets how many waiting bytes may go."""
         self.close()
         self._grant = grant
 

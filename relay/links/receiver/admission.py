@@ -10,6 +10,8 @@ from relay.batches.known_formats import Formats
 from relay.links.settings import LinkSettings
 from relay.links.wire import BatchFrame, path_matches
 
+_MOST_REASONS = 256
+
 
 class Damaged(BadBatch):
     """Damaged copy: another copy may be good."""
@@ -28,9 +30,7 @@ def intact_header(received: BatchFrame, frame: bytes, formats: Formats) -> Batch
 
 
 def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
-    """Raise BadBatch unless the neighbour was to send the batch here. Both names are cluster
-    IDs.
-    """
+    """Raise BadBatch unless the neighbour was to send the batch here. Names are cluster IDs."""
     if header.path[-1] != neighbour:
         raise BadBatch(
             f"its path ends at {header.path[-1]!r}, and it came from {neighbour!r}: "
@@ -42,9 +42,6 @@ def refuse_if_not_ours(header: BatchHeader, own: str, neighbour: str) -> None:
         raise BadBatch("its path has a site twice")
     if len(header.path) >= MAX_PATH_SITES:
         raise BadBatch(f"its path of {len(header.path)} sites has no room for {own!r}")
-
-
-_MOST_REASONS = 256
 
 
 class UndecidedOrigins:

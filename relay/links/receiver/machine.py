@@ -133,9 +133,7 @@ class LinkReceiver:
         return []
 
     def log_opened(self, facts: LogFacts, now: float) -> list[ReceiverAction]:
-        """Take up a connection to the log, with a new run: whatever the log lost is known by
-        now.
-        """
+        """Take up a connection to the log, with a new run: all losses of the log are known."""
         actions = self._end_all(Cause.LOG_AWAY, "log opened anew")
         self._log = facts
         self._nonces.forget_ends()
@@ -150,9 +148,7 @@ class LinkReceiver:
         return actions
 
     def mesh_changed(self) -> list[ReceiverAction]:
-        """Invite a waiting sender to ask at once: batches refused before the change may be taken
-        now.
-        """
+        """Invite a waiting sender to ask at once: refused batches may be taken now."""
         if self._log is None or self._session is not None or not self._connected:
             return []
         return [self._hello(self._log)]
@@ -200,9 +196,7 @@ class LinkReceiver:
     def refused(
         self, append: Append, reason: str, now: float, wall_ms: int
     ) -> list[ReceiverAction]:
-        """Note that the log will never take the batch of an Append (too large): the link goes
-        on.
-        """
+        """Note that the log will never take the batch of an Append (too large)."""
         actions = self._put_aside(append.data, reason, now)
         session = self._session
         if session is None or session.number != append.session:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from relay.links.wire import Ack, Cause, encode_ack, encode_over, encode_refused
 
-_MOST = 64
+_MOST_NONCES = 64
 _Value = TypeVar("_Value")
 
 
@@ -34,9 +34,7 @@ class SessionNonces:
         self._offered.clear()
 
     def end(self, nonce: bytes, over: bytes) -> None:
-        """Note that the nonce's session is over. `over` is the frame that informs the sender, or
-        empty.
-        """
+        """Note the end of the nonce's session. `over` is the frame that informs the sender."""
         _keep(self._ended, nonce, over)
 
     def has_ended(self, nonce: bytes) -> bool:
@@ -53,7 +51,7 @@ class SessionNonces:
 def _keep(nonces: OrderedDict[bytes, _Value], nonce: bytes, value: _Value) -> None:
     nonces[nonce] = value
     nonces.move_to_end(nonce)
-    if len(nonces) > _MOST:
+    if len(nonces) > _MOST_NONCES:
         nonces.popitem(last=False)
 
 

@@ -24,9 +24,7 @@ class StopReading(NamedTuple):
 
 
 class Save(NamedTuple):
-    """Save the position, and record which batches the receiver's log has got since the last
-    save.
-    """
+    """Save the position, and record the batches that the receiver's log got since the last."""
 
     position: LinkPosition
     linked: tuple[BatchHeader, ...]

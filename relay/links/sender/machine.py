@@ -97,8 +97,8 @@ class SenderParts:
     is_void: Callable[[BatchHeader], bool] = lambda header: False
     """Return True if the batch's incarnation had ended before the batch."""
     safe_place: Callable[[Place | None], Place | None] = lambda place: place
-    """Return the last place up to the given place of which the log is certain: all before the
-    returned place was read, and nothing found later will stand there."""
+    """Return the last place up to the given one of which the log is certain: all before was read,
+    and nothing found later will stand there."""
     members: Callable[[str], bytes | None] = lambda revision: None
     """Return the encoded sites of a revision, or None if they are unknown."""
 
@@ -167,9 +167,7 @@ class LinkSender:
 
     @property
     def position(self) -> LinkPosition | None:
-        """Position up to which the receiver's log safely has all it should have, or None if there
-        was never a session.
-        """
+        """Position up to which the receiver safely has all it should; None before any session."""
         return self._progress.position
 
     @property
@@ -221,16 +219,14 @@ class LinkSender:
         return self._session is not None and not self._session.window.outstanding
 
     def room(self) -> int:
-        """Return the bytes of batches that may be read and handed in now. A single batch may exceed
-        any room above 0.
-        """
+        """Return the bytes of batches to read and hand in now; a batch may exceed any room."""
         if self._session is None or self._session.stands:
             return 0
         return self._window_size.room(self._session.window)
 
     def limit_window(self, most: int | None) -> None:
-        """Limit the bytes under way (None: only the settings do). More than the link's rate lets
-        through within a round trip would only wait at another place.
+        """Limit the bytes under way (None: by the settings only): more than the link's rate lets
+        through in a round trip would wait elsewhere.
         """
         self._window_size.limit = most
 
@@ -295,16 +291,14 @@ class LinkSender:
         return self._give_up(now, "the log was read again from further back")
 
     def place_lost(self, now: float) -> list[SenderAction]:
-        """Begin at the log's start, because the log lacks the batch after which the session should
-        have begun. The receiver's names tell which batches to skip.
+        """Begin at the log's start, as the log lacks the session's first place. The receiver's
+        names show which batches to skip.
         """
         self._progress.back_to_start(now)
         return self._give_up(now, "the log was read again from further back")
 
     def frame_returned(self, head: bytes, now: float) -> list[SenderAction]:
-        """Take in a frame that the carrier returned for want of a receiver; `head` is its
-        beginning.
-        """
+        """Take in the beginning of a frame that was returned for want of a receiver."""
         self.counters.returned += 1
         try:
             nonce = read_nonce(head[:HEAD_BYTES])

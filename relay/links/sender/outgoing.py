@@ -19,6 +19,8 @@ from relay.links.sender.session import SenderSession, UnreadableBatch
 from relay.links.wire import WITH_MEMBERS, Send, encode_batch_frame, encode_members_frame
 
 _MOST_NOT_WANTED = 4096
+_MOST_CALLED_BAD = 1024
+_MOST_INCARNATIONS = 1024
 
 
 class BatchChoice:
@@ -47,9 +49,7 @@ class BatchChoice:
         self.not_wanted.clear()
 
     def why_not(self, header: BatchHeader, logged: NameSet, now: float) -> str | None:
-        """Return why the batch is not sent to a receiver whose log has the names `logged`, or None
-        if the batch is sent.
-        """
+        """Return why the batch is not sent to a receiver with the names `logged`, or None."""
         verdict = self.forwarding.decide(header)
         if verdict is not ForwardingDecision.SEND:
             if verdict is ForwardingDecision.NOT_WANTED:
@@ -74,47 +74,9 @@ class BatchChoice:
             self.not_wanted.add(series)
 
 
-_MOST = 1024
-
-
-class DoubtfulCopies:
-    """Batches called damaged by the receiver, and which of them to mark, so that the receiver puts
-    them aside instead of asking for ever. `most_tries`: sessions in which an intact batch is tried.
-    """
-
-    def __init__(self, most_tries: int) -> None:
-        self._most_tries = most_tries
-        self._called_bad: dict[BatchName, int] = {}
-
-    def called_bad(self, name: BatchName) -> None:
-        """Note that the receiver ended a session over a batch."""
-        if len(self._called_bad) < _MOST:
-            self._called_bad[name] = self._called_bad.get(name, 0) + 1
-
-    def settled(self, name: BatchName) -> None:
-        """Forget a batch that the receiver has refused for good."""
-        self._called_bad.pop(name, None)
-
-    def is_to_be_marked(self, name: BatchName, data: bytes) -> bool:
-        """Return True if the batch is to be sent with the mark of a bad copy."""
-        times = self._called_bad.get(name)
-        if times is None:
-            return False
-        # A copy that is bad here too will never get better; an intact copy may have been damaged
-        # on its way.
-        try:
-            verify_digest(data)
-        except BadBatch:
-            return True
-        return times >= self._most_tries
-
-
-_MOST_INCARNATIONS = 1024
-
-
 class OutgoingBatches:
     """Frames of one link, over all its sessions. `members` is `SenderParts.members`; `bad_copies`:
-    sessions in which a batch intact here and damaged at the receiver is tried.
+    sessions in which a batch intact here and called damaged by the receiver is tried.
     """
 
     def __init__(
@@ -127,7 +89,8 @@ class OutgoingBatches:
         self._choice = choice
         self._members = members
         self._counters = counters
-        self._doubtful = DoubtfulCopies(bad_copies)
+        self._bad_copies = bad_copies
+        self._called_bad: dict[BatchName, int] = {}
         self._unread: UnreadableBatch | None = None
         self._highest_sent: dict[bytes, int] = {}
 
@@ -139,24 +102,21 @@ class OutgoingBatches:
 
     def called_bad(self, name: BatchName) -> None:
         """Note that the receiver ended a session over a batch."""
-        self._doubtful.called_bad(name)
+        if len(self._called_bad) < _MOST_CALLED_BAD:
+            self._called_bad[name] = self._called_bad.get(name, 0) + 1
 
     def not_read(self, run: bytes, name: BatchName, reason: str) -> None:
-        """Stop at this batch for as long as the receiver's run lasts, which cannot read the
-        batch.
-        """
+        """Stop at this batch while the receiver's run lasts, which cannot read the batch."""
         self._unread = UnreadableBatch(run, name, reason)
 
     def refused(self, name: BatchName) -> None:
         """Forget the doubts about a batch that the receiver has refused for good."""
-        self._doubtful.settled(name)
+        self._called_bad.pop(name, None)
 
     def frames(
         self, session: SenderSession, batches: Sequence[LoggedBatch], now: float
     ) -> tuple[list[SenderAction], bool]:
-        """Return the frames that the batches become, and True if skipped batches moved the
-        place.
-        """
+        """Return the frames to send, and True if skipped batches moved the place."""
         actions: list[SenderAction] = []
         window, counters, logged = session.window, self._counters, session.logged
         unread = self._unread
@@ -184,7 +144,7 @@ class OutgoingBatches:
                 break
             number = window.send(place, header, len(data), now)
             name = header.name
-            suspect = self._doubtful.is_to_be_marked(name, data)
+            suspect = self._is_suspect(name, data)
             members_sent = header.revision in session.members_sent or self._send_members(
                 session, header.revision, actions
             )
@@ -207,6 +167,21 @@ class OutgoingBatches:
         if passed_by:
             counters.skipped[ForwardingDecision.NOT_WANTED.value] += passed_by
         return actions, moved
+
+    def _is_suspect(self, name: BatchName, data: bytes) -> bool:
+        """Return True if the batch is sent with a mark, for the receiver to put a damaged copy
+        aside instead of asking for another for ever.
+        """
+        times = self._called_bad.get(name)
+        if times is None:
+            return False
+        # A copy that is bad here too will never get better; an intact copy may have been damaged
+        # on its way.
+        try:
+            verify_digest(data)
+        except BadBatch:
+            return True
+        return times >= self._bad_copies
 
     def _send_members(
         self, session: SenderSession, revision: str, actions: list[SenderAction]

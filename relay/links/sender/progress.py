@@ -18,8 +18,7 @@ from relay.links.sender.session import LinkWindow
 from relay.links.settings import LinkSettings
 
 MOST_INTERVALS = 512
-"""Intervals of names in either half: about 16 KiB in a saved position. With more, `are_in` returns
-False."""
+"""Limit of intervals in either half: about 16 KiB. Beyond, `are_in` returns False."""
 
 
 class RecentAcks:
@@ -67,9 +66,7 @@ class RecentAcks:
                 self._newer, self._whole = NameSet(), False
 
     def begin_anew(self) -> None:
-        """Forget all names, because the link looks again for what the receiver lacks, and notes
-        anew what is there.
-        """
+        """Forget all names; the link looks anew for what the receiver lacks."""
         self._older, self._newer = NameSet(), NameSet()
         self._older_whole = self._whole = True
         self._since = None
@@ -124,9 +121,7 @@ class LinkProgress:
 
     @property
     def position(self) -> LinkPosition | None:
-        """Position up to which the receiver's log safely has all it should have, or None if there
-        was never a session.
-        """
+        """Position up to which the receiver safely has all it should; None before any session."""
         if self._window is None or self._position is None:
             return self._position
         reached = self._window.place
@@ -164,9 +159,7 @@ class LinkProgress:
         self._window = None
 
     def goes_on_with(self, forwarding: Forwarding) -> bool:
-        """Return True if the position stays valid under a new filter, which then counts as the
-        filter it was reached with.
-        """
+        """Return True if the position stays valid under a new filter, and take the filter over."""
         if self._position is None:
             return True
         if self._position.seen.stranded_by(forwarding):
@@ -204,9 +197,7 @@ class LinkProgress:
         self._unsaved = True
 
     def back_to_certain(self) -> None:
-        """Go back to the last sample, since the place reached may be past batches that were not
-        read.
-        """
+        """Go back to the last sample: the place reached may be past unread batches."""
         if self._position is not None:
             place = self._position.history[-1].place
             self._back(replace(self._position, place=place))
@@ -224,9 +215,7 @@ class LinkProgress:
             self._unsaved = True
 
     def pending_save(self, now: float, at_once: bool = False) -> PendingSave | None:
-        """Return the position to save if there are changes and a save is due or wanted at once,
-        otherwise None.
-        """
+        """Return the position to save, or None if nothing changed or no save is due."""
         due = self.save_due
         if due is None or (not at_once and now < due):
             return None

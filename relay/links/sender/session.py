@@ -36,8 +36,7 @@ class _Sent:
     ) -> None:
         self.number = number
         self.place = place
-        """Place of the position once this batch is acknowledged: its own, or of the last batch
-        skipped right after."""
+        """Place of the position once the batch is acknowledged: past batches skipped after it."""
         self.header = header
         self.bytes = nbytes
         self.sent_at = at
@@ -143,9 +142,7 @@ MOVES: dict[SenderPhase, frozenset[SenderPhase]] = {
 
 
 class IllegalMove(Exception):
-    """Event that cannot happen in the present phase: an error of the driver. Nothing was
-    changed.
-    """
+    """Event impossible in the present phase: an error of the driver. Nothing was changed."""
 
     def __init__(self, old: SenderPhase, new: SenderPhase) -> None:
         super().__init__(f"a link's sender cannot go from {old.value} to {new.value}")

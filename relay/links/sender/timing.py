@@ -6,10 +6,12 @@ from relay.links.settings import KIB, LinkSettings
 from relay.links.wire import Measured
 
 _SAMPLE_BYTES = 16 * KIB
-"""Size of the smallest sample: a smaller transfer shows how much there was to send, not how fast
-the line is."""
+"""Size of the smallest sample: less shows how much there was to send, not the line's speed."""
 _DECAY = 0.7
 _MOST_DOUBLINGS = 10
+_MEASURE_AGAIN_S = 600.0
+_MOST_AHEAD_MS = 1 << 48
+"""Largest plausible difference: no clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
 
 
 class Patience:
@@ -37,9 +39,7 @@ class Patience:
         self.round_trip_s = seconds if old == 0.0 else old + (seconds - old) / 4
 
     def measured_transfer(self, nbytes: int, seconds: float) -> None:
-        """Take in that `nbytes` were acknowledged `seconds` after they were sent, or after the last
-        ACK.
-        """
+        """Take in an acknowledgement `seconds` after sending, or after the last ACK."""
         if nbytes < _SAMPLE_BYTES or seconds <= 0:
             return
         self._bytes = self._bytes * _DECAY + nbytes
@@ -56,11 +56,6 @@ class Patience:
 
     def _doubled(self) -> float:
         return 2.0 ** min(self.fruitless, _MOST_DOUBLINGS)
-
-
-_MEASURE_AGAIN_S = 600.0
-_MOST_AHEAD_MS = 1 << 48
-"""Largest plausible difference: no clock is 9,000 years ahead, and a PULSE has 64 bits for it."""
 
 
 def clock_difference_ms(out: Measured | None, back: Measured | None) -> int | None:
@@ -100,7 +95,7 @@ class LinkEcho:
 
     def echoed(self, echo_ms: int, wall_ms: int, now: float) -> float | None:
         """Take in an echo and the receiver's wall clock. Returns the round trip in seconds, or None
-        if the echo is not of the latest stamp.
+        if the echo is old.
         """
         if self._stamp is None or echo_ms != self._stamp[0]:
             return None

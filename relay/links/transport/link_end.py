@@ -37,9 +37,7 @@ class LinkRefused(LinkTransportError):
 
 
 class LinkTaken(LinkRefused):
-    """Another receiver is there. After a silent cut: the broker still believes in the old
-    connection.
-    """
+    """Another receiver is there; after a silent cut, the broker still believes in the old."""
 
 
 class Carried(NamedTuple):
@@ -63,9 +61,7 @@ class TransportStatus(NamedTuple):
 
 
 class LinkListener(Protocol):
-    """Listener to what a connection brings. Called from the event loop, never from within
-    `send`.
-    """
+    """Listener to a connection. Called from the event loop, never from within `send`."""
 
     def on_frames(self, frames: Sequence[Carried]) -> None:
         """Take frames that arrived, in order; called once a read."""
@@ -97,9 +93,7 @@ class LinkEnd(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Hand over a frame. Never blocks or fails; after the end, does nothing. The caller's
-        window bounds how much is handed over.
-        """
+        """Hand over a frame; never blocks or fails. The caller's window bounds how much."""
         ...
 
     def abort(self, reason: str) -> None:

@@ -29,8 +29,7 @@ Schedule = Callable[[float, Callable[[], None]], object]
 _OUT_HIGH_WATER = 64 * 1024
 
 Tamper = Callable[[bytes], Sequence[bytes]]
-"""Function that returns the frames a frame becomes on its way: itself, none, two copies, a damaged
-copy."""
+"""Function that returns what becomes of a frame: itself, none, two, a damaged copy."""
 
 
 def _untouched(frame: bytes) -> Sequence[bytes]:
@@ -105,9 +104,7 @@ class MemoryMeeting:
             end.lost(reason)
 
     def expire_dead(self) -> None:
-        """End connections behind a cut line, as the broker's heartbeats do; their ends hear
-        nothing.
-        """
+        """End connections behind a cut line, as heartbeats do; their ends hear nothing."""
         if self.cut_receiver and self._receiver is not None:
             self._receiver.forgotten()
         if self.cut_sender:
@@ -115,9 +112,7 @@ class MemoryMeeting:
                 end.forgotten()
 
     def silence_noticed(self) -> None:
-        """End connections behind a cut line and inform their ends, whose own heartbeats have failed
-        too.
-        """
+        """End connections behind a cut line, and inform their ends as their heartbeats do."""
         cut = [end for end in (*self._senders, self._receiver) if end and self.is_cut(end)]
         self.expire_dead()
         for end in cut:

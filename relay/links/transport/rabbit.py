@@ -184,9 +184,7 @@ class RabbitLinkEnd:
 
 
 class RabbitLinkConnector:
-    """Maker of one end's connections. `ring`: order in which the meeting broker's nodes are
-    tried.
-    """
+    """Maker of one end's connections. `ring`: order of the meeting broker's nodes."""
 
     def __init__(self, address: LinkEndAddress, ring: AddressRing[Endpoint] | None = None) -> None:
         self._address = address

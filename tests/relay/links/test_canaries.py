@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from relay.batches.batch import EVERY_SITE, BatchName, Series
-from relay.links.canaries import QUIET_S, Canaries, LinkSeen
+from relay.links.canaries import QUIET_S, Canaries, LinkActivity
 from relay.links.link_state import STALLED_S
 from relay.packing.requested_parcels import CanaryParcel
 
 NAME = BatchName(Series("paris", bytes(8), "", 1, EVERY_SITE), 0)
 
 
-def links(lima: int | None, tokyo: int | None, *, has: str = "") -> list[LinkSeen]:
+def links(lima: int | None, tokyo: int | None, *, has: str = "") -> list[LinkActivity]:
     """How many were acknowledged over each; and whose log was told to have the canary."""
     return [
-        LinkSeen("to lima", lima, lambda name: name == NAME and has == "lima"),
-        LinkSeen("to tokyo", tokyo, lambda name: name == NAME and has == "tokyo"),
+        LinkActivity("to lima", lima, lambda name: name == NAME and has == "lima"),
+        LinkActivity("to tokyo", tokyo, lambda name: name == NAME and has == "tokyo"),
     ]
 
 
