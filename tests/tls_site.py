@@ -46,10 +46,10 @@ class TlsSite:
         """Connect, and close. Raises what the node or the command gets."""
         await self._kinds[kind]()
 
-    async def says(self) -> dict[str, str]:
-        """By kind: why it cannot connect; "" where it can."""
+    async def connection_errors(self) -> dict[str, str]:
+        """Error of a connection by its kind; "" where the site connects."""
 
-        async def said(kind: str) -> str:
+        async def error_of(kind: str) -> str:
             try:
                 async with asyncio.timeout(20):
                     await self.connects(kind)
@@ -57,7 +57,7 @@ class TlsSite:
                 return f"{type(error).__name__}: {error}"
             return ""
 
-        return dict(zip(KINDS, await asyncio.gather(*map(said, KINDS)), strict=True))
+        return dict(zip(KINDS, await asyncio.gather(*map(error_of, KINDS)), strict=True))
 
     @property
     def _kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:

@@ -152,7 +152,7 @@ class Arena:
         more does: what sources and sinks say.
         """
         run = await self.begin()
-        asked = self.asked(sites, exchange, load, run)
+        asked = self.publish_request(sites, exchange, load, run)
         asked["count"] = (count or load.count) // len(load.keys)
         published = await self.sources.do("publish", **asked)
         return published, await self.sinks.do("wait", counts=dict(expected), quiet_s=quiet_s)
@@ -163,7 +163,9 @@ class Arena:
         await self.sinks.do("begin", run=run)
         return run
 
-    def asked(self, sites: Sequence[str], exchange: str, load: Load, run: str) -> dict[str, Any]:
+    def publish_request(
+        self, sites: Sequence[str], exchange: str, load: Load, run: str
+    ) -> dict[str, Any]:
         """Return the request to a load's process, but for the number of messages."""
         publishers = len(load.keys)
         return {

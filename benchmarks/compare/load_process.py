@@ -59,7 +59,7 @@ class _Worker:
             elif loop.time() > since + quiet_s:
                 break
             await asyncio.sleep(0.01)
-        return {site: _told(site, sink) for site, sink in self._sinks.items()}
+        return {site: _sink_report(site, sink) for site, sink in self._sinks.items()}
 
     async def now(self) -> float:
         """Return the time by the clock of all these times."""
@@ -153,7 +153,7 @@ class _Worker:
             await source.publish(count, going=lambda: self._going)
 
 
-def _told(site: str, sink: LoadSink) -> dict[str, Any]:
+def _sink_report(site: str, sink: LoadSink) -> dict[str, Any]:
     if sink.ended is not None:
         raise RuntimeError(f"the consumer at {site} has ended: {sink.ended}")
     return {

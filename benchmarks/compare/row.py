@@ -48,7 +48,7 @@ class Bar:
     way: str = "isthmus"
 
     @property
-    def told(self) -> str:
+    def name(self) -> str:
         what = f"{self.case}: {self.way}'s {self.measure}"
         if self.against:
             where = f" in {self.against_case}" if self.against_case else ""

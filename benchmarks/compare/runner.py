@@ -134,4 +134,4 @@ def held(bar: Bar, told: Mapping[str, Any], version: str) -> dict[str, Any]:
     reached = median(bar.case, bar.way)
     if bar.against:
         reached /= median(bar.against_case or bar.case, bar.against)
-    return judged(bar.told, reached, bar.wanted.get(version), at_least=bar.at_least)
+    return judged(bar.name, reached, bar.wanted.get(version), at_least=bar.at_least)

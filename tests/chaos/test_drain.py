@@ -10,7 +10,7 @@ from tests.chaos.drain import not_drained
 from tests.chaos.outcome import Drain
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def status_report(**changes: Any) -> dict[str, Any]:
     site = {
         "state": "running",
         "egress_messages": 0,
@@ -25,7 +25,7 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_mesh_with_nothing_under_way_has_drained() -> None:
-    assert not_drained(told()) == []
+    assert not_drained(status_report()) == []
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_mesh_with_nothing_under_way_has_drained() -> None:
     ],
 )
 def test_whatever_is_under_way_or_not_known_is_said(key: str, value: Any) -> None:
-    assert not_drained(told(**{key: value})) == [
+    assert not_drained(status_report(**{key: value})) == [
         f"{'paris-tokyo' if key == 'lag_messages' else 'paris'}: {key} {value}"
     ]
 

@@ -23,7 +23,7 @@ def link(sender: str, receiver: str, **more: Any) -> dict[str, Any]:
     return {"from": sender, "to": receiver, "state": "running", "reason": "", **lag, **more}
 
 
-def shown(sites: dict[str, dict[str, Any]], *links: dict[str, Any], width: int = 80) -> str:
+def tables_text(sites: dict[str, dict[str, Any]], *links: dict[str, Any], width: int = 80) -> str:
     told = {"mesh": "acme", "revision": "0123456789ab", "sites": sites, "links": list(links)}
     console = Console(file=io.StringIO(), width=width)
     console.print(tables(StatusReport(told), Path("mesh.yaml")))
@@ -32,7 +32,7 @@ def shown(sites: dict[str, dict[str, Any]], *links: dict[str, Any], width: int =
 
 
 def test_all_words_and_figures_are_whole_on_a_terminal_of_80_columns() -> None:
-    text = shown(
+    text = tables_text(
         {
             "copenhagen-1": site(
                 state="starting",
@@ -53,32 +53,34 @@ def test_all_words_and_figures_are_whole_on_a_terminal_of_80_columns() -> None:
 
 def test_how_far_the_other_clock_is_ahead_stands_beside_the_link() -> None:
     known = link("paris", "tokyo", clock_ahead_ms=-3)
-    text = shown({"paris": site()}, known, link("tokyo", "paris", clock_ahead_ms=72_340))
+    text = tables_text({"paris": site()}, known, link("tokyo", "paris", clock_ahead_ms=72_340))
     assert "-3 ms" in text
     assert "+72.3 s" in text
-    assert "+0 ms" not in shown({"paris": site()}, link("tokyo", "paris", clock_ahead_ms=None))
+    assert "+0 ms" not in tables_text(
+        {"paris": site()}, link("tokyo", "paris", clock_ahead_ms=None)
+    )
 
 
 def test_of_the_seldom_counts_only_those_that_are_not_0_are_named() -> None:
-    text = shown({"paris": site(identity_conflicts=3), "tokyo": site()})
+    text = tables_text({"paris": site(identity_conflicts=3), "tokyo": site()})
     assert "3 identity conflicts" in text
     assert "dead" not in text
 
 
 def test_a_figure_that_nobody_knows_is_a_question_mark() -> None:
-    text = shown({"paris": site(state="down", delivered=None, dead_letters_waiting=None)})
+    text = tables_text({"paris": site(state="down", delivered=None, dead_letters_waiting=None)})
     assert "?" in next(line for line in text.splitlines() if "paris" in line)
 
 
 def test_an_exchange_that_waits_is_named_with_its_reason_and_what_nobody_wants_is_counted() -> None:
     waits = {"orders": "waiting for a neighbour's log"}
-    text = shown({"paris": site(waiting_exchanges=waits, unwanted=12)})
+    text = tables_text({"paris": site(waiting_exchanges=waits, unwanted=12)})
     assert "12 unwanted" in text
     assert "paris: egress of orders: waiting for a neighbour's log" in text
 
 
 def test_what_waits_for_somebody_comes_with_the_command_to_look_at_it() -> None:
-    text = shown(
+    text = tables_text(
         {
             "paris": site(dead_letters_waiting=1, dead_lettered=9, quarantine_waiting=2_000),
             "tokyo": site(dead_letters_waiting=-1, unrouted=3),
@@ -94,7 +96,7 @@ def test_what_waits_for_somebody_comes_with_the_command_to_look_at_it() -> None:
 
 
 def test_a_reason_in_brackets_is_shown_as_it_is() -> None:
-    assert "paris: down: [Errno 111] refused" in shown(
+    assert "paris: down: [Errno 111] refused" in tables_text(
         {"paris": site(state="down", reason="[Errno 111] refused")}
     )
 
@@ -104,7 +106,7 @@ def test_what_is_alike_at_many_sites_is_said_once_and_not_again_of_their_links()
     sites = {f"s{n}": site(**away) for n in range(5)} | {"paris": site()}
     silent = link("s0", "paris", state="unknown", reason="the node of s0 does not answer")
     cut = link("paris", "s0", state="down", reason="nothing heard of s0 for 12 s")
-    text = shown(sites, silent, cut)
+    text = tables_text(sites, silent, cut)
     assert "s0, s1, s2 and 2 more: down: never started" in text
     assert "the node of s0" not in text
     assert "paris -> s0: down: nothing heard of s0 for 12 s" in text
@@ -112,12 +114,12 @@ def test_what_is_alike_at_many_sites_is_said_once_and_not_again_of_their_links()
 
 def test_whose_batches_a_node_does_not_know_how_to_read_is_said_with_the_reason() -> None:
     why = "oslo has a batch that paris cannot read"
-    text = shown({"paris": site(not_understood={"oslo": why})}, width=120)
+    text = tables_text({"paris": site(not_understood={"oslo": why})}, width=120)
     assert f"paris takes nothing from oslo: {why}" in text
 
 
 def test_of_a_cluster_each_end_has_the_node_that_it_is_connected_to() -> None:
-    text = shown(
+    text = tables_text(
         {"paris": site(connected_to={"egress": "h1:5672", "log": "h2:5552"}), "tokyo": site()},
         link("paris", "tokyo", connected_to="h3:5672", receiver_connected_to="h4:5672"),
     )
@@ -129,4 +131,4 @@ def test_of_a_cluster_each_end_has_the_node_that_it_is_connected_to() -> None:
         "paris -> tokyo: end at tokyo h4:5672",
     ):
         assert row in rows
-    assert "broker node" not in shown({"paris": site()}, link("paris", "tokyo"))
+    assert "broker node" not in tables_text({"paris": site()}, link("paris", "tokyo"))

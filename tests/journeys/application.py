@@ -76,7 +76,7 @@ class Received:
         """Tag and value; None if it is absent."""
         return header(self.properties, name)
 
-    def said(self, name: bytes) -> str | None:
+    def text_header(self, name: bytes) -> str | None:
         """A header that is a string."""
         value = self.header(name)
         return None if value is None else value[5:].decode()
@@ -88,7 +88,7 @@ class Received:
     @property
     def path(self) -> tuple[str, ...]:
         """Cluster IDs; empty for one published at this very site."""
-        path = self.said(b"x-mesh-path")
+        path = self.text_header(b"x-mesh-path")
         return tuple(path.split(",")) if path else ()
 
     @property

@@ -93,8 +93,8 @@ class HostileReceiver(_HostileEnd):
         super().__init__(end)
         self.run = secrets.token_bytes(RUN_BYTES)
 
-    async def asked(self) -> Ask:
-        """Say that it is here, and wait for the sender to ask."""
+    async def next_ask(self) -> Ask:
+        """Send a hello, and wait for the sender's ask."""
         self.heard.clear()
         self.raw(encode_hello(self.run))
         found = await until(
@@ -107,7 +107,7 @@ class HostileReceiver(_HostileEnd):
 
     async def welcomes(self, logged: bytes | None = None) -> None:
         """A session, as whose log has these names: none unless told."""
-        ask = await self.asked()
+        ask = await self.next_ask()
         names = NameSet().encode() if logged is None else logged
         self.raw(
             encode_welcome(

@@ -32,7 +32,7 @@ async def test_what_cannot_be_read_is_quarantined_and_everything_else_goes_on(
         # As they stand in the log, which wraps what comes by AMQP.
         for record, body in zip((*garbage, whole_head_bad_rest), kept.bodies, strict=True):
             assert record in body
-        assert all(m.said(b"x-mesh-quarantine-reason") for m in kept.got)
+        assert all(m.text_header(b"x-mesh-quarantine-reason") for m in kept.got)
         await counters_say(mesh, "tokyo", quarantined=len(garbage) + 1)
     # A restart meets them again, and neither quarantines them twice nor flags what is behind.
     assert mesh.stop("tokyo") == 0

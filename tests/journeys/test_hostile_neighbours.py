@@ -118,7 +118,7 @@ async def test_a_batch_that_is_not_the_neighbours_to_send_is_put_aside(mesh: Liv
             answer = await sender.hears(Refused, lambda one, n=number: one.number == n)  # type: ignore[misc]
             assert why in answer.reason
             await kept.has(number)
-            assert why in (kept.got[-1].said(b"x-mesh-quarantine-reason") or "")
+            assert why in (kept.got[-1].text_header(b"x-mesh-quarantine-reason") or "")
         await counters_say(mesh, "paris", quarantined=len(LIES))
 
 
@@ -196,7 +196,7 @@ async def receiving(mesh: LiveMesh) -> AsyncIterator[HostileReceiver]:
         await until(lambda: wanted <= {*inbox.bodies}, "what sydney published has come", 60)
 
 
-async def told_of_link(
+async def link_status_once(
     mesh: LiveMesh, is_it: Callable[[dict[str, Any]], object], what: str
 ) -> dict[str, Any]:
     """What status says of the link to tokyo, once that holds."""
@@ -214,10 +214,10 @@ async def test_acks_for_what_was_never_sent_are_not_believed(mesh: LiveMesh) -> 
         await tokyo.welcomes()
         first = await tokyo.hears(BatchFrame)
         assert first.number == 1
-        before = await told_of_link(mesh, lambda link: link["state"] != "down", "in session")
+        before = await link_status_once(mesh, lambda link: link["state"] != "down", "in session")
         for number in (2**63, 2**64 - 1):
             tokyo.acks(number, number)
-        link = await told_of_link(
+        link = await link_status_once(
             mesh,
             lambda link: link["dropped"].get("acknowledges what was not sent", 0) >= 2,
             "paris counts acks for what it never sent",
@@ -236,7 +236,7 @@ async def test_noise_and_frames_of_the_other_end_are_dropped_by_a_sender(mesh: L
                 tokyo.raw(chance.randbytes(size))
         tokyo.raw(encode_pulse(2, tokyo.nonce, tokyo.run, 2**64 - 1, 2**64 - 1, None))
         tokyo.raw(encode_refused(2, tokyo.nonce, tokyo.run, 2**64 - 1, "x" * 100_000))
-        link = await told_of_link(
+        link = await link_status_once(
             mesh,
             lambda link: link["dropped"].get("refuses what is not under way"),
             "paris counts a refusal of what it never sent",
@@ -248,7 +248,7 @@ async def test_noise_and_frames_of_the_other_end_are_dropped_by_a_sender(mesh: L
 async def test_names_that_are_none_are_no_welcome(mesh: LiveMesh) -> None:
     async with receiving(mesh) as tokyo:
         await tokyo.welcomes(random.Random(10).randbytes(1000))
-        await told_of_link(
+        await link_status_once(
             mesh,
             lambda link: link["dropped"].get("bad set of names"),
             "paris counts a set of names that is none",

@@ -219,8 +219,12 @@ async def test_what_publishers_forge_is_neither_believed_nor_passed_on(
                 assert not m.flagged
                 assert m.text(CLUSTER_ID) == "paris"
                 assert m.text(USER_ID) == f"isthmus.{name}.relay.{site}"
-                assert m.said(b"x-mesh-cluster-id") == ("tokyo" if m.body == b"of tokyo" else None)
-                assert m.said(b"x-mesh-user-id") == (app.decode() if m.body == b"its own" else None)
+                assert m.text_header(b"x-mesh-cluster-id") == (
+                    "tokyo" if m.body == b"of tokyo" else None
+                )
+                assert m.text_header(b"x-mesh-user-id") == (
+                    app.decode() if m.body == b"its own" else None
+                )
                 mesh_headers = set(m.mesh_headers) - {b"x-mesh-cluster-id", b"x-mesh-user-id"}
                 assert mesh_headers == {b"x-mesh-path", b"x-mesh-exchange"}
                 if m.body == b"forged":
@@ -246,7 +250,7 @@ async def test_whoever_may_pass_for_the_relay_suppresses_nothing_in_split_mode(
         posing = Letter(b"posing", properties=properties(mark, user_id=relay))
         await paris.post("split", posing)
         (got,) = await box.has(1)
-        assert got.said(b"x-mesh-user-id") == relay.decode()
+        assert got.text_header(b"x-mesh-user-id") == relay.decode()
         assert got.path == PAIR
 
 
@@ -307,7 +311,9 @@ async def test_messages_whose_headers_fill_a_frame_stop_nobody(ring: LiveMesh) -
         assert got[1].as_sent == filling(300).properties
         kept = await (await operator.consume(f"isthmus.{ring.mesh.name}.quarantine")).has(2)
         for one, record in zip(full, kept, strict=True):
-            assert "properties beyond a frame" in (record.said(b"x-mesh-quarantine-reason") or "")
+            assert "properties beyond a frame" in (
+                record.text_header(b"x-mesh-quarantine-reason") or ""
+            )
             (inside,) = decode_entries(record.body)
             assert (inside.properties, inside.body) == (one.properties, one.body)
 

@@ -184,7 +184,7 @@ async def test_no_secret_stands_in_what_is_printed_kept_or_told(mesh: Searched) 
     assert record is not None
     seen = list(processes(record.pid))
     assert len(seen) > 5, "the mesh's own processes are not seen"
-    told = await told_by_nodes(mesh)
+    told = await answers_of_nodes(mesh)
     assert await mesh.run("down") == 0
     kept = {
         str(file): file.read_bytes()
@@ -203,7 +203,7 @@ async def test_no_secret_stands_in_what_is_printed_kept_or_told(mesh: Searched) 
             assert file.stat().st_mode & 0o077 == 0, file
 
 
-async def told_by_nodes(mesh: Searched) -> dict[str, bytes]:
+async def answers_of_nodes(mesh: Searched) -> dict[str, bytes]:
     """What every node tells whoever asks."""
     said = await until(lambda: _reports(mesh), "the nodes say where they answer", 30)
     found: dict[str, bytes] = {}

@@ -40,15 +40,15 @@ async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     mesh.start_each()
     afar = tmp_path / "afar"
 
-    async def told() -> dict[str, Any]:
+    async def status() -> dict[str, Any]:
         return (await status_of(mesh.mesh, afar)).told
 
-    async def says(condition: Callable[[dict[str, Any]], bool], within_s: float) -> None:
+    async def status_is(condition: Callable[[dict[str, Any]], bool], within_s: float) -> None:
         seen: dict[str, Any] = {}
 
         async def is_so() -> bool:
             nonlocal seen
-            seen = await told()
+            seen = await status()
             return condition(seen)
 
         await until(is_so, lambda: str(seen), within_s, every_s=0.2)
@@ -59,10 +59,10 @@ async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     def link(told: dict[str, Any], sender: str, receiver: str) -> dict[str, Any]:
         return next(k for k in told["links"] if (k["from"], k["to"]) == (sender, receiver))
 
-    await says(all_run, 150)
+    await status_is(all_run, 150)
 
     mesh.lines[link_cut].cut()
-    await says(
+    await status_is(
         lambda told: (
             link(told, *link_cut)["state"] == "down"
             and "tokyo" in link(told, *link_cut)["reason"]
@@ -73,16 +73,16 @@ async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     mesh.lines[link_cut].heal()
 
     mesh.vhosts["sydney"].broker.kill()
-    await says(
+    await status_is(
         lambda told: (
             told["sites"]["sydney"]["state"] == "down" and told["sites"]["sydney"]["reason"] != ""
         ),
         SAID_WITHIN_S,
     )
-    await says(lambda told: link(told, "paris", "sydney")["state"] == "down", SAID_WITHIN_S)
+    await status_is(lambda told: link(told, "paris", "sydney")["state"] == "down", SAID_WITHIN_S)
 
     mesh.kill("tokyo")
-    await says(
+    await status_is(
         lambda told: (
             told["sites"]["tokyo"]["state"] == "unknown"
             and str(ports[1]) in told["sites"]["tokyo"]["reason"]

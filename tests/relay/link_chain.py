@@ -262,13 +262,13 @@ class Chain:
                     await asyncio.sleep(0.01)
 
     async def until(self, done: Callable[[], bool], within_s: float = 600.0) -> None:
-        await until(done, self.told, within_s, every_s=0.1)
+        await until(done, self.describe, within_s, every_s=0.1)
 
     async def until_kept(self, site: Site, number: int) -> None:
         """Wait until the site's folder says that its link has got to that batch."""
         await self.until(lambda: site.kept == number)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         lines = []
         for site in self.sites:
             lines.append(f"{site.name}: {sorted(site.numbers)}")

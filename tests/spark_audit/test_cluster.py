@@ -51,7 +51,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def told(report: dict[str, Any]) -> dict[str, Any]:
+def comparable(report: dict[str, Any]) -> dict[str, Any]:
     return {key: report[key] for key in ("verdict", "totals", "pairs", "findings", "shown")}
 
 
@@ -72,7 +72,7 @@ def test_the_command_on_a_cluster_says_what_it_says_here(
     )
     assert ended.returncode == 1, ended.stderr
     assert ended.stderr == ""
-    assert told(json.loads(ended.stdout)) == told(audit_of(made).as_json())
+    assert comparable(json.loads(ended.stdout)) == comparable(audit_of(made).as_json())
     assert not (out / "work").exists()
     assert cluster.state()["completedapps"], "the cluster has not seen it"
 
@@ -94,7 +94,9 @@ def test_plain_spark_submit_says_the_same(
         timeout=PATIENCE_S,
     )
     assert ended.returncode == 1, ended.stderr
-    assert told(json.loads(ended.stdout)) == told(audit_of(made, level=Level.FINGERPRINT).as_json())
+    assert comparable(json.loads(ended.stdout)) == comparable(
+        audit_of(made, level=Level.FINGERPRINT).as_json()
+    )
     assert cluster.state()["completedapps"], "the cluster has not seen it"
 
 
@@ -131,5 +133,5 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
     finally:
         driver.kill()
         driver.wait()
-    assert told(json.loads(steps[-1])) == told(audit_of(made, level=level).as_json())
+    assert comparable(json.loads(steps[-1])) == comparable(audit_of(made, level=level).as_json())
     assert not work.exists()

@@ -29,12 +29,12 @@ def made(folder: Path, *faults: str) -> list[PlantedFinding]:
     return generate_ledgers(folder / "made", 3, 3000, 5, HOUR, faults, at_rows=64).findings
 
 
-def told(folder: Path, identity: str, day: date | None = None) -> Trace:
+def trace_of(folder: Path, identity: str, day: date | None = None) -> Trace:
     search = LedgerSearch.open(str(folder / "made" / "sites"))
     return trace(search, [bytes.fromhex(identity)], day)
 
 
-def said_at(found: Trace, site: str, what: str) -> list[str]:
+def details_at(found: Trace, site: str, what: str) -> list[str]:
     (message,) = found.messages
     return [step.said for step in message.steps if (step.site, step.what) == (site, what)]
 
@@ -44,7 +44,7 @@ def test_a_lost_message_is_told_from_its_publishing_to_where_it_lacks(
     tmp_path: Path, day: date | None
 ) -> None:
     (lost,) = made(tmp_path, "lost")
-    found = told(tmp_path, lost.identity, day)
+    found = trace_of(tmp_path, lost.identity, day)
     (message,) = found.messages
     assert message.exchange == "orders"
     assert [step.what for step in message.steps[:2]] == ["published", "packed"]
@@ -52,14 +52,14 @@ def test_a_lost_message_is_told_from_its_publishing_to_where_it_lacks(
     times = [step.at_ms for step in message.steps if step.at_ms is not None]
     assert times == sorted(times)
     (other,) = set(SITES) - {lost.origin, lost.destination}
-    assert said_at(found, lost.origin, "settled") == [
+    assert details_at(found, lost.origin, "settled") == [
         "its own: entered at the barrier, not published back"
     ]
-    assert said_at(found, other, "settled") == ["delivered: the site's broker confirmed it"]
-    assert said_at(found, other, "came") == [f"from {lost.origin}, in the site's log"]
-    assert len(said_at(found, lost.origin, "sent")) == 2
-    assert said_at(found, lost.destination, "settled") == []
-    (why,) = said_at(found, lost.destination, "missing")
+    assert details_at(found, other, "settled") == ["delivered: the site's broker confirmed it"]
+    assert details_at(found, other, "came") == [f"from {lost.origin}, in the site's log"]
+    assert len(details_at(found, lost.origin, "sent")) == 2
+    assert details_at(found, lost.destination, "settled") == []
+    (why,) = details_at(found, lost.destination, "missing")
     assert why.startswith("lost: ")
     (came,) = [step for step in message.steps if step.site == other and step.what == "settled"]
     assert came.path == (lost.origin, other)
@@ -91,7 +91,7 @@ def test_a_site_without_a_ledger_is_not_said_to_have_lost_it(tmp_path: Path) -> 
     (lost,) = made(tmp_path, "lost")
     for file in (tmp_path / "made" / "sites" / lost.destination).rglob("*.parquet"):
         file.unlink()
-    (why,) = said_at(told(tmp_path, lost.identity), lost.destination, "missing")
+    (why,) = details_at(trace_of(tmp_path, lost.identity), lost.destination, "missing")
     assert why.endswith("cannot be told")
 
 
@@ -101,15 +101,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     files = sorted((tmp_path / "made" / "sites" / other).rglob("delivered-*.parquet"))
     for file in files:
         file.write_bytes(file.read_bytes()[:100])
-    found = told(tmp_path, lost.identity)
+    found = trace_of(tmp_path, lost.identity)
     assert {name.rsplit("/", 1)[-1] for name in found.bad} == {file.name for file in files}
-    assert said_at(found, other, "missing") != []
+    assert details_at(found, other, "missing") != []
 
 
 def test_a_duplicate_shows_each_time_that_it_was_delivered(tmp_path: Path) -> None:
     leaked = made(tmp_path, "leaked-across-batches")[0]
-    found = told(tmp_path, leaked.identity)
-    delivered = said_at(found, leaked.destination, "settled")
+    found = trace_of(tmp_path, leaked.identity)
+    delivered = details_at(found, leaked.destination, "settled")
     assert len(delivered) == 2
 
 

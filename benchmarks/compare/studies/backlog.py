@@ -98,12 +98,12 @@ class _Phases:
         return int(told["sites"][SENDER]["packed"])
 
     async def _publish(self, run: str, count: int) -> dict[str, Any]:
-        asked = self._arena.asked([SENDER], _BACKLOG, self._backlog, run)
+        asked = self._arena.publish_request([SENDER], _BACKLOG, self._backlog, run)
         published: dict[str, Any] = await self._arena.sources.do("publish", count=count, **asked)
         return published
 
     async def _publish_fresh(self, run: str) -> None:
-        asked = self._arena.asked([SENDER], _FRESH, Load(0, SIZE, rate=FRESH_A_S), run)
+        asked = self._arena.publish_request([SENDER], _FRESH, Load(0, SIZE, rate=FRESH_A_S), run)
         await self._fresh.do("publish_on", **asked)
 
     async def _drained(self, count: int, since: float) -> _Drained:

@@ -65,7 +65,9 @@ async def _measure(setting: Setting) -> Findings:
         rate = PART * live
         setting.say(f"  live {live:,.0f}/s; {minutes} minutes at {rate:,.0f}/s")
         run = await arena.begin()
-        asked = arena.asked([SENDER], way.publishes_to, Load(0, rate=rate, burst=BURST), run)
+        asked = arena.publish_request(
+            [SENDER], way.publishes_to, Load(0, rate=rate, burst=BURST), run
+        )
         await arena.sources.do("publish_on", **asked)
         began, used_s = time.monotonic(), tree_cpu_s(way.relay_pids())
         for minute in range(1, minutes + 1):

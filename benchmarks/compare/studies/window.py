@@ -80,7 +80,7 @@ async def _measure(setting: Setting) -> Findings:
         await arena.round(way, _WARM_UP)
         before = _sizes(arena, mesh)
         run = await arena.begin()
-        asked = arena.asked([SENDER], way.publishes_to, Load(0, SIZE, "noise"), run)
+        asked = arena.publish_request([SENDER], way.publishes_to, Load(0, SIZE, "noise"), run)
         began = time.monotonic()
         await arena.sources.do("publish_on", **asked)
         await asyncio.sleep(minutes * 60)

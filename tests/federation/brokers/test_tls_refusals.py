@@ -29,7 +29,7 @@ def theirs(tmp_path: Path) -> ssl.SSLContext:
     return made
 
 
-def what_we_get(ours: ssl.SSLContext, theirs: ssl.SSLContext) -> ssl.SSLError:
+def handshake_error(ours: ssl.SSLContext, theirs: ssl.SSLContext) -> ssl.SSLError:
     """Of a handshake that fails, and a read after it."""
     to_us, to_them = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ours.wrap_bio(to_us, to_them, server_hostname="127.0.0.1")
@@ -59,7 +59,7 @@ def test_a_server_of_tls_1_2_has_no_word_for_the_certificate_that_it_wants(
     theirs.maximum_version = ssl.TLSVersion.TLSv1_2
     theirs.verify_mode = ssl.CERT_REQUIRED
     theirs.load_verify_locations(cadata=SERVERS.certificate.decode())
-    assert "it wants a certificate of us" in tls_refusal(what_we_get(ours, theirs), ours)
+    assert "it wants a certificate of us" in tls_refusal(handshake_error(ours, theirs), ours)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
@@ -69,14 +69,14 @@ def test_a_server_that_speaks_only_what_is_older(
     theirs.set_ciphers("DEFAULT:@SECLEVEL=0")
     theirs.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     theirs.maximum_version = ssl.TLSVersion.TLSv1_1
-    said = tls_refusal(what_we_get(ours, theirs), ours)
+    said = tls_refusal(handshake_error(ours, theirs), ours)
     assert is_said("it speaks only what is older than TLS 1.2", said), said
 
 
 def test_a_host_name_is_checked(ours: ClientContext, theirs: ssl.SSLContext) -> None:
     other = Path(ours.files.ca).parent
     theirs.load_cert_chain(*SERVERS.issues("127.0.0.9").write(other, "other"))
-    assert "for another host" in tls_refusal(what_we_get(ours, theirs), ours)
+    assert "for another host" in tls_refusal(handshake_error(ours, theirs), ours)
 
 
 def test_what_is_no_matter_of_tls_is_not_told_as_one(ours: ClientContext) -> None:

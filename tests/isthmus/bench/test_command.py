@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def said(file: Path, *words: str) -> tuple[int, str]:
+def refusal_of(file: Path, *words: str) -> tuple[int, str]:
     result = CliRunner().invoke(
         app, ["bench", str(file), *words, "--state", str(file.parent / "state")]
     )
@@ -27,18 +27,18 @@ def said(file: Path, *words: str) -> tuple[int, str]:
 
 
 def test_a_call_that_measures_nothing_is_wrong(file: Path) -> None:
-    code, why = said(file, "--duration", "5")
+    code, why = refusal_of(file, "--duration", "5")
     assert code == 2
     assert "--duration: `5` is no duration" in why
 
 
 def test_sites_are_named_with_commas_or_one_by_one(file: Path) -> None:
-    code, why = said(file, "--from", "paris, rome", "--from", "tokyo")
+    code, why = refusal_of(file, "--from", "paris, rome", "--from", "tokyo")
     assert code == 2
     assert "--from: there is no site 'rome'" in why
 
 
 def test_brokers_that_nobody_has_started_are_not_measured(file: Path) -> None:
-    code, why = said(file)
+    code, why = refusal_of(file)
     assert code == 3
     assert "run `isthmus up` first" in why

@@ -53,7 +53,7 @@ def applied(file: Path) -> Mesh:
     return mesh
 
 
-def told(file: Path) -> list[str]:
+def cautions_of(file: Path) -> list[str]:
     mesh, state = load_mesh(file), state_of(file)
     return cautions(file, mesh, changes_since_applied(mesh, list(mesh.sites), state), state)
 
@@ -63,38 +63,38 @@ def run(command: str, file: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [command, str(file), "--state", state, *words])
 
 
-def told_to_drain(file: Path, site: str) -> Path:
+def order_drain(file: Path, site: str) -> Path:
     folder = state_of(file) / "sites" / site
     write_holds(folder, Holds(draining=True))
     return folder
 
 
 def test_a_file_that_costs_nothing_has_no_cautions(file: Path) -> None:
-    assert told(file) == []
+    assert cautions_of(file) == []
 
 
 def test_a_site_that_is_taken_out_undrained_is_told_by_plan_apply_and_status(file: Path) -> None:
     file.write_text(WITHOUT_LIMA)
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "lima is taken out of the mesh without having been drained" in caution
     assert f"`isthmus drain {file} lima`" in caution
     assert "lima is taken out" in run("plan", file).stdout.replace("\n", " ")
     # Nothing can be declared, since no broker runs; the warning comes first.
     assert f"warning: {caution}" in run("apply", file).stderr
     mesh = applied(file)
-    assert told(file) == []
+    assert cautions_of(file) == []
     (left,) = left_behind_told(mesh, state_of(file))
     assert "lima is out of the mesh, and was not drained" in left
     assert "lima is out of the mesh" in run("status", file).stdout.replace("\n", " ")
 
 
 def test_a_site_that_was_drained_leaves_without_a_word(file: Path) -> None:
-    folder = told_to_drain(file, "lima")
+    folder = order_drain(file, "lima")
     file.write_text(WITHOUT_LIMA)
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "without having been drained" in caution, "it was told to, and is not yet"
     mark_drained(folder, True)
-    assert told(file) == []
+    assert cautions_of(file) == []
     assert left_behind_told(load_mesh(file), state_of(file)) == []
 
 
@@ -102,49 +102,49 @@ def test_of_a_site_elsewhere_nobody_here_knows_whether_it_was_drained(file: Path
     folder = state_of(file) / "sites" / "lima"
     folder.rename(file.parent / "elsewhere")
     file.write_text(WITHOUT_LIMA)
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "whether it was drained is not known here" in caution
 
 
 def test_a_drained_site_that_is_put_back_stays_so_until_it_is_resumed(file: Path) -> None:
-    told_to_drain(file, "lima")
-    (caution,) = told(file)
+    order_drain(file, "lima")
+    (caution,) = cautions_of(file)
     assert "lima was told to drain" in caution
     assert f"`isthmus resume {file} --site lima`" in caution
     run("resume", file, "--site", "lima")
-    assert told(file) == []
+    assert cautions_of(file) == []
 
 
 def test_a_shorter_outage_window_says_what_goes_at_once(file: Path) -> None:
     file.write_text(FILE.replace("72h", "10h"))
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "older than 11 h" in caution
     assert "until now 3.3 d" in caution
     assert "gap" in caution
     file.write_text(FILE.replace("72h", "96h"))
-    assert told(file) == []
+    assert cautions_of(file) == []
 
 
 def test_a_newer_format_of_batches_says_what_older_nodes_do(file: Path) -> None:
     file.write_text(f"batch_format: 2\n{FILE}")
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "format 2 from now on (until now 1)" in caution
     assert "isthmus doctor" in caution
     applied(file)
-    assert told(file) == []
+    assert cautions_of(file) == []
     file.write_text(FILE)
-    assert told(file) == []
+    assert cautions_of(file) == []
 
 
 def test_an_exchange_in_another_lane_says_what_becomes_of_its_order(file: Path) -> None:
     lanes = "lanes: [urgent, normal]\nmax_rate: 1MB/s\n"
     file.write_text(lanes + FILE)
-    assert told(file) == []
+    assert cautions_of(file) == []
     file.write_text(lanes + FILE.replace("{name: orders", "{name: orders, lane: urgent"))
-    (caution,) = told(file)
+    (caution,) = cautions_of(file)
     assert "exchange orders goes in lane urgent from now on (until now normal)" in caution
     applied(file)
-    assert told(file) == []
+    assert cautions_of(file) == []
 
 
 def test_another_cluster_id_of_a_site_that_ran_is_refused_where_it_stands(file: Path) -> None:

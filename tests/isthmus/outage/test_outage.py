@@ -35,7 +35,7 @@ def run(folder: Path, text: str, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["simulate", str(file), *arguments])
 
 
-def told(folder: Path, text: str, *arguments: str, status: int = 0) -> Any:
+def outage_json(folder: Path, text: str, *arguments: str, status: int = 0) -> Any:
     result = run(folder, text, *arguments, "--json")
     assert result.exit_code == status, result.output
     return json.loads(result.stdout)
@@ -43,7 +43,7 @@ def told(folder: Path, text: str, *arguments: str, status: int = 0) -> Any:
 
 @pytest.fixture(scope="module")
 def cut_line(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return told(tmp_path_factory.mktemp("line"), LINE, "--fail", "b-c", *ASKED)
+    return outage_json(tmp_path_factory.mktemp("line"), LINE, "--fail", "b-c", *ASKED)
 
 
 def test_each_side_of_a_cut_line_lags_by_what_the_other_publishes(cut_line: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_site_catches_up_with_what_its_lines_have_left_over(cut_line: Any) -> 
 
 def test_what_waits_for_longer_than_its_deadline_is_late(tmp_path: Path) -> None:
     text = LINE.replace("{name: orders}", "{name: orders, from: [c], deadline: 30m}")
-    result = told(tmp_path, text, "--fail", "b-c", *ASKED)
+    result = outage_json(tmp_path, text, "--fail", "b-c", *ASKED)
     catch_up_s = result["sites"]["b"]["catch_up_s"]
     # Of all that was published until it had caught up, the first three quarters.
     late = RATE * (FOR_S + catch_up_s) * 0.75
@@ -94,7 +94,7 @@ def test_logs_keep_what_plan_says_for_a_window_of_that_length(cut_line: Any) -> 
 
 
 def test_where_there_is_a_way_round_nobody_lags(tmp_path: Path) -> None:
-    result = told(tmp_path, RING, "--fail", "paris-tokyo", *ASKED)
+    result = outage_json(tmp_path, RING, "--fail", "paris-tokyo", *ASKED)
     assert {one["messages"] for one in result["sites"].values()} == {0}
     assert result["links_away"] == ["paris-tokyo", "tokyo-paris"]
     assert result["enough"]
@@ -105,7 +105,7 @@ def test_where_there_is_a_way_round_nobody_lags(tmp_path: Path) -> None:
 
 def test_a_way_round_that_is_too_narrow_has_sites_lag_all_the_same(tmp_path: Path) -> None:
     asked = ("--fail", "paris-tokyo", *ASKED, "--line-rate", "sydney->tokyo=1MB/s")
-    result = told(tmp_path, RING, *asked)
+    result = outage_json(tmp_path, RING, *asked)
     # It would have to carry what paris and sydney publish.
     waits = RATE * FOR_S * (1 - 1e6 / (2 * RATE * EACH))
     assert result["sites"]["tokyo"]["slowed"] == {
@@ -121,7 +121,7 @@ def test_a_way_round_that_is_too_narrow_has_sites_lag_all_the_same(tmp_path: Pat
 
 def test_what_a_window_is_too_short_for_is_lost_to_the_message(tmp_path: Path) -> None:
     short = LINE.replace("3h", "1h")  # kept for 75 min
-    result = told(tmp_path, short, "--fail", "b-c", *ASKED, status=1)
+    result = outage_json(tmp_path, short, "--fail", "b-c", *ASKED, status=1)
     gone = RATE * (FOR_S - 75 * 60)
     assert result["sites"]["c"]["lost"] == {"a": gone, "b": gone}
     assert result["lost_messages"] == 4 * gone

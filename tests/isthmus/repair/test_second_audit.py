@@ -18,13 +18,13 @@ REPORT = {
 }
 
 
-def asked_again(*lost: Lost, master: str | None = None, **report: Any) -> str:
+def second_audit_words(*lost: Lost, master: str | None = None, **report: Any) -> str:
     folder = AuditFolder(Path("out"), {**REPORT, **report}, list(lost))
     return " ".join(second_audit(folder, Path("mesh.yaml"), Path("out/after"), Path("st"), master))
 
 
 def test_the_same_time_and_level_of_the_same_ledgers() -> None:
-    assert asked_again() == (
+    assert second_audit_words() == (
         "audit mesh.yaml --from 2026-11-21T00:00:00.000Z --to 2026-11-22T00:00:00.000Z"
         " --level fingerprint --ledger /state/sites --out out/after --state st --json"
     )
@@ -32,17 +32,17 @@ def test_the_same_time_and_level_of_the_same_ledgers() -> None:
 
 def test_the_options_of_the_first_audit_are_repeated() -> None:
     asked = {"ledger": "s3a://l", "receipts": "/r", "work": "s3a://w", "master": "spark://one"}
-    words = asked_again(asked=asked)
+    words = second_audit_words(asked=asked)
     for option, value in asked.items():
         assert words.count(f"--{option} {value} ") == 1
-    assert "--master spark://two" in asked_again(asked=asked, master="spark://two")
-    assert "spark://one" not in asked_again(asked=asked, master="spark://two")
+    assert "--master spark://two" in second_audit_words(asked=asked, master="spark://two")
+    assert "spark://one" not in second_audit_words(asked=asked, master="spark://two")
 
 
 def test_what_an_earlier_day_left_open_is_within_its_time() -> None:
     name = BatchName.parse("paris/0102030405060708/orders.0>*/1")
     earlier = Lost(name, 0, bytes(16), "tokyo", "2026-11-19T10:00:00Z")
-    assert "--from 2026-11-19T10:00:00Z" in asked_again(earlier)
+    assert "--from 2026-11-19T10:00:00Z" in second_audit_words(earlier)
 
 
 def test_a_report_tells_options_so_that_they_hold_in_another_folder(

@@ -46,7 +46,7 @@ async def admin(afar: AdminAfar) -> AsyncIterator[Admin]:
     await made.close()
 
 
-async def asked(afar: AdminAfar, **changed: str) -> dict[str, Any]:
+async def report_from_afar(afar: AdminAfar, **changed: str) -> dict[str, Any]:
     """As `isthmus status` of another machine does."""
     files = TlsFiles(ca=changed.get("ca", str(Path(afar.certificate).parent / "ca.pem")))
     access = AdminAccess(changed.get("token", afar.token), files)
@@ -58,7 +58,7 @@ async def asked(afar: AdminAfar, **changed: str) -> dict[str, Any]:
 async def test_who_has_the_token_and_trusts_the_certificate_is_told(
     admin: Admin, afar: AdminAfar
 ) -> None:
-    assert await asked(afar) == REPORT
+    assert await report_from_afar(afar) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_nobody_else_is(
     admin: Admin, afar: AdminAfar, changed: dict[str, str], said: str
 ) -> None:
     with pytest.raises(NoReport, match=said):
-        await asked(afar, **changed)
+        await report_from_afar(afar, **changed)
 
 
 async def test_every_path_wants_the_token_and_none_changes_anything(
@@ -107,20 +107,20 @@ async def test_what_is_renewed_is_taken_up(admin: Admin, afar: AdminAfar) -> Non
     successor = Authority("its successor")
     renewed = successor.issues()
     replaced(Path(afar.certificate), renewed.certificate)  # the key is still the former one
-    assert await asked(afar) == REPORT
+    assert await report_from_afar(afar) == REPORT
     replaced(Path(afar.key), renewed.key)
     with pytest.raises(NoReport, match=r"nobody in .*ca\.pem"):
-        await asked(afar)
+        await report_from_afar(afar)
     replaced(folder / "ca.pem", successor.certificate)
-    assert await asked(afar) == REPORT
+    assert await report_from_afar(afar) == REPORT
     former = replaced(folder / "former", TOKEN.encode())
     replaced(folder / "token", b"another one, as long as that")
-    assert await asked(afar) == REPORT
+    assert await report_from_afar(afar) == REPORT
     with pytest.raises(NoReport, match="does not take the token"):
-        await asked(afar, token=f"file:{former}")
+        await report_from_afar(afar, token=f"file:{former}")
     (folder / "token").rename(folder / "away")
     with pytest.raises(NoReport):
-        await asked(afar, token=f"file:{folder / 'away'}")
+        await report_from_afar(afar, token=f"file:{folder / 'away'}")
 
 
 async def test_a_handshake_that_never_comes_is_not_waited_for(afar: AdminAfar) -> None:
@@ -136,7 +136,7 @@ async def test_a_handshake_that_never_comes_is_not_waited_for(afar: AdminAfar) -
 async def test_a_certificate_that_has_expired_is_told(admin: Admin, afar: AdminAfar) -> None:
     OURS.issues(begins=-2 * DAY, ends=-DAY).write(Path(afar.certificate).parent, "node")
     with pytest.raises(NoReport, match="its certificate has expired"):
-        await asked(afar)
+        await report_from_afar(afar)
 
 
 @pytest.mark.parametrize(

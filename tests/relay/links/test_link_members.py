@@ -20,7 +20,7 @@ def world_of(*revisions: str) -> LinkWorld:
     return world
 
 
-def told(frame: bytes) -> bool:
+def is_members_frame(frame: bytes) -> bool:
     return frame[1] == FrameKind.MEMBERS
 
 
@@ -46,7 +46,7 @@ def test_each_revision_is_told_once_a_session_and_is_known_before_its_batches_ar
     world.target.append = checked  # type: ignore[method-assign]
     whole(world)
     assert logged_without == []
-    assert len(list(filter(told, seen))) == 2
+    assert len(list(filter(is_members_frame, seen))) == 2
     assert decode_members(world.known["r2"]) == {"paris", "r2"}
 
 
@@ -55,7 +55,7 @@ def test_a_revision_whose_telling_was_lost_is_told_again_and_no_batch_is_taken_b
     lost: list[bytes] = []
 
     def carries(frame: bytes) -> bool:
-        if told(frame) and len(lost) < 3:
+        if is_members_frame(frame) and len(lost) < 3:
             lost.append(frame)
             return False
         return True
@@ -103,5 +103,5 @@ def test_a_receiver_of_the_first_release_is_told_nothing_and_gets_everything() -
     world.receiver_formats = FIRST
     world.start()
     whole(world)
-    assert not any(map(told, seen))
+    assert not any(map(is_members_frame, seen))
     assert world.known == {}

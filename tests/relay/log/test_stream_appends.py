@@ -16,8 +16,8 @@ FIRST_IDS = struct.Struct(">9xIQ")
 """How many records a frame has, and the first one's publishing ID."""
 
 
-class Told(list[SiteLogError | None]):
-    """What a submission was told."""
+class Results(list[SiteLogError | None]):
+    """Results of a submission, in order."""
 
     def __call__(self, error: SiteLogError | None) -> None:
         self.append(error)
@@ -42,23 +42,23 @@ def more_than_may_be_unconfirmed() -> list[bytes]:
 
 def test_records_of_one_submission_share_a_frame_as_far_as_they_fit() -> None:
     sent = Sent()
-    appends(sent).submit([bytes(30_000)] * 5, Told())
+    appends(sent).submit([bytes(30_000)] * 5, Results())
     assert [sent.ids(number) for number in range(len(sent))] == [range(3), range(3, 5)]
 
 
 def test_a_record_that_fills_a_frame_is_taken_and_a_larger_one_refused() -> None:
     sent = Sent()
     made = appends(sent)
-    made.submit([bytes(made.max_record_bytes)], Told())
+    made.submit([bytes(made.max_record_bytes)], Results())
     assert len(sent[0]) == LENGTH_BYTES + FRAME_BYTES
     with pytest.raises(LogRefused, match="bytes"):
-        made.submit([b"fits", bytes(made.max_record_bytes + 1)], Told())
+        made.submit([b"fits", bytes(made.max_record_bytes + 1)], Results())
     assert len(sent) == 1
 
 
 def test_a_submission_is_told_when_its_last_record_and_all_before_it_are_confirmed() -> None:
     made = appends(Sent())
-    first, second = Told(), Told()
+    first, second = Results(), Results()
     made.submit([b"0", b"1"], first)
     made.submit([b"2"], second)
     made.on_confirm([2])
@@ -71,7 +71,7 @@ def test_a_submission_is_told_when_its_last_record_and_all_before_it_are_confirm
 def test_what_is_unconfirmed_is_bounded_and_the_rest_follows() -> None:
     sent = Sent()
     made = appends(sent)
-    told = Told()
+    told = Results()
     records = more_than_may_be_unconfirmed()
     made.submit(records, told)
     under_way = len(sent)
@@ -88,7 +88,7 @@ def test_what_is_unconfirmed_is_bounded_and_the_rest_follows() -> None:
 
 def test_a_failure_is_told_to_all_each_with_an_error_of_its_own() -> None:
     made = appends(Sent())
-    written, waiting = Told(), Told()
+    written, waiting = Results(), Results()
     made.submit([b"under way"], written)
     made.submit(more_than_may_be_unconfirmed(), waiting)
     made.fail(lambda: LogClosed("gone"))

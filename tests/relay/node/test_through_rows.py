@@ -32,7 +32,7 @@ def written(life: Life, stage: Stage = Stage.DELIVERED) -> list[LedgerRow]:
     return [row for row in rows if row.event is Event.THROUGH]
 
 
-def said(life: Life) -> list[tuple[str, str, bytes, int]]:
+def through_rows(life: Life) -> list[tuple[str, str, bytes, int]]:
     return [
         (row.origin, row.exchange, row.incarnation, row.incarnation_sequence)
         for row in written(life)
@@ -45,7 +45,7 @@ async def test_each_flow_that_has_moved_has_a_row_and_the_sites_own_too() -> Non
     async with world.running() as life:
         rows = rows_of(life)
         await rows.write(1)
-        assert said(life) == []
+        assert through_rows(life) == []
         await life.log(
             world.batch([entry(1)]),
             world.batch([entry(2)], exchange="prices"),
@@ -58,12 +58,12 @@ async def test_each_flow_that_has_moved_has_a_row_and_the_sites_own_too() -> Non
             ("paris", "prices", I1, 1),
             ("tokyo", "orders", I2, 0),
         ]
-        assert sorted(said(life)) == first
+        assert sorted(through_rows(life)) == first
         await rows.write(1)
-        assert len(said(life)) == 3
+        assert len(through_rows(life)) == 3
         await life.settled(await life.log(world.batch([entry(5)])))
         await rows.write(1)
-        assert said(life)[3:] == [("paris", "orders", I1, 3)]
+        assert through_rows(life)[3:] == [("paris", "orders", I1, 3)]
 
 
 @in_virtual_time
@@ -77,7 +77,10 @@ async def test_a_flow_that_stands_is_not_said_to_be_further_and_holds_up_no_othe
         await life.log(world.batch([entry("p")], origin="tokyo", incarnation=I2))
         await life.until(lambda: life.counters.own == 1)
         await rows_of(life).write(1)
-        assert sorted(said(life)) == [("paris", "orders", I1, 0), ("tokyo", "orders", I2, 0)]
+        assert sorted(through_rows(life)) == [
+            ("paris", "orders", I1, 0),
+            ("tokyo", "orders", I2, 0),
+        ]
         life.context.hold("")
 
 
@@ -88,12 +91,12 @@ async def test_what_the_log_does_not_show_in_time_is_left_to_the_next_round() ->
         rows = rows_of(life)
         await life.settled(await life.log(world.batch([entry(1)])))
         await rows.write(1)
-        assert len(said(life)) == 1, "the log is asked, whenever it would have looked"
+        assert len(through_rows(life)) == 1, "the log is asked, whenever it would have looked"
         await life.settled(await life.log(world.batch([entry(2)])))
         await rows.write(0)
-        assert len(said(life)) == 1
+        assert len(through_rows(life)) == 1
         await rows.write(1)
-        assert [number for *_, number in said(life)] == [0, 1]
+        assert [number for *_, number in through_rows(life)] == [0, 1]
 
 
 @in_virtual_time
@@ -111,7 +114,7 @@ async def test_nothing_is_said_in_a_round_in_which_the_readers_were_sent_back() 
 
         life.writer.check_now = sent_back  # type: ignore[method-assign]
         await rows.write(1)
-        assert said(life) == []
+        assert through_rows(life) == []
 
 
 @in_virtual_time
@@ -123,10 +126,10 @@ async def test_after_a_restart_it_begins_with_what_is_met_then() -> None:
     async with world.running() as life:
         rows = rows_of(life)
         await rows.write(1)
-        assert [number for *_, number in said(life)] == [0]
+        assert [number for *_, number in through_rows(life)] == [0]
         await life.settled(await life.log(world.batch([entry(2)])))
         await rows.write(1)
-        assert [number for *_, number in said(life)] == [0, 1]
+        assert [number for *_, number in through_rows(life)] == [0, 1]
 
 
 @in_virtual_time

@@ -34,7 +34,7 @@ def broker(
 @pytest.fixture
 async def site(broker: TlsBroker, tmp_path: Path) -> TlsSite:
     made = await tls_site(broker, tmp_path)
-    assert await made.says() == dict.fromkeys(KINDS, "")
+    assert await made.connection_errors() == dict.fromkeys(KINDS, "")
     return made
 
 
@@ -117,13 +117,13 @@ async def test_a_refused_certificate_is_told_and_a_mended_one_taken_up(
 ) -> None:
     await act(broker, site)
     try:
-        for kind, said in (await site.says()).items():
+        for kind, said in (await site.connection_errors()).items():
             if not (act in OF_OURS and was_broken_off(said)):
                 assert is_said(case, said), f"{kind}: {said}"
                 assert file in said, f"{kind}: {said}"
     finally:
         await undo(broker, site)
-    assert await site.says() == dict.fromkeys(KINDS, "")
+    assert await site.connection_errors() == dict.fromkeys(KINDS, "")
 
 
 def without(site: TlsSite, *keys: str, password: bool = False) -> TlsSite:
@@ -145,9 +145,9 @@ async def test_without_a_file_of_authorities_the_systems_own_are_trusted(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(site.folder / "ca.pem"))
     system = without(site, "ca")
-    assert await system.says() == dict.fromkeys(KINDS, "")
+    assert await system.connection_errors() == dict.fromkeys(KINDS, "")
     site.trusts(STRANGER)
-    for kind, said in (await system.says()).items():
+    for kind, said in (await system.connection_errors()).items():
         assert "nobody in the system's authorities vouches" in said, f"{kind}: {said}"
 
 
@@ -155,9 +155,9 @@ async def test_a_certificate_is_the_login_where_the_mesh_file_says_so(
     broker: TlsBroker, tmp_path: Path
 ) -> None:
     site = await tls_site(broker, tmp_path, auth="external")
-    assert await site.says() == dict.fromkeys(KINDS, "")
+    assert await site.connection_errors() == dict.fromkeys(KINDS, "")
     forgotten = replace(site, book=replace(site.book, environ={"P": "not the password"}))
-    said = await forgotten.says()
+    said = await forgotten.connection_errors()
     assert "401" in said.pop("management")
     assert "AuthenticationFailure" in said.pop("log")
     assert said == dict.fromkeys(said, "")
@@ -167,7 +167,7 @@ async def test_without_a_password_the_log_goes_by_the_certificate_where_the_brok
     broker: TlsBroker, tmp_path: Path
 ) -> None:
     site = without(await tls_site(broker, tmp_path, auth="external"), password=True)
-    said = await site.says()
+    said = await site.connection_errors()
     if await broker.version() < (3, 12):
         reason = said.pop("log")
         assert is_said("its streams know none", reason), reason
@@ -180,7 +180,7 @@ async def test_a_certificate_of_a_user_without_rights_is_refused(
 ) -> None:
     site = await tls_site(broker, tmp_path, auth="external")
     site.shows(broker.clients.issues(name="nobody"))
-    said = await site.says()
+    said = await site.connection_errors()
     assert (said.pop("management"), said.pop("log")) == ("", "")  # which go by the password
     for kind, reason in said.items():
         assert "refused" in reason.lower() or "AuthenticationFailure" in reason, f"{kind}: {reason}"
@@ -216,7 +216,7 @@ async def test_a_link_is_not_vouched_for_under_another_name_than_the_mesh_files(
 
 async def test_a_broker_that_wants_a_certificate_and_gets_none(site: TlsSite) -> None:
     bare = without(site, "certificate", "key")
-    for kind, said in (await bare.says()).items():
+    for kind, said in (await bare.connection_errors()).items():
         wants = is_said("it wants a certificate, and we show none", said)
         assert wants or was_broken_off(said), f"{kind}: {said}"
         assert "wants a certificate" in said, f"{kind}: {said}"
@@ -228,7 +228,7 @@ async def test_a_renewal_that_is_half_there_does_not_prevent_connections(
     renewed = broker.clients.issues(name=RELAY.name)
     (site.folder / "relay.pem").write_bytes(renewed.certificate)
     (site.folder / "ca.pem").unlink()
-    assert await site.says() == dict.fromkeys(KINDS, "")
+    assert await site.connection_errors() == dict.fromkeys(KINDS, "")
     (site.folder / "relay-key.pem").write_bytes(renewed.key)
     site.trusts(STRANGER, broker.authority)
-    assert await site.says() == dict.fromkeys(KINDS, "")
+    assert await site.connection_errors() == dict.fromkeys(KINDS, "")

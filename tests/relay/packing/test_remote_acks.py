@@ -22,7 +22,7 @@ def away(name: BatchName) -> bool:
     return False
 
 
-def told(process: Process) -> str | None:
+def reported_wait(process: Process) -> str | None:
     return process.packer.status.exchanges.get("orders")
 
 
@@ -36,7 +36,7 @@ async def test_nothing_is_acknowledged_before_a_neighbour_s_log_has_it() -> None
     await process.has_packed(300)
     await let_pass(60)
     assert world.broker.depth(QUEUE) == 300
-    assert told(process) == WAITING
+    assert reported_wait(process) == WAITING
     world.neighbour_has = lambda name: True
     process.neighbours.news()
     await process.finish()
@@ -53,11 +53,11 @@ async def test_status_tells_of_waiting_no_longer_than_it_lasts() -> None:
     world.publish(b"one")
     await process.has_packed(1)
     await let_pass(1)
-    assert told(process) is None, "a line may take that long"
-    await until(lambda: told(process) == WAITING, "said", 10)
+    assert reported_wait(process) is None, "a line may take that long"
+    await until(lambda: reported_wait(process) == WAITING, "said", 10)
     world.neighbour_has = lambda name: True
     process.neighbours.news()
-    await until(lambda: told(process) is None, "no longer said", 10)
+    await until(lambda: reported_wait(process) is None, "no longer said", 10)
     await process.finish()
 
 
@@ -91,7 +91,7 @@ async def test_a_kill_between_the_two_logs_packs_nothing_twice_and_still_waits()
     await let_pass(120)
     assert second.packer.metrics.returned == 900
     assert world.broker.depth(QUEUE) == 900, "recognised, and no neighbour has it"
-    assert told(second) == WAITING
+    assert reported_wait(second) == WAITING
     await second.kill()
     third = await world.start().ready()  # a second time: what was recognised still is
     world.publish(b"fresh")

@@ -93,7 +93,7 @@ class Page(HTMLParser):
             self.texts.append(data)
 
 
-def shown(report: AuditReport) -> Page:
+def page_of(report: AuditReport) -> Page:
     return Page(page(report, COMMANDS))
 
 
@@ -103,7 +103,7 @@ def test_the_verdict_stands_at_its_top() -> None:
         report_of(findings={"lost": 3}, shown=[finding("lost")]),
         report_of(problems=[Problem("lima", "no ledger of this site for these dates")]),
     ):
-        found = shown(report)
+        found = page_of(report)
         assert report.sentence in found.text
         assert found.text.index(report.sentence) < found.text.index("From site to site")
 
@@ -122,7 +122,7 @@ def test_it_fetches_and_runs_nothing() -> None:
 
 
 def test_every_kind_of_finding_is_listed_with_what_to_do() -> None:
-    found = shown(full())
+    found = page_of(full())
     for kind, told in ADVICE.items():
         assert f"because of {kind}" in found.text
         assert squeezed(told.to_do) in squeezed(found.text)
@@ -160,52 +160,52 @@ def full() -> AuditReport:
 
 
 def test_it_names_what_is_not_proven() -> None:
-    found = shown(full())
+    found = page_of(full())
     assert "lima/date=2026-03-01/delivered-1.parquet: cannot be read" in found.text
     assert "link rome-lima or link paris-lima" in found.text
 
 
 def test_it_says_where_messages_wait() -> None:
-    assert "link rome-lima or link paris-lima" in shown(full()).text
+    assert "link rome-lima or link paris-lima" in page_of(full()).text
 
 
 def test_it_says_what_its_level_does_not_tell() -> None:
-    found = shown(report_of(level=Level.FINGERPRINT))
+    found = page_of(report_of(level=Level.FINGERPRINT))
     for words in Level.FINGERPRINT.not_told:
         assert words in found.text
-    assert "by fingerprints" not in shown(report_of()).text
+    assert "by fingerprints" not in page_of(report_of()).text
 
 
 def test_receipts_are_counted() -> None:
     counts = {"published": 1200, "consumed": 2400, "compared": 1100}
-    found = shown(report_of(receipts=counts))
+    found = page_of(report_of(receipts=counts))
     assert "Of 1,200 messages that publishers have receipts of, 1,100 were found" in found.text
 
 
 def test_what_was_not_shown_is_said() -> None:
-    found = shown(full())
+    found = page_of(full())
     assert "1,201 more of this kind stand in the table only" in found.text
 
 
 def test_it_tells_how_long_messages_took() -> None:
-    found = shown(full())
+    found = page_of(full())
     for words in ("2.4 s", "1 min 5 s", "1.9 s", "9 ms", "paris → tokyo"):
         assert words in found.text
 
 
 def test_that_some_minutes_stand_for_all_is_said() -> None:
     latencies = [Latency(Way.DELIVERY, "c1", "c2", 9, 800, 900, 960, 965)]
-    assert "stands for all" not in shown(report_of(latencies=latencies)).text
+    assert "stands for all" not in page_of(report_of(latencies=latencies)).text
     sampled = report_of(latencies=latencies, timed_every=12)
-    assert "one minute in 12 stands for all" in shown(sampled).text
+    assert "one minute in 12 stands for all" in page_of(sampled).text
     assert sampled.as_json()["timed_every_minutes"] == 12
 
 
 def test_what_came_before_it_was_sent_is_put_down_to_the_clocks() -> None:
-    found = shown(report_of(latencies=[Latency(Way.DELIVERY, "c1", "c2", 9, -800, -700, -60, 5)]))
+    found = page_of(report_of(latencies=[Latency(Way.DELIVERY, "c1", "c2", 9, -800, -700, -60, 5)]))
     assert "their clocks differ" in found.text
     assert "−800 ms" in found.text
-    assert "their clocks differ" not in shown(full()).text
+    assert "their clocks differ" not in page_of(full()).text
 
 
 def test_hostile_names_are_only_text() -> None:
@@ -238,13 +238,13 @@ def test_with_many_sites_pairs_with_something_to_say_stand_in_place_of_the_matri
         PairMinute("c1", cluster, "orders", DAY.from_ms, "delivered", 10) for cluster in names
     ]
     counts.append(PairMinute("c1", "c77", "orders", DAY.from_ms, "lost", 2))
-    found = shown(report_of(names=names, counts=counts))
+    found = page_of(report_of(names=names, counts=counts))
     assert "branch1 → branch77" in found.text
     assert "branch1 → branch76" not in found.text
 
 
 def test_hours_in_which_nothing_was_published_are_there_too() -> None:
-    found = shown(report_of())
+    found = page_of(report_of())
     for hour in ("01 Mar 00:00", "01 Mar 01:00", "01 Mar 02:00", "01 Mar 03:00"):
         assert hour in found.text
 
@@ -254,13 +254,13 @@ def test_more_than_two_days_are_told_by_day() -> None:
         PairMinute("c1", "c2", "orders", DAY.from_ms + day * 86_400_000, "delivered", 5)
         for day in (0, 3)
     ]
-    found = shown(report_of(counts=counts))
+    found = page_of(report_of(counts=counts))
     for day in ("01 Mar 2026", "02 Mar 2026", "04 Mar 2026"):
         assert day in found.text
 
 
 def test_a_period_without_messages_has_a_page() -> None:
-    assert "nothing was published" in shown(report_of(counts=[])).text
+    assert "nothing was published" in page_of(report_of(counts=[])).text
 
 
 @pytest.mark.parametrize(
