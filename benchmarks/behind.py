@@ -29,7 +29,7 @@ NOW = 1_700_000_000_000
 
 
 class _NoMemory(LogMemory):
-    """Nothing is known from before."""
+    """Log memory of a node without an earlier run."""
 
     def load(self) -> bytes | None:
         return None

@@ -36,7 +36,7 @@ def found_in(out: Path) -> Counter[PlantedFinding]:
 
 
 def differences(folder: Path, out: Path) -> list[str]:
-    """In words, of what was planted in a folder and what an audit wrote."""
+    """Describe the differences between planted faults and an audit's findings."""
     planted = json.loads((folder / "planted.json").read_text())
     report = json.loads((out / "report.json").read_text())
     wanted = Counter(PlantedFinding(**one) for one in planted["findings"])

@@ -124,7 +124,7 @@ class Arena:
             await connection.close()
 
     async def consume_too(self, queue: str, sites: Sequence[str]) -> None:
-        """From now on also that queue of these sites; told of as `SITE QUEUE`."""
+        """Count arrivals of another queue of these sites too, under the name `SITE QUEUE`."""
         uris = {f"{site} {queue}": self.brokers.uri(site) for site in sites}
         await self.sinks.do("consume", uris=uris, queue=queue)
 

@@ -88,7 +88,7 @@ class Brokers:
         )
 
     async def make_user(self, site: str, user: BrokerUser) -> None:
-        """With all rights."""
+        """Make a user with all rights."""
         async with self.management(site) as api:
             await api.put(
                 "users", user.name, body={"password": user.password, "tags": ",".join(user.tags)}

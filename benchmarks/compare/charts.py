@@ -16,7 +16,7 @@ matplotlib.rcParams["svg.hashsalt"] = "isthmus"  # the same results give the sam
 _AXES = {Measure.RATE: "messages/s", Measure.MB_S: "MB/s"}
 _WIDE = 0.8
 _LABELS = 8
-"""At most so many below a line, or twice as many."""
+"""Most labels below a line, or twice as many."""
 
 
 def draw(file: Path, title: str, by_version: Mapping[str, Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from relay.bulk_amqp import connect
 
 
 class FederationWay:
-    """At its defaults (acknowledgements on confirm), but for what is given here."""
+    """Federation at its defaults (acknowledgements on confirm), except for the given settings."""
 
     def __init__(self, name: str = "federation", prefetch: int | None = None) -> None:
         self.name = name

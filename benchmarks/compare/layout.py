@@ -1,4 +1,4 @@
-"""Which sites there are, who links to whom, who publishes, and where it is to arrive."""
+"""Layout of a measurement: sites, links, publishers and destinations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Layout:
 
     @property
     def remote_deliveries(self) -> int:
-        """At other sites, of one message from each origin."""
+        """Number of deliveries at other sites of one message from each origin."""
         return sum(origin != site for origin in self.origins for site in self.destinations)
 
 
 def one_hop() -> Layout:
-    """From the first of two sites to the second; the link back rests."""
+    """Return a layout from the first of two sites to the second; the link back rests."""
     sites = ("site0", "site1")
     return Layout(sites, "complete", (sites, sites[::-1]), sites[:1], sites[1:])
 

@@ -49,7 +49,9 @@ class _Worker:
             sink.begin(bytes.fromhex(run))
 
     async def wait(self, counts: Mapping[str, int], quiet_s: float) -> dict[str, Any]:
-        """Until so many have come at each site, or nothing more has for so long; what came."""
+        """Wait until so many messages have come at each site, or none more for a time; return the
+        counts.
+        """
         loop = asyncio.get_running_loop()
         before, since = -1, loop.time()
         while any(self._sinks[site].delivered < count for site, count in counts.items()):
@@ -81,7 +83,7 @@ class _Worker:
         return told
 
     async def publish(self, count: int, **asked: Any) -> dict[str, Any]:
-        """So many at each origin, and wait for it."""
+        """Publish so many messages at each origin, and wait for the confirms."""
         await self.publish_on(count=count, **asked)
         assert self._publishing is not None
         await self._publishing
@@ -99,8 +101,8 @@ class _Worker:
         keys: list[str],
         count: int | None = None,
     ) -> None:
-        """At each of (number, URI), until `publish_off`, or so many; `rate` 0: as fast as it goes.
-        Keys go by number.
+        """Publish at each of (number, URI), until `publish_off`, or `count` messages; `rate` 0: as
+        fast as possible. Keys go by number.
         """
         if (body, size) not in self._bodies:
             self._bodies[body, size] = _bodies(body, size)

@@ -22,7 +22,7 @@ def commit() -> str:
 
 
 def described(installation: RabbitMQInstallation) -> dict[str, Any]:
-    """For the document of a row."""
+    """Return the provenance of a row's measurement for its document."""
     return {
         "commit": commit(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

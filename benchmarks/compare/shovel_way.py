@@ -14,7 +14,7 @@ _QUEUE = "shovel.egress"
 
 
 class ShovelWay:
-    """At its defaults. For one hop only: it breaks no loops."""
+    """Shovel at its defaults, for one hop only: it breaks no loops."""
 
     name = "shovel"
     publishes_to = "shovel.orders"

@@ -14,7 +14,7 @@ TUNED_PREFETCH = 10_000
 
 
 def make(names: Sequence[str], folder: Path) -> list[Way]:
-    """In that order. Those of Isthmus share their nodes."""
+    """Ways in their order. Ways of Isthmus share their nodes."""
     exchanges = {"isthmus": ("orders", "split"), "isthmus-transparent": ("across", "transparent")}
     mesh = IsthmusMesh(
         folder,

@@ -23,16 +23,14 @@ FROM_FIRST: Mapping[str, str] = {"x-stream-offset": "first"}
 
 @dataclass(frozen=True)
 class Publishing:
-    """With confirms. `group` messages are one write; `window` are unconfirmed at most."""
+    """Publishing with confirms: `group` messages a write, at most `window` unconfirmed."""
 
     window: int = 4000
     group: int = 256
     exchange: str = "topic"
     mandatory: bool = False
     stamp: str = ""
-    """With what a deliverer adds to a message's properties: `all`, `user_id`, `cluster_id`,
-    `headers`.
-    """
+    """Properties that a deliverer adds to a message: `all`, `user_id`, `cluster_id`, `headers`."""
 
     async def run(self, site: Site, kind: str, count: int) -> None:
         connection = await site.connect()

@@ -147,7 +147,7 @@ class _Sender:
 
 @dataclass(frozen=True)
 class Publishing10:
-    """At most `group` messages a write."""
+    """Publishing by AMQP 1.0, at most `group` messages a write."""
 
     group: int = 64
 

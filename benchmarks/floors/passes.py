@@ -23,7 +23,7 @@ _COMPRESSED = 512
 
 
 class Work(Protocol):
-    """On that queue or stream, so many messages."""
+    """Half of a pass: `count` messages into or out of a queue or stream."""
 
     def run(self, site: Site, kind: str, count: int) -> Coroutine[Any, Any, None]: ...
 
@@ -128,7 +128,7 @@ def passes(classics: tuple[str, ...], *, has_amqp10: bool) -> Iterator[Pass]:
 
 
 def _to_streams(by_amqp: Consuming) -> Iterator[Pass]:
-    """By the stream protocol: messages one by one, in packed entries, and a relay's batches."""
+    """Yield the stream protocol's passes: single messages, packed entries, a relay's batches."""
     for records in (16, 256):
         feed = Appending(records=records, window=4000 // records)
         read = f"messages appended {records} a frame: stream protocol"

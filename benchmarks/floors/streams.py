@@ -113,7 +113,7 @@ def _packed(number: int, records: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Reading:
-    """With so many chunks under way."""
+    """Reading with so many chunks under way."""
 
     credit: int = 3
 

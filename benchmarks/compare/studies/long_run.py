@@ -33,7 +33,7 @@ _FLAT = {
     "p50_ms": ("p50", 1.25),
     "p99_ms": ("p99", 1.5),
 }
-"""By column: how a bar calls it, and by what it may differ."""
+"""Name in bars, and permitted growth, by column."""
 
 
 def _bar(what: str) -> str:
@@ -41,7 +41,7 @@ def _bar(what: str) -> str:
 
 
 def drift(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """By bar: the median of the last third of the minutes over that of the first third."""
+    """Return, by bar, the median of the last third of the minutes over the first third's."""
     rows = list(table.values())
     third = max(1, len(rows) // 3)
 

@@ -31,7 +31,7 @@ def _layouts(sites: int) -> Sequence[tuple[str, Layout]]:
 
 
 def load_of(layout: Layout, seconds: float) -> Load:
-    """For so long: what makes the same rate of deliveries at other sites in any layout."""
+    """Return the load that gives the same rate of deliveries at other sites in any layout."""
     rate = DELIVERIES_A_S / layout.remote_deliveries
     bursts = max(1, round(rate * seconds / BURST))
     return Load(bursts * BURST, rate=rate, burst=BURST)

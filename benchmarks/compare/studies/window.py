@@ -27,7 +27,7 @@ SENDER, RECEIVER = one_hop().sites
 SIZE = 1024
 HOURS = (1, 24)
 REST_S = 90.0
-"""Until rows of the last minute are in the ledger's files, and no more in the state."""
+"""Wait until the last minute's rows are in the ledger's files, and none in the state."""
 _WARM_UP = Load(10_000, SIZE, "noise")
 _GB = 1e9
 
@@ -47,8 +47,8 @@ class Grown:
 def compared(
     mesh: Mesh, hours: float, rate: float, grown: Mapping[str, Grown], seconds: float
 ) -> dict[str, dict[str, float]]:
-    """By site: a window of so many hours, extrapolated from what grew in so many seconds of that
-    rate, beside the plan.
+    """Return, by site, the disk of a window of so many hours, extrapolated from the growth of so
+    many seconds at the rate, beside the plan.
     """
     mesh = replace(mesh, outage_window_s=hours * 3600)
     need = disk_need(mesh, PublishRates(flows={("orders", SENDER): rate}), SIZE)
