@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.audit import DAY, run
-from spark_audit.generate.planted import PlantedFinding
+from spark_audit.generate.planting import PlantedFinding
 from spark_audit.judge.verdicts import FINDINGS
 
 SHOWN = 20

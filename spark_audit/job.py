@@ -13,25 +13,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federation.mesh import Mesh
-from spark_audit.compare.digest import digest, without_files
-from spark_audit.compare.premises import Premises
-from spark_audit.compare.reported_positions import seen_incarnations
-from spark_audit.comparison import compare
-from spark_audit.engine.keep import Keep
+from spark_audit.compare import batches, latency
+from spark_audit.compare.assumptions import Assumptions
+from spark_audit.compare.digest import digest, file_rows, without_files
+from spark_audit.compare.latency import Latency, MinuteSample
+from spark_audit.compare.levels import by_batches, by_blocks
+from spark_audit.compare.reading import LedgerReading
+from spark_audit.compare.reported_positions import reported_positions, seen_incarnations
+from spark_audit.compare.waiting import pending_places
+from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
+from spark_audit.engine.frames import Keep
+from spark_audit.judge import verdicts
 from spark_audit.judge.expectation import Revisions, stages_of
 from spark_audit.judge.positions import SeenIncarnation
-from spark_audit.ledgers.books import Books, FileRows, Former, judge_books
+from spark_audit.ledgers.books import Books, FileRows, Former, LedgerProblem, judge_books
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
-from spark_audit.ledgers.inventory import file_rows
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
-from spark_audit.nights.before import Before
-from spark_audit.nights.came_again import with_leaks_since
-from spark_audit.nights.carry import carried_over
-from spark_audit.nights.plan import Plan, plan_night
+from spark_audit.nightly_run.earlier_days import carried_over, with_leaks_since
+from spark_audit.nightly_run.history import NightHistory
+from spark_audit.nightly_run.open_messages import left_open
+from spark_audit.nightly_run.plan import NightPlan, plan_night
 from spark_audit.period import Period
+from spark_audit.receipts.evidence import evidence_of
 from spark_audit.receipts.receipts import read_receipts
 from spark_audit.report.report import AuditReport
+from spark_audit.report.tables import counts_by_minute, displayed_findings
 
 BYTES_OF_A_PARTITION = 16 << 20
 SMALL_BYTES = 64 << 20
@@ -42,13 +49,13 @@ _BEFORE_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class AuditCoverage:
     """What an audit looked at, for the one that comes next. `table`: the digest of files that
     count; `rows`: what the files said of theirs, those that were not opened included.
     """
 
     listing: LedgerListing
-    plan: Plan
+    plan: NightPlan
     books: Books
     table: Any
     rows: list[FileRows]
@@ -72,9 +79,9 @@ class Audit:
     work: str = ""
     """URI of a folder that all executors reach and nothing else uses, for what is kept until
     `clear` takes it away; empty on one machine."""
-    before: Before | None = None
+    before: NightHistory | None = None
     """What earlier days left open, to be looked for as well."""
-    looked: Looked | None = field(default=None, init=False)
+    looked: AuditCoverage | None = field(default=None, init=False)
     """Once it has run."""
 
     def run(self) -> AuditReport:
@@ -111,9 +118,9 @@ class Audit:
         oldest = Period(self.before.oldest_ms, self.period.to_ms)
         return min(own, oldest.dates(kept_s + _BEFORE_S))
 
-    def _plan(self, listing: LedgerListing) -> Plan:
+    def _plan(self, listing: LedgerListing) -> NightPlan:
         if self.before is None:
-            return Plan.of_all(listing.files)
+            return NightPlan.of_all(listing.files)
         kept_s = self.mesh.retention_s
         return plan_night(
             listing.files,
@@ -126,7 +133,7 @@ class Audit:
     def _attempt(
         self,
         listing: LedgerListing,
-        plan: Plan,
+        plan: NightPlan,
         source: LedgerSource,
         revisions: Revisions,
         keep: Keep,
@@ -158,7 +165,7 @@ class Audit:
         source.left_out, source.overlap = set(books.not_counted), books.overlap
         counted = without_files(told, [*source.left_out])
         before = self.before
-        premises = Premises(
+        assumptions = Assumptions(
             self.spark,
             self.mesh,
             self.period,
@@ -171,7 +178,7 @@ class Audit:
         of_day = source.only(plan.day_opened)
         others = [file.uri for file in plan.opened if file.uri not in plan.day_opened]
         report = compare(
-            premises,
+            assumptions,
             of_day,
             listing,
             without_files(counted, others),
@@ -180,19 +187,19 @@ class Audit:
             open_all=self.open_all,
             receipts=receipts,
         )
-        self.looked = Looked(listing, plan, books, counted, rows, seen_incarnations(counted))
+        self.looked = AuditCoverage(listing, plan, books, counted, rows, seen_incarnations(counted))
         if before is None:
             return report
         if before.since:
             report = with_leaks_since(
-                *(report, premises, of_day, without_files(counted, others)),
-                *(plan.unseen, before.told, self.say),
+                *(report, assumptions, of_day, without_files(counted, others)),
+                *(plan.unseen, before.findings, self.say),
             )
         if before.left is None or before.oldest_ms is None:
             return report
         opened = {file.uri for file in plan.opened}
         since = Period(before.oldest_ms, self.period.to_ms)
-        older = replace(premises, period=since, books=judged(listing.files, since, opened))
+        older = replace(assumptions, period=since, books=judged(listing.files, since, opened))
         source.left_out |= set(older.books.not_counted)
         source.overlap |= older.books.overlap
         return carried_over(
@@ -213,3 +220,95 @@ class Audit:
         is_small = size <= SMALL_BYTES and rows <= SMALL_ROWS
         for setting in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
             self.spark.conf.set(setting, str(not is_small).lower())
+
+
+def compare(
+    assumptions: Assumptions,
+    source: LedgerSource,
+    listing: LedgerListing,
+    table: Any,
+    ledger: str,
+    say: Callable[[str], None],
+    *,
+    open_all: bool = False,
+    receipts: Any = None,
+) -> AuditReport:
+    """The report. `table`: the digest of the files that count. `open_all`: open every batch, also
+    those that add up. `receipts`: what publishers and consumers say (`receipts.read_receipts`).
+    """
+    # What several steps need is worked out once and cut off from where it came from: plans that
+    # hang together cost Spark more than the work itself.
+    keep = assumptions.keep
+    expected = expectations(assumptions, table)
+    reading = LedgerReading(assumptions, source, table, reported_positions(assumptions, table))
+    say("comparing batches")
+    if assumptions.level is Level.FINGERPRINT:
+        compared = by_blocks(reading, expected.table, say, open_all=open_all)
+    else:
+        compared = by_batches(reading, expected.table, say, open_all=open_all)
+    say("working out how long they took")
+    sample = MinuteSample.of(reading.count())
+    latencies = _latencies(reading, sample)
+    loops = _loops(reading)
+    found = keep(verdicts.findings_of(compared.messages).unionByName(loops))
+    heard = None
+    if receipts is not None:
+        say("hearing the receipts")
+        packed, whole = reading.packed(), compared.batches
+        if whole is None:
+            whole = compared_whole(assumptions, source, packed, reading.settled(), expected.table)
+        heard = evidence_of(assumptions, receipts, packed, whole, compared.messages)
+        found = keep(found.unionByName(heard.findings, allowMissingColumns=True))
+    return AuditReport(
+        mesh=assumptions.mesh.name,
+        revision=assumptions.mesh.revision,
+        period=assumptions.period,
+        ledger=ledger,
+        level=assumptions.level,
+        names=assumptions.names,
+        counts=counts_by_minute(compared.messages, compared.whole),
+        findings={row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()},
+        shown=displayed_findings(found),
+        waiting=pending_places(assumptions, source, compared.messages),
+        problems=[
+            *_problems(assumptions, listing, expected),
+            *(heard.problems if heard else ()),
+        ],
+        table=found,
+        latencies=latencies,
+        timed_every=sample.every,
+        receipts=heard.as_json() if heard else None,
+        left=left_open(compared.messages),
+        leaked_before=reading.leaked_before,
+        revisions_unknown=expected.unknown,
+        accepted_gaps=reading.accepted_gaps(),
+    )
+
+
+def _latencies(reading: LedgerReading, sample: MinuteSample) -> list[Latency]:
+    """Of a large day only of some minutes, and of the files that have these."""
+    assumptions = reading.assumptions
+    period = assumptions.period
+    files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
+    rows = reading.source.rows(("packed", "linked_in", "delivered"), only=files)
+    sampled = rows.where(sample.times(period)).where(sample.holds("unix_millis(first_published)"))
+    told = assumptions.keep(
+        latency.timed(sampled, assumptions.cluster_of(), period.from_ms, period.to_ms)
+    )
+    return latency.percentiles(latency.deliveries(told).unionByName(latency.hops(told)))
+
+
+def _loops(reading: LedgerReading) -> Any:
+    """Only files that have any are read for them."""
+    assumptions = reading.assumptions
+    first, last = "unix_millis(first_published)", "unix_millis(last_published)"
+    rows = reading.source.rows(("delivered", "linked_in"), only=reading.files_where("has_loop"))
+    looped = batches.looped_rows(rows.where(assumptions.touches_period(first, last)))
+    return verdicts.loops_of(looped.withColumn("at", assumptions.cluster_of()))
+
+
+def _problems(
+    assumptions: Assumptions, listing: LedgerListing, expected: Expectations
+) -> list[LedgerProblem]:
+    said = [*listing.unreadable, *assumptions.revisions.unreadable, *expected.problems()]
+    return [*assumptions.books.problems, *(LedgerProblem("", what) for what in said)]

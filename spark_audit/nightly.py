@@ -12,27 +12,26 @@ from datetime import date
 from typing import Any
 
 from federation.mesh import Mesh
-from spark_audit.engine.keep import Keep
-from spark_audit.job import Audit, Looked
+from spark_audit.engine.frames import Keep
+from spark_audit.job import Audit, AuditCoverage
 from spark_audit.judge.positions import SeenIncarnation, in_order
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers
 from spark_audit.level import Level
-from spark_audit.nights import tables
-from spark_audit.nights.before import (
+from spark_audit.nightly_run import tables
+from spark_audit.nightly_run.history import (
     NIGHTS_SCHEMA,
-    Before,
+    NightHistory,
     files_table,
     night_table,
-    read_before,
+    read_history,
 )
-from spark_audit.nights.night import Night, OpenDay
-from spark_audit.nights.open_messages import files_of
-from spark_audit.nights.plan import KnownFile
-from spark_audit.nights.tables import NightTables
+from spark_audit.nightly_run.night import Night, OpenDay
+from spark_audit.nightly_run.open_messages import files_of
+from spark_audit.nightly_run.plan import KnownFile
+from spark_audit.nightly_run.tables import NightTables
 from spark_audit.period import Period
-from spark_audit.report.carried import AuditedAgain, Carried
-from spark_audit.report.counts import counts_table
-from spark_audit.report.report import AuditReport
+from spark_audit.report.report import AuditedAgain, AuditReport, EarlierDays
+from spark_audit.report.tables import counts_table
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class NightlyAudit:
     level: Level = Level.EXACT
     work: str = ""
     reported: Sequence[str] = ()
-    looked: Looked | None = None
+    looked: AuditCoverage | None = None
     """What the last audit looked at."""
 
     def run(self, day: date) -> AuditReport:
@@ -80,10 +79,10 @@ class NightlyAudit:
         """Takes away what was kept as files; the report's table of findings is among it."""
         Keep(self.spark, self.work).clear()
 
-    def _before(self, store: NightTables, day: str) -> Before:
-        return read_before(store, day, self.mesh.retention_s, self.reported)
+    def _before(self, store: NightTables, day: str) -> NightHistory:
+        return read_history(store, day, self.mesh.retention_s, self.reported)
 
-    def _to_audit_again(self, before: Before) -> list[OpenDay]:
+    def _to_audit_again(self, before: NightHistory) -> list[OpenDay]:
         """Days of which rows were missing that may have come since."""
         lacking = [one for one in before.open_days if one.sites]
         if not lacking:
@@ -95,7 +94,7 @@ class NightlyAudit:
         return int(store.collect(tables.NIGHTS, day, NIGHTS_SCHEMA)[0]["findings"])
 
     def _night(
-        self, store: NightTables, day: str, before: Before, again: list[AuditedAgain]
+        self, store: NightTables, day: str, before: NightHistory, again: list[AuditedAgain]
     ) -> AuditReport:
         job = Audit(
             self.spark,
@@ -111,7 +110,7 @@ class NightlyAudit:
         report = job.run()
         looked = self.looked = job.looked
         assert looked is not None
-        carried = report.carried or Carried()
+        carried = report.carried or EarlierDays()
         carried.since, carried.again = before.since, again
         carried.reasons = _reasons(before)
         report = replace(report, carried=carried)
@@ -140,7 +139,7 @@ class NightlyAudit:
         return report
 
 
-def has_come(day: OpenDay, listing: LedgerListing, before: Before) -> bool:
+def has_come(day: OpenDay, listing: LedgerListing, before: NightHistory) -> bool:
     """Whether a file has come that may have what was missing: of that day, or any of a site whose
     rows had ended before the day did. What could not be read counts once its size is another.
     """
@@ -153,7 +152,7 @@ def has_come(day: OpenDay, listing: LedgerListing, before: Before) -> bool:
     )
 
 
-def _reasons(before: Before) -> list[str]:
+def _reasons(before: NightHistory) -> list[str]:
     command = "isthmus audit FILE --date"
     said = [f"{one} was never audited: `{command} {one}`" for one in before.skipped]
     for one in before.open_days:
@@ -168,7 +167,7 @@ def _reasons(before: Before) -> list[str]:
     return said
 
 
-def _own(day: str, report: AuditReport, looked: Looked) -> list[OpenDay]:
+def _own(day: str, report: AuditReport, looked: AuditCoverage) -> list[OpenDay]:
     """Whether this day itself has to be audited again."""
     lacking = {site for site, _ in looked.books.incomplete}
     of_sites = [one for one in report.problems if one.site in lacking]
@@ -190,11 +189,11 @@ def _own(day: str, report: AuditReport, looked: Looked) -> list[OpenDay]:
     return [OpenDay(day, "; ".join(why) + more, tuple(sites), tuple(short))]
 
 
-def _merged(before: Before, looked: Looked) -> tuple[SeenIncarnation, ...]:
+def _merged(before: NightHistory, looked: AuditCoverage) -> tuple[SeenIncarnation, ...]:
     return tuple(in_order([*before.incarnations, *looked.incarnations]))
 
 
-def _known(looked: Looked, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
+def _known(looked: AuditCoverage, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
     """What the next night need not look into, of all files that are there by now; and those that
     could not be read.
     """

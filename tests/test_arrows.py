@@ -73,8 +73,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "spark_audit": (
         "nightly | trace",
         "job",
-        "comparison",
-        "nights | receipts",
+        "nightly_run | receipts",
         "report",
         "compare",
         "judge",

@@ -128,8 +128,8 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     mesh = mesh_or_exit(file, ())
-    from spark_audit.engine.progress import Progress
     from spark_audit.engine.session import (
+        ProgressLine,
         SparkEnded,
         SparkFailed,
         SparkMissing,
@@ -141,7 +141,7 @@ def audit_file(
     from spark_audit.nightly import NightlyAudit
     from spark_audit.receipts.receipts import BadReceipts
     from spark_audit.report.advice import Commands
-    from spark_audit.report.folder import write_report
+    from spark_audit.report.html import write_report
 
     told_ledger, ledger = ledger, ledger_or_own(ledger, state)
     reports = state / "audit"
@@ -163,7 +163,7 @@ def audit_file(
         write_report(report, folder, Commands(str(file), str(folder), told_ledger))
 
     try:
-        with Progress() as progress:
+        with ProgressLine() as progress:
             progress("starting Spark")
             with spark_session(master or "", is_small=is_small) as spark:
                 progress.spark = spark

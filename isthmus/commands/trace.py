@@ -29,7 +29,7 @@ from isthmus.options import (
     ledger_or_own,
 )
 from spark_audit.trace.search import LedgerNotFound, LedgerSearch
-from spark_audit.trace.told import Step, Trace, TracedMessage
+from spark_audit.trace.steps import TracedMessage, TraceResult, TraceStep
 from spark_audit.trace.trace import trace as traced
 
 _SAY_AFTER_S = 2
@@ -111,7 +111,7 @@ def identities_of(message: str) -> dict[bytes, str]:
     return found
 
 
-def not_found(message: str, forms: dict[str, str], found: Trace, mesh: Mesh) -> list[str]:
+def not_found(message: str, forms: dict[str, str], found: TraceResult, mesh: Mesh) -> list[str]:
     """What was searched, and what it means that it was not there."""
     dates = f"of {found.dates[0]} to {found.dates[1]}" if found.dates else "(there are none)"
     sites = ", ".join(found.sites) or "no site"
@@ -155,7 +155,7 @@ def _show(console: Console, message: TracedMessage, form: str) -> None:
     console.print(table)
 
 
-def _said(step: Step) -> str:
+def _said(step: TraceStep) -> str:
     if step.what in ("published", "packed"):
         return f"{step.what}: {step.said}"
     if step.what == "came" and step.path:

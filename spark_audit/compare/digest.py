@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_audit.compare.batches import ADDRESSED, MESSAGES, SERIES
-from spark_audit.compare.order import IS_LOOPED
+from spark_audit.compare.batches import ADDRESSED, IS_LOOPED, MESSAGES, SERIES
+from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.source import FILE_URI, RAW_URI, LedgerSource
 
 BLOCK = ("series", "first_minute", "last_minute")
@@ -144,3 +144,22 @@ def uris_of(table: Any, blocks: Any) -> set[str]:
     is_wanted = "series = of_series AND first_minute <= to_minute AND last_minute >= from_minute"
     here = table.join(F.broadcast(wanted), F.expr(is_wanted), "left_semi")
     return {row[0] for row in here.select("uri").distinct().collect()}
+
+
+def file_rows(table: Any) -> list[FileRows]:
+    """Of the digest."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [
+        FileRows(*row)
+        for row in table.groupBy("uri", "site", "state", "stage")
+        .agg(
+            F.min("first_number"),
+            F.max("last_number"),
+            F.sum("rows"),
+            F.min("from_ms"),
+            F.max("to_ms"),
+            F.coalesce(F.max("through_ms"), F.lit(-1)),
+        )
+        .collect()
+    ]

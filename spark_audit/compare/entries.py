@@ -18,7 +18,7 @@ from relay.ledger.rows import (
     REPAIRED,
     Outcome,
 )
-from spark_audit.judge.exchanges_where import ExchangesWhere
+from spark_audit.judge.expectation import ExchangesWhere
 
 _OF_ITS_BATCH = (
     *("series", "sequence", "whose AS origin", "is_repair", "incarnation"),

@@ -29,7 +29,7 @@ _PARTS_OF_AN_HOUR = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MinuteSample:
     """One minute of so many, `every`, stands for a large day where all of it would cost more than
     the audit; of 1, every minute is looked at.
     """
@@ -119,7 +119,7 @@ def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
         rows.where(f"event = 'batch' AND {_MESSAGES}")
         .withColumn("at", cluster_of)
         .selectExpr(
-            *(series, "sequence", *batches.SAID, "site", "at", "stage", "neighbour", "count"),
+            *(series, "sequence", *batches.HEADER, "site", "at", "stage", "neighbour", "count"),
             *("outcomes", "published", "delivered"),
         )
         .where(f"first_ms >= {from_ms} AND last_ms < {to_ms}")

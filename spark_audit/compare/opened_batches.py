@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_audit.compare import entries
-from spark_audit.compare.premises import Premises
+from spark_audit.compare.assumptions import Assumptions
 from spark_audit.compare.reported_positions import passed_frame, ranks_frame, site_gaps_frame
 from spark_audit.judge import verdicts
 from spark_audit.judge.positions import SEQUENCE_BITS, Positions
@@ -16,7 +16,7 @@ _SET_ASIDE = ("is_void", "is_refused", "is_disputed", "is_aside")
 
 
 def opened_messages(
-    premises: Premises,
+    assumptions: Assumptions,
     packed: Any,
     settled: Any,
     whole: Any,
@@ -30,12 +30,12 @@ def opened_messages(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    keep = premises.keep
+    keep = assumptions.keep
     opened = keep(packed.join(odd, [*NAME], "left_semi"))
     done = keep(settled.join(odd, [*NAME], "left_semi"))
-    sent = entries.sent_entries(opened, premises.by_origin)
-    came = keep(entries.settled_entries(done, premises.by_origin))
-    if premises.by_origin.at_times:
+    sent = entries.sent_entries(opened, assumptions.by_origin)
+    came = keep(entries.settled_entries(done, assumptions.by_origin))
+    if assumptions.by_origin.at_times:
         came = keep(entries.with_scope_of(came, sent))
     conflicts = keep(entries.conflicting(came))
     if conflicts.head(1):
@@ -45,7 +45,7 @@ def opened_messages(
         sent, came = sent.withColumn("variant", none), came.withColumn("variant", none)
     came = _with_packed(entries.with_altered(came), opened, sent, overtaken)
     pairs = _pairs(
-        premises,
+        assumptions,
         whole.join(odd, [*NAME], "left_semi"),
         positions,
         _set_aside(done, came),
@@ -55,16 +55,18 @@ def opened_messages(
         sent.where("NOT is_repair").join(pairs, [*NAME]),
         came.drop("revision", "batch_known", "late_row", "packed_as", "packed_times"),
     )
-    lacking, renewed = premises.books.incomplete, premises.books.renewed
+    lacking, renewed = assumptions.books.incomplete, assumptions.books.renewed
     judged = verdicts.judged(
         messages,
-        incomplete_at=premises.is_one_of("at", [s for s, stage in lacking if stage == "delivered"]),
-        renewed_at=premises.is_one_of("at", [s for s, stage in renewed if stage == "delivered"]),
-        begun_at=premises.is_one_of("at", premises.books.begun),
-        departed_at=premises.is_one_of("at", premises.former),
-        incomplete_from=premises.is_one_of("origin", _lacking(premises, "packed")),
+        incomplete_at=assumptions.is_one_of(
+            "at", [s for s, stage in lacking if stage == "delivered"]
+        ),
+        renewed_at=assumptions.is_one_of("at", [s for s, stage in renewed if stage == "delivered"]),
+        begun_at=assumptions.is_one_of("at", assumptions.books.begun),
+        departed_at=assumptions.is_one_of("at", assumptions.former),
+        incomplete_from=assumptions.is_one_of("origin", _lacking(assumptions, "packed")),
     )
-    period = premises.period
+    period = assumptions.period
     return judged.where(
         f"published_ms < {period.to_ms} AND (published_ms >= {period.from_ms} OR leaked > 0)"
     )
@@ -129,7 +131,7 @@ def _set_aside(done: Any, came: Any) -> Any:
     )
 
 
-def _pairs(premises: Premises, whole: Any, positions: Positions, aside: Any) -> Any:
+def _pairs(assumptions: Assumptions, whole: Any, positions: Positions, aside: Any) -> Any:
     """One row a batch and site that was to get it: `is_passed`, `is_void`, `is_refused`,
     `is_disputed`, `is_aside`, `is_partial`. What a packer began and did not end is void once
     another one has followed, which packed the message anew; only where no row of its own is
@@ -137,7 +139,9 @@ def _pairs(premises: Premises, whole: Any, positions: Positions, aside: Any) -> 
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    begun = ranks_frame(premises, positions).groupBy("origin").agg(F.max("rank").alias("last_rank"))
+    begun = (
+        ranks_frame(assumptions, positions).groupBy("origin").agg(F.max("rank").alias("last_rank"))
+    )
     return (
         whole.where("packs > 0 AND expected IS NOT NULL")
         .select(
@@ -146,14 +150,16 @@ def _pairs(premises: Premises, whole: Any, positions: Positions, aside: Any) -> 
             F.explode("expected").alias("at"),
         )
         .join(
-            F.broadcast(passed_frame(premises, positions)),
+            F.broadcast(passed_frame(assumptions, positions)),
             ["at", "origin", "exchange", "lane"],
             "left",
         )
-        .join(F.broadcast(site_gaps_frame(premises, positions)), ["at"], "left")
+        .join(F.broadcast(site_gaps_frame(assumptions, positions)), ["at"], "left")
         .join(F.broadcast(begun), ["origin"], "left")
         .join(aside, [*NAME, "at"], "left")
-        .withColumn("lacks_packed", premises.is_one_of("origin", _lacking(premises, "packed")))
+        .withColumn(
+            "lacks_packed", assumptions.is_one_of("origin", _lacking(assumptions, "packed"))
+        )
         .selectExpr(
             *NAME,
             "at",
@@ -168,7 +174,7 @@ def _pairs(premises: Premises, whole: Any, positions: Positions, aside: Any) -> 
     )
 
 
-def _lacking(premises: Premises, stage: str) -> list[str]:
+def _lacking(assumptions: Assumptions, stage: str) -> list[str]:
     """Sites of which rows of this stage lack, or went with a former state folder."""
-    books = premises.books
+    books = assumptions.books
     return [site for site, of in [*books.incomplete, *books.renewed] if of == stage]

@@ -6,15 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_audit.compare import batches, entries, order
+from spark_audit.compare import batches, entries
+from spark_audit.compare.assumptions import Assumptions
 from spark_audit.compare.digest import uris_of
 from spark_audit.compare.opened_batches import NAME, opened_messages
-from spark_audit.compare.premises import Premises
 from spark_audit.compare.reported_positions import ranks_frame
-from spark_audit.engine.small_table import no_rows
+from spark_audit.engine.frames import no_rows
 from spark_audit.judge.positions import Positions
 from spark_audit.judge.verdicts import JUDGED
-from spark_audit.ledgers.accepted_gap import AcceptedGap
+from spark_audit.ledgers.books import AcceptedGap
 from spark_audit.ledgers.source import LedgerSource
 
 _MOST_SENT_TO_ALL = 1_000_000
@@ -34,10 +34,10 @@ class Compared:
 
 
 @dataclass(slots=True)
-class Reading:
+class LedgerReading:
     """Reads by the digest (`table`), of the files that count."""
 
-    premises: Premises
+    assumptions: Assumptions
     source: LedgerSource
     table: Any
     positions: Positions
@@ -47,7 +47,7 @@ class Reading:
     last: a copy of the period showed them."""
 
     def __post_init__(self) -> None:
-        self.ranks = ranks_frame(self.premises, self.positions)
+        self.ranks = ranks_frame(self.assumptions, self.positions)
 
     def files_of(self, blocks: Any) -> set[str]:
         """Those that have rows of these blocks."""
@@ -81,18 +81,20 @@ class Reading:
     def packed(self, only: Collection[str] | None = None) -> Any:
         """Of all files that count, or `only` of these."""
         rows = self.source.rows(("packed",), only=only)
-        return batches.ranked(batches.packed_rows(rows, self.premises.level), self.ranks)
+        return batches.ranked(batches.packed_rows(rows, self.assumptions.level), self.ranks)
 
     def settled(self, only: Collection[str] | None = None) -> Any:
         """The same of what deliverers did."""
         rows = self.source.rows(("delivered",), only=only)
-        return batches.settled_rows(rows, self.premises.cluster_of(), self.premises.level)
+        return batches.settled_rows(rows, self.assumptions.cluster_of(), self.assumptions.level)
 
     def overtaken(self, settled: Any) -> Any:
         """Rows out of order, where there is to be one. A repair comes late by nature."""
-        is_loose = self.premises.revisions.loosely_ordered().holds()
-        return order.overtaken_rows(
-            settled.where(f"NOT is_repair AND NOT {is_loose} AND {self.premises.touches_period()}"),
+        is_loose = self.assumptions.revisions.loosely_ordered().holds()
+        return batches.overtaken_rows(
+            settled.where(
+                f"NOT is_repair AND NOT {is_loose} AND {self.assumptions.touches_period()}"
+            ),
             self.ranks,
         )
 
@@ -103,10 +105,10 @@ class Reading:
         if not odd.head(1):
             return self.nothing_opened()
         files = self.files_of(batches.blocks_of(whole.join(odd, [*NAME], "left_semi")))
-        from_ms = self.premises.period.from_ms
-        judged = self.premises.keep(
+        from_ms = self.assumptions.period.from_ms
+        judged = self.assumptions.keep(
             opened_messages(
-                self.premises,
+                self.assumptions,
                 self.packed(files),
                 self.settled(files),
                 whole,
@@ -122,7 +124,7 @@ class Reading:
         """The same of a day on which all adds up, as most do: without a plan over no rows, which
         costs a small audit as much as its whole comparison.
         """
-        self.leaked_before = no_rows(self.premises.spark, JUDGED)
+        self.leaked_before = no_rows(self.assumptions.spark, JUDGED)
         return self.leaked_before
 
     def few(self, names: Any) -> Any:
@@ -137,4 +139,4 @@ class Reading:
     def with_identities(self, packed: Any, known_as: Any) -> Any:
         """The packed batches in which one of these identities stands."""
         few = known_as.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
-        return entries.batches_with(packed, self.premises.by_origin, known_as, are_few=few)
+        return entries.batches_with(packed, self.assumptions.by_origin, known_as, are_few=few)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_audit.compare.premises import Premises
+from spark_audit.compare.assumptions import Assumptions
 from spark_audit.judge.positions import FlowAt, Positions, SeenIncarnation
 
 
@@ -23,7 +23,7 @@ def seen_incarnations(table: Any) -> list[SeenIncarnation]:
     ]
 
 
-def reported_positions(premises: Premises, table: Any) -> Positions:
+def reported_positions(assumptions: Assumptions, table: Any) -> Positions:
     """Of the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -33,21 +33,21 @@ def reported_positions(premises: Premises, table: Any) -> Positions:
             "stage = 'delivered' AND event IN ('through', 'batch', 'void', 'quarantined')"
             " AND exchange IS NOT NULL AND incarnation IS NOT NULL"
         )
-        .withColumn("at", premises.cluster_of())
+        .withColumn("at", assumptions.cluster_of())
         .groupBy("site", "state", "at", "origin", "exchange", "lane", "incarnation")
         .agg(F.max(F.expr("last_sequence - CASE WHEN event = 'through' THEN 0 ELSE 1 END")))
         .collect()
     )
     gaps = (
         table.where("stage = 'delivered' AND event = 'gap'")
-        .withColumn("at", premises.cluster_of())
+        .withColumn("at", assumptions.cluster_of())
         .groupBy("at", "origin", "exchange", "lane")
         .agg(F.max("to_ms"))
         .collect()
     )
-    renewed = premises.books.renewed
+    renewed = assumptions.books.renewed
     return Positions.of(
-        [*seen, *premises.incarnations],
+        [*seen, *assumptions.incarnations],
         [
             (FlowAt(at, origin, exchange, lane), bytes(incarnation).hex(), last)
             for site, state, at, origin, exchange, lane, incarnation, last in through
@@ -60,17 +60,17 @@ def reported_positions(premises: Premises, table: Any) -> Positions:
     )
 
 
-def ranks_frame(premises: Premises, positions: Positions) -> Any:
+def ranks_frame(assumptions: Assumptions, positions: Positions) -> Any:
     """origin, incarnation, rank."""
-    return premises.frame(
+    return assumptions.frame(
         [(o, bytes.fromhex(i), r) for (o, i), r in positions.rank.items()],
         {"origin": "string", "incarnation": "binary", "rank": "long"},
     )
 
 
-def passed_frame(premises: Premises, positions: Positions) -> Any:
+def passed_frame(assumptions: Assumptions, positions: Positions) -> Any:
     """at, origin, exchange, lane, passed_to, gap_ms."""
-    return premises.frame(
+    return assumptions.frame(
         [
             (*flow, positions.passed.get(flow), positions.gaps.get(flow))
             for flow in sorted({*positions.passed, *positions.gaps})
@@ -86,8 +86,8 @@ def passed_frame(premises: Premises, positions: Positions) -> Any:
     )
 
 
-def site_gaps_frame(premises: Premises, positions: Positions) -> Any:
+def site_gaps_frame(assumptions: Assumptions, positions: Positions) -> Any:
     """at, site_gap_ms."""
-    return premises.frame(
+    return assumptions.frame(
         list(positions.site_gaps.items()), {"at": "string", "site_gap_ms": "long"}
     )

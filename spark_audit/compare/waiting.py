@@ -13,7 +13,7 @@ from typing import Any
 
 from federation.mesh import ForwardingRule, Mesh
 from spark_audit.compare import batches
-from spark_audit.compare.premises import Premises
+from spark_audit.compare.assumptions import Assumptions
 from spark_audit.ledgers.source import LedgerSource
 
 
@@ -40,7 +40,9 @@ def waits_for(
     return [f"link {name}" for name in sorted(last)] or [f"a way from {origin} to {destination}"]
 
 
-def told_waiting(premises: Premises, source: LedgerSource, messages: Any) -> list[dict[str, Any]]:
+def pending_places(
+    assumptions: Assumptions, source: LedgerSource, messages: Any
+) -> list[dict[str, Any]]:
     """What is pending: origin, destination, exchange, waits_for, messages, since_ms; by the links'
     rows of these batches.
     """
@@ -56,8 +58,8 @@ def told_waiting(premises: Premises, source: LedgerSource, messages: Any) -> lis
     linked = (
         source.rows(("linked_in", "linked_out"))
         .where("event = 'batch' AND (pieces IS NULL OR fragment + 1 = pieces)")
-        .withColumn("here", premises.cluster_of())
-        .withColumn("there", premises.cluster_of("neighbour"))
+        .withColumn("here", assumptions.cluster_of())
+        .withColumn("there", assumptions.cluster_of("neighbour"))
         .selectExpr(*batches.NAME, "CASE stage WHEN 'linked_in' THEN here ELSE there END AS log")
         .join(by_batch.select("series", "sequence").distinct(), ["series", "sequence"], "left_semi")
         .groupBy("series", "sequence")
@@ -69,11 +71,11 @@ def told_waiting(premises: Premises, source: LedgerSource, messages: Any) -> lis
         .agg(F.sum("messages"), F.min("since_ms"))
         .collect()
     )
-    return _by_place(premises, rows)
+    return _by_place(assumptions, rows)
 
 
-def _by_place(premises: Premises, rows: list[Any]) -> list[dict[str, Any]]:
-    names = premises.names
+def _by_place(assumptions: Assumptions, rows: list[Any]) -> list[dict[str, Any]]:
+    names = assumptions.names
     found: dict[tuple[str, str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     since: dict[tuple[str, str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for origin, at, exchange, logs, is_partial, is_in_gap, messages, since_ms in rows:
@@ -82,7 +84,7 @@ def _by_place(premises: Premises, rows: list[Any]) -> list[dict[str, Any]]:
         places = (
             [f"packer of {first}"]
             if is_partial
-            else waits_for(premises.mesh, exchange, first, names.get(at, at), having)
+            else waits_for(assumptions.mesh, exchange, first, names.get(at, at), having)
         )
         if is_in_gap and names.get(at, at) in having:
             places = [f"{place}, whose log has a gap" for place in places]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_audit.compare import batches
-from spark_audit.compare.premises import Premises
+from spark_audit.compare.assumptions import Assumptions
 from spark_audit.judge.expectation import Addressed
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
@@ -28,9 +28,9 @@ class Expectations:
         ]
 
 
-def expectations(premises: Premises, table: Any) -> Expectations:
+def expectations(assumptions: Assumptions, table: Any) -> Expectations:
     """Of what was packed, as the digest has it."""
-    revisions = premises.revisions
+    revisions = assumptions.revisions
     kinds = [
         (*row[:3], tuple(row[3]))
         for row in table.where("stage = 'packed' AND event = 'batch' AND is_message")
@@ -40,7 +40,7 @@ def expectations(premises: Premises, table: Any) -> Expectations:
     ]
     known = [(k, revisions.expected(Addressed(*k))) for k in kinds]
     return Expectations(
-        premises.frame(
+        assumptions.frame(
             [
                 (*k[:3], ",".join(k[3]), sites, revisions.deadline_ms(Addressed(*k)))
                 for k, sites in known
@@ -60,23 +60,23 @@ def expectations(premises: Premises, table: Any) -> Expectations:
 
 
 def compared_whole(
-    premises: Premises, source: LedgerSource, packed: Any, settled: Any, expected: Any
+    assumptions: Assumptions, source: LedgerSource, packed: Any, settled: Any, expected: Any
 ) -> Any:
     """Of `batches.packed_rows` and `batches.settled_rows`: one row a batch, with `is_whole`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    if premises.level is Level.FINGERPRINT:
+    if assumptions.level is Level.FINGERPRINT:
         settled = batches.parts_together(settled)
     together = batches.together(packed, settled).join(
         F.broadcast(expected), ["revision", "exchange", "origin", "addressed"], "left"
     )
-    if premises.revisions.begins_at_start:
-        together = _with_early(premises, source, together)
-    period = premises.period
-    return batches.judged_whole(together, period.from_ms, period.to_ms, premises.level)
+    if assumptions.revisions.begins_at_start:
+        together = _with_early(assumptions, source, together)
+    period = assumptions.period
+    return batches.judged_whole(together, period.from_ms, period.to_ms, assumptions.level)
 
 
-def _with_early(premises: Premises, source: LedgerSource, together: Any) -> Any:
+def _with_early(assumptions: Assumptions, source: LedgerSource, together: Any) -> Any:
     """A site that begins at the start is to have, besides, what was for every site and was sent
     to its log, although the revision of it lacks the site.
     """
@@ -85,8 +85,8 @@ def _with_early(premises: Premises, source: LedgerSource, together: Any) -> Any:
     early = (
         source.rows(("linked_in",))
         .where("event = 'batch' AND size(destinations) = 0")
-        .withColumn("at", premises.cluster_of())
-        .where(F.col("at").isin(*sorted(premises.revisions.begins_at_start)))
+        .withColumn("at", assumptions.cluster_of())
+        .where(F.col("at").isin(*sorted(assumptions.revisions.begins_at_start)))
         .selectExpr(*batches.NAME, "at", "origin")
         .where("at <> origin")
         .groupBy("series", "sequence")

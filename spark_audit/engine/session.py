@@ -11,10 +11,14 @@ import importlib.util
 import logging
 import os
 import shutil
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, TextIO
 
 DRIVER_MEMORY = "2g"
 _QUIET = """\
@@ -125,12 +129,15 @@ def spark_session(
     SparkFailed.
     """
     if _kept is None:
-        with _start(master, memory, is_small=is_small) as started, _failures_told(started.said):
+        with (
+            _start(master, memory, is_small=is_small) as started,
+            _failures_translated(started.said),
+        ):
             yield started.session
         return
     if _kept.started is None:
         _kept.started = _kept.ends.enter_context(_start(master, memory, is_small=is_small))
-    with _failures_told(_kept.started.said):
+    with _failures_translated(_kept.started.said):
         yield _kept.started.session
 
 
@@ -158,7 +165,7 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
             conf.set("spark.local.dir", str(folder))
             conf.set("spark.driver.bindAddress", "127.0.0.1")
             conf.set("spark.driver.host", "127.0.0.1")
-        with _failures_told(said):
+        with _failures_translated(said):
             context = SparkContext(conf=conf, gateway=_gateway(conf, said))
             context.setLogLevel("ERROR")
             session = SparkSession(context)
@@ -200,7 +207,7 @@ def _gateway(conf: Any, said: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _failures_told(said: Path) -> Iterator[None]:
+def _failures_translated(said: Path) -> Iterator[None]:
     """Tells what Java `said` last if it is gone. Raises SparkEnded, SparkFailed."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -212,3 +219,70 @@ def _failures_told(said: Path) -> Iterator[None]:
         raise SparkEnded(last or str(error)) from error
     except (PySparkException, Py4JJavaError) as error:
         raise SparkFailed(str(error)) from error
+
+
+_EVERY_S = 0.5
+
+
+@dataclass(slots=True)
+class ProgressLine:
+    """Call with the name of each step. As a context manager it keeps the last line up to date;
+    says nothing where nobody looks (`stream` is no terminal).
+    """
+
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    spark: Any = None
+    """Once there is one."""
+    _step: str = field(default="", init=False)
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+    _display_path: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __call__(self, step: str) -> None:
+        with self._display_path:
+            if self._thread is not None and self._step:
+                self._line(f"{self._step}: done\n")
+            self._step = step
+            self._line(f"{step} ...")
+
+    def __enter__(self) -> ProgressLine:
+        if self.stream.isatty():
+            self._thread = threading.Thread(target=self._keep_up, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._line("")
+
+    def _keep_up(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            parts = tasks_of(self.spark)
+            with self._display_path:
+                if parts:
+                    self._line(f"{self._step} ... {parts[0]} of {parts[1]} parts")
+
+    def _line(self, text: str) -> None:
+        if self._thread is not None:
+            self.stream.write(f"\r\x1b[K{text}")
+            self.stream.flush()
+
+
+def tasks_of(spark: Any) -> tuple[int, int] | None:
+    """(done, all) of the stages that run; None if none does, or Spark is on its way out."""
+    if spark is None:
+        return None
+    with contextlib.suppress(Exception):
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if known:
+            return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+    return None

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from relay.ledger.rows import CONFLICT, Event, LedgerRow, Outcome, Stage
-from spark_audit.generate.planted import Planted, PlantedFinding
 from spark_audit.generate.world import FRAGMENT_KIND, MadeBatch, MadeRow, MadeWorld
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlantedFinding:
+    """As the audit is to report it: hexadecimal identity (of a loop, nothing), site names."""
+
+    kind: str
+    identity: str
+    origin: str
+    destination: str
+
+
+@dataclass(slots=True)
+class Planted:
+    findings: list[PlantedFinding] = field(default_factory=list)
+    explained: Counter[str] = field(default_factory=Counter)
+    """Verdicts that are no findings, and how many messages have them."""
+    not_proven: list[str] = field(default_factory=list)
+    """What the reasons have to name: a site, a file."""
+    damage: list[tuple[str, str]] = field(default_factory=list)
+    """(kind, site) of what is done to the files once they are written."""
+
+    def write(self, file: Path) -> None:
+        content = {
+            "findings": [asdict(one) for one in sorted(self.findings)],
+            "explained": dict(self.explained),
+            "not_proven": self.not_proven,
+        }
+        file.write_text(json.dumps(content, indent=1) + "\n")
 
 
 class TooFewMessages(ValueError):

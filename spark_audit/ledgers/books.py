@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
 from spark_audit.period import Period
@@ -44,7 +45,7 @@ class FileRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LedgerProblem:
     """Why something is not proven. `file` as people look for it; empty where it is about none."""
 
     site: str
@@ -83,7 +84,7 @@ class Former:
 class Books:
     """The judgement. Sites by name."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LedgerProblem] = field(default_factory=list)
     not_counted: dict[str, str] = field(default_factory=dict)
     """URIs of files whose rows stand in another one as well, and why they are left out."""
     overlap: bool = False
@@ -96,7 +97,7 @@ class Books:
     """Sites that delivered before the rows begin that are looked at: older files were taken away,
     or not opened. What a barrier knew from then has no row here."""
 
-    def lack(self, problem: Problem) -> None:
+    def lack(self, problem: LedgerProblem) -> None:
         self.problems.append(problem)
         self.incomplete.add((problem.site, problem.stage))
 
@@ -171,7 +172,7 @@ def _judge_site(
     if not _has_files(listing, site):
         for stage in stages:
             books.incomplete.add((site, stage))
-        books.problems.append(Problem(site, "no ledger of this site for these dates"))
+        books.problems.append(LedgerProblem(site, "no ledger of this site for these dates"))
         return
     for stage in stages:
         _judge_reach(books, site, stage, by_stage.get((site, stage)), period, what_ends)
@@ -199,10 +200,12 @@ def _judge_files(
             stages = [file.stage] if file.stage else [PACKED, DELIVERED]
             for stage in stages:
                 books.incomplete.add((file.site, stage))
-            books.problems.append(Problem(file.site, why, file.name, file.stage))
+            books.problems.append(LedgerProblem(file.site, why, file.name, file.stage))
         for one in told:
             if one.site != file.site:
-                books.lack(Problem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name))
+                books.lack(
+                    LedgerProblem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name)
+                )
 
 
 def _judge_run(
@@ -229,7 +232,7 @@ def _judge_run(
     first = ordered[0]
     if is_later and first.first > 0 and first.from_ms >= period.from_ms:
         books.lack(
-            Problem(
+            LedgerProblem(
                 site,
                 f"rows 0 to {first.first - 1} of state {first.state[:8]} are missing, "
                 f"before {_time(first.from_ms)}",
@@ -241,12 +244,12 @@ def _judge_run(
             twin = by_uri[before.uri].name
             why = f"its rows stand in {twin} as well; they were counted once"
             books.not_counted[one.uri] = why
-            books.problems.append(Problem(site, why, by_uri[one.uri].name, stage))
+            books.problems.append(LedgerProblem(site, why, by_uri[one.uri].name, stage))
             continue
         if before is not None and one.first <= reached:
             books.overlap = True
             books.problems.append(
-                Problem(
+                LedgerProblem(
                     site,
                     f"its first rows stand in {by_uri[before.uri].name} as well",
                     by_uri[one.uri].name,
@@ -255,7 +258,7 @@ def _judge_run(
             )
         elif before is not None and one.first > reached + 1:
             books.lack(
-                Problem(
+                LedgerProblem(
                     site,
                     f"rows {reached + 1} to {one.first - 1} of state {one.state[:8]} are missing, "
                     f"between {_time(before.to_ms)} and {_time(one.from_ms)}",
@@ -263,7 +266,7 @@ def _judge_run(
                 )
             )
         if one.count < one.last - one.first + 1:
-            books.lack(Problem(site, "rows are missing in it", by_uri[one.uri].name, stage))
+            books.lack(LedgerProblem(site, "rows are missing in it", by_uri[one.uri].name, stage))
         reached, before = one.last, one
 
 
@@ -279,13 +282,13 @@ def _judge_reach(
     past its end.
     """
     if not states:
-        books.lack(Problem(site, "not one row of this stage", stage=stage))
+        books.lack(LedgerProblem(site, "not one row of this stage", stage=stage))
         return
     files = [one for run in states.values() for one in run]
     begin = min(files, key=lambda one: (one.from_ms, one.first))
     if begin.first > 0 and begin.from_ms >= period.from_ms:
         books.lack(
-            Problem(
+            LedgerProblem(
                 site,
                 f"the ledger begins at {_time(begin.from_ms)} with row {begin.first}: "
                 "those before it are missing",
@@ -295,7 +298,7 @@ def _judge_reach(
     end_ms = max(one.to_ms for one in files)
     if end_ms < period.to_ms:
         books.lack(
-            Problem(
+            LedgerProblem(
                 site,
                 f"the ledger ends at {_time(end_ms)}, before {what_ends}",
                 stage=stage,
@@ -311,7 +314,7 @@ def _judge_through(books: Books, site: str, through_ms: int, period: Period) -> 
         return
     told = f"only until {_time(through_ms)}" if through_ms >= 0 else "nowhere"
     books.lack(
-        Problem(
+        LedgerProblem(
             site,
             f"that all it had packed has its row is told {told}: see `isthmus status` for why the "
             "site packs nothing, and audit again when it does",
@@ -322,3 +325,23 @@ def _judge_through(books: Books, site: str, through_ms: int, period: Period) -> 
 
 def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "seconds").removesuffix("+00:00")
+
+
+class AcceptedGap(NamedTuple):
+    """`neighbour` of a link, else it is a delivery's: of the flow `origin` (cluster ID) and
+    `exchange`, or of all. `why`: who accepted it, when, and what was missing.
+    """
+
+    ms: int
+    site: str
+    neighbour: str
+    origin: str
+    exchange: str
+    why: str
+
+    def __str__(self) -> str:
+        if self.neighbour:
+            where = f"link {self.site}-{self.neighbour}"
+        else:
+            where = f"delivery at {self.site}"
+        return f"{where}: {self.why}"

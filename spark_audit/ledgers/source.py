@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from relay.ledger.columns import parquet_schema
-from spark_audit.engine.small_table import no_rows
+from spark_audit.engine.frames import no_rows
 from spark_audit.ledgers.files import LedgerPath
 
 Answer = TypeVar("Answer")

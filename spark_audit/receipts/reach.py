@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from spark_audit.receipts.testimony import Testimony
+from spark_audit.receipts.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ConsumersReach:
     heard: Any
 
     @classmethod
-    def of(cls, said: Testimony, whole: Any) -> ConsumersReach:
+    def of(cls, said: Statements, whole: Any) -> ConsumersReach:
         """`whole`: all batches with what every site did (`batches.together`)."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -82,7 +82,7 @@ class PublishersReach:
     )
 
     @classmethod
-    def of(cls, said: Testimony) -> PublishersReach:
+    def of(cls, said: Statements) -> PublishersReach:
         from pyspark.sql import functions as F  # noqa: N812
 
         return cls(
@@ -92,7 +92,7 @@ class PublishersReach:
         )
 
 
-def packed_to(said: Testimony) -> Any:
+def packed_to(said: Statements) -> Any:
     """`packed_to_ms` by `to_at`, `to_by`: the latest receipt's time of what the site has packed of
     that exchange. Where a receipt says no exchange (null), of the exchange that is furthest behind.
     """
@@ -107,13 +107,13 @@ def packed_to(said: Testimony) -> Any:
         rows += [(origin, exchange, ms) for exchange, ms in to_ms.items()]
         if to_ms.keys() >= set(said.exchanges):
             rows.append((origin, None, min(to_ms.values())))
-    table = said.premises.frame(
+    table = said.assumptions.frame(
         rows, {"to_at": "string", "to_by": "string", "packed_to_ms": "long"}
     )
     return table.select("to_at", "to_by", F.col("packed_to_ms"))
 
 
-def _published(said: Testimony) -> Any:
+def _published(said: Statements) -> Any:
     """What was packed and has a receipt of its publishing there, with the receipt's `at_ms`."""
     receipts = said.published.selectExpr(
         "message_id", "at AS origin", "exchange AS said_exchange", "at_ms"

@@ -51,7 +51,7 @@ def read_receipts(spark: Any, path: str, sites: dict[str, str]) -> Any:
         raise BadReceipts(path, None, f"cannot be read: {_first_line(error)}") from error
     if bad:
         file, line, wrong = bad[0]
-        raise BadReceipts(_shown(file), _number(spark, file, line), wrong)
+        raise BadReceipts(_display_path(file), _number(spark, file, line), wrong)
     return judged.drop("wrong", "file", "line")
 
 
@@ -136,7 +136,9 @@ def _csv(spark: Any, files: list[str]) -> Any:
     for heading, of_heading in by_heading.items():
         names = [name.strip() for name in next(csv.reader([heading.lstrip("\ufeff")]), [])]
         if lacks := [key for key in MUST if key not in names]:
-            raise BadReceipts(_shown(of_heading[0]), 1, f"its heading lacks {', '.join(lacks)}")
+            raise BadReceipts(
+                _display_path(of_heading[0]), 1, f"its heading lacks {', '.join(lacks)}"
+            )
         columns = ", ".join(f"c{number} STRING" for number in range(len(names)))
         options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_broken')"
         said = [
@@ -168,11 +170,11 @@ def _parquet(spark: Any, files: list[str]) -> Any:
         rows = spark.read.option("mergeSchema", "true").parquet(*files)
     except Exception as error:
         raise BadReceipts(
-            _shown(files[0]), None, f"cannot be read: {_first_line(error)}"
+            _display_path(files[0]), None, f"cannot be read: {_first_line(error)}"
         ) from error
     kinds = dict(rows.dtypes)
     if lacks := [key for key in MUST if key not in kinds]:
-        raise BadReceipts(_shown(files[0]), None, f"it lacks the columns {', '.join(lacks)}")
+        raise BadReceipts(_display_path(files[0]), None, f"it lacks the columns {', '.join(lacks)}")
     said = [
         F.col(key).cast("string").alias(key)
         if key in kinds
@@ -225,7 +227,7 @@ def _files(spark: Any, path: str) -> list[tuple[str, str]]:
             kind = _kind(name)
             if kind is None:
                 raise BadReceipts(
-                    _shown(file), None, f"its name ends in none of {', '.join(_KINDS)}"
+                    _display_path(file), None, f"its name ends in none of {', '.join(_KINDS)}"
                 )
             told.append((file, kind))
     if not told:
@@ -254,7 +256,7 @@ def _number(spark: Any, file: str, line: str | None) -> int | None:
     return found
 
 
-def _shown(uri: str) -> str:
+def _display_path(uri: str) -> str:
     """As people look for it."""
     return uri.removeprefix("file://").removeprefix("file:")
 

@@ -6,21 +6,25 @@ is given, and what cannot be seen (controls, directions of writing) is shown as 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from federation import durable_file
 from spark_audit.compare.latency import Latency, Way
 from spark_audit.judge.verdicts import OPEN
 from spark_audit.report.advice import ADVICE, Advice, Commands, advice, by_gravity
 from spark_audit.report.report import AuditReport, PairMinute
+from spark_audit.report.tables import counts_table
 
 MOST_SITES = 40
 """With more, a matrix is nothing that anybody can look at: the pairs with something to say then."""
@@ -307,3 +311,16 @@ def duration(ms: int) -> str:
         return f"{seconds // 60} min {seconds % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def write_report(report: AuditReport, folder: Path, commands: Commands | None = None) -> None:
+    """report.html, report.json, and the tables findings.parquet and counts.parquet. `commands`:
+    as the page is to tell them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    report.table.coalesce(1).write.mode("overwrite").parquet(str(folder / "findings.parquet"))
+    table = counts_table(report.table.sparkSession, report.counts)
+    table.coalesce(1).write.mode("overwrite").parquet(str(folder / "counts.parquet"))
+    commands = commands or Commands(out=str(folder))
+    durable_file.write(folder / "report.json", json.dumps(report.as_json(), indent=1) + "\n")
+    durable_file.write(folder / "report.html", page(report, commands))

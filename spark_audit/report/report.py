@@ -10,12 +10,78 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from spark_audit.compare.latency import Latency
-from spark_audit.ledgers.accepted_gap import AcceptedGap
-from spark_audit.ledgers.books import Problem
+from spark_audit.judge.verdicts import OPEN
+from spark_audit.ledgers.books import AcceptedGap, LedgerProblem
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.report.advice import by_gravity
-from spark_audit.report.carried import Carried
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedAgain:
+    """An earlier day whose missing rows have come. `is_worse`: it has findings that it had not."""
+
+    day: str
+    verdict: str
+    sentence: str
+    is_worse: bool
+
+
+@dataclass(slots=True)
+class EarlierDays:
+    """`since`: the last audited day, empty where there is none. `days`: by day of publishing, what
+    became of the messages that were open. `reasons`: of days, why not all of them is known.
+    """
+
+    since: str = ""
+    days: dict[str, Counter[str]] = field(default_factory=dict)
+    findings: dict[str, int] = field(default_factory=dict)
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    again: list[AuditedAgain] = field(default_factory=list)
+
+    @property
+    def totals(self) -> Counter[str]:
+        """By verdict."""
+        found: Counter[str] = Counter()
+        for counts in self.days.values():
+            found.update(counts)
+        return found
+
+    @property
+    def is_worse(self) -> bool:
+        return any(one.is_worse for one in self.again)
+
+    @property
+    def told(self) -> list[str]:
+        """What has become of earlier days, a line each."""
+        said = [
+            f"published on {day}: {', '.join(f'{n:,} {what}' for what, n in sorted(one.items()))}"
+            for day, one in sorted(self.days.items())
+        ]
+        return said + [f"{one.day} audited again: {one.sentence}" for one in self.again]
+
+    @property
+    def why_not_proven(self) -> list[str]:
+        said = list(self.reasons)
+        for day, counts in sorted(self.days.items()):
+            still = ", ".join(f"{counts[one]:,} are {one}" for one in OPEN if counts[one])
+            if still:
+                said.append(f"of messages published on {day} that were open, {still}")
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "since": self.since or None,
+            "days": {day: dict(sorted(one.items())) for day, one in sorted(self.days.items())},
+            "findings": dict(sorted(self.findings.items())),
+            "reasons": self.reasons,
+            "audited_again": [
+                {"date": one.day, "verdict": one.verdict, "sentence": one.sentence}
+                for one in self.again
+            ],
+        }
+
 
 FORMAT = 1
 _PLACES = 5
@@ -57,16 +123,16 @@ class AuditReport:
     findings: dict[str, int]
     shown: list[dict[str, Any]]
     waiting: list[dict[str, Any]]
-    problems: list[Problem]
+    problems: list[LedgerProblem]
     table: Any
     latencies: list[Latency] = field(default_factory=list)
     timed_every: int = 1
     """Of so many minutes one was measured for `latencies`, and stands for all."""
     receipts: dict[str, int] | None = None
-    """Messages that receipts tell of, see `witnesses.Witness`; None without receipts."""
+    """Messages that receipts tell of, see `evidence.Evidence`; None without receipts."""
     level: Level = Level.EXACT
     left: Any = None
-    """Messages that are open, as a DataFrame (`nights.open_messages`)."""
+    """Messages that are open, as a DataFrame (`open_messages`)."""
     leaked_before: Any = None
     """Judged messages of earlier days that a copy of this time shows to have come twice."""
     revisions_unknown: list[str] = field(default_factory=list)
@@ -75,7 +141,7 @@ class AuditReport:
     """What people have had stages go on without: what of it came no other way is lost."""
     asked: Mapping[str, str] = field(default_factory=dict)
     """Options of the call by which the same can be asked again; none where it was no command's."""
-    carried: Carried | None = None
+    carried: EarlierDays | None = None
     """What became of earlier days; None where only this time was asked for."""
 
     @property

@@ -6,15 +6,248 @@ since barriers know them as one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import date, timedelta
 
-from spark_audit.trace.life import Life
-from spark_audit.trace.search import LedgerSearch
-from spark_audit.trace.told import Trace, TracedMessage
+from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome, unpack_offsets
+from spark_audit.judge.expectation import Addressed
+from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
+from spark_audit.period import milliseconds
+from spark_audit.trace.search import LedgerSearch, Row
+from spark_audit.trace.steps import TracedMessage, TraceResult, TraceStep
 
 
-def trace(search: LedgerSearch, identities: Collection[bytes], day: date | None = None) -> Trace:
+class Absence:
+    """Looked for in the files of these dates, first and last."""
+
+    def __init__(self, search: LedgerSearch, dates: tuple[str, str]) -> None:
+        self._search = search
+        self._dates = dates
+
+    def why(self, site: str, row: Row) -> str:
+        """Of the site, by name, and the row of its origin that packed it."""
+        files = [
+            file
+            for file in self._search.of_stage("delivered", dates=self._dates)
+            if file.site == site
+        ]
+        if not files:
+            return "was to have it, and has no ledger for this time: cannot be told"
+        flow = (row["origin"], row["exchange"], row["lane"])
+        rows = list(
+            self._search.matching(
+                files,
+                [
+                    *("state", "event", "origin", "exchange", "lane", "incarnation"),
+                    *("incarnation_sequence", "recorded", "stage"),
+                ],
+                [("stage", "=", "delivered")],
+            )
+        )
+        until = max((one["recorded"] for one in rows), default=None)
+        if until is None:
+            return "was to have it, and its ledger has no row that can be read: cannot be told"
+        states = {one["state"] for one in rows}
+        first = min(rows, key=lambda one: one["recorded"])["state"]
+        positions = Positions.of(
+            self._seen(row),
+            [
+                (
+                    FlowAt(site, *flow),
+                    one["incarnation"].hex(),
+                    one["incarnation_sequence"] - (one["event"] != "through"),
+                )
+                for one in rows
+                if (one["origin"], one["exchange"], one["lane"]) == flow
+                and one["state"] == first
+                and one["event"] in ("through", "batch", "void", "quarantined")
+                and one["incarnation"] is not None
+                and one["incarnation_sequence"] is not None
+            ],
+        )
+        rank = positions.rank.get((row["origin"], row["incarnation"].hex()), 0)
+        passed = positions.passed.get(FlowAt(site, *flow))
+        if passed is not None and rank << SEQUENCE_BITS | row["incarnation_sequence"] <= passed:
+            return (
+                "lost: was to have it, is done with later batches of its origin, and never had it"
+            )
+        if len(states) > 1:
+            return "was to have it; its state folder was made anew since: cannot be told"
+        return (
+            f"was to have it, has no row of it, and tells up to {until:%Y-%m-%d %H:%M:%S}: pending"
+        )
+
+    def _seen(self, row: Row) -> list[SeenIncarnation]:
+        """The rows of each of the origin's runs, by its own ledger."""
+        files = [
+            file
+            for file in self._search.of_stage("packed", dates=self._dates)
+            if file.site == row["site"]
+        ]
+        columns = ["origin", "incarnation", "state", "number", "recorded"]
+        conditions = [("stage", "=", "packed"), ("origin", "=", row["origin"])]
+        return [
+            SeenIncarnation(
+                *(one["origin"], one["incarnation"].hex(), one["state"], one["number"]),
+                milliseconds(one["recorded"]),
+            )
+            for one in self._search.matching(files, columns, conditions)
+            if one["incarnation"] is not None
+        ]
+
+
+ANSWERS = {
+    Outcome.PENDING: "nothing yet",
+    Outcome.DELIVERED: "delivered: the site's broker confirmed it",
+    Outcome.UNROUTED: "unrouted: no queue is bound for it there",
+    Outcome.DUPLICATE: "suppressed: the barrier knew it already",
+    Outcome.EXPIRED: "expired: its own expiration had passed",
+    Outcome.DEAD: "dead-lettered: refused too often",
+    Outcome.QUARANTINED: "in quarantine: not to be guessed about",
+    Outcome.OWN: "its own: entered at the barrier, not published back",
+    Outcome.VOID: "void: its batch does not count",
+    Outcome.SENT: "packed",
+}
+_FLAGS = {
+    CONFLICT: "its identity was known with other content",
+    REDELIVERED: "marked x-mesh-redelivered",
+    REPAIRED: "sent by a repair",
+}
+_EVENTS = {
+    "void": "void: the batch does not count, since its packer's time was over",
+    "quarantined": "in quarantine: the batch cannot be decoded there",
+    "retried": "an operator had it sent again",
+    "dropped": "an operator gave it up",
+}
+_NAME = (
+    *("origin", "incarnation", "exchange", "lane", "destinations", "sequence"),
+    *("fragment", "kind"),
+)
+_ORDER = ("published", "packed", "sent", "came", "settled", "missing")
+
+
+class Life:
+    """`packed` and `settled`: rows with it, and where in them it stands."""
+
+    def __init__(self, search: LedgerSearch, dates: tuple[str, str]) -> None:
+        self._search = search
+        self._dates = dates
+        self._names = search.revisions.site_names()
+        self.packed: list[tuple[Row, int]] = []
+        self.settled: list[tuple[Row, int]] = []
+
+    def steps(self) -> list[TraceStep]:
+        """In the order of their times, what is missing last."""
+        steps = [step for row, entry in self.packed for step in self._packing(row, entry)]
+        steps += [self._settling(row, entry) for row, entry in self.settled]
+        of_batches = list(self._of_batches())
+        steps += [self._event(row) for row in of_batches]
+        told = {row["site"] for row, _ in self.settled}
+        told |= {row["site"] for row in of_batches if row["event"] in _EVENTS}
+        steps.sort(key=lambda step: (step.at_ms or 0, _ORDER.index(step.what)))
+        return steps + self._missing(told)
+
+    def _packing(self, row: Row, entry: int) -> Iterable[TraceStep]:
+        batch = batch_name(row)
+        if not row["fragment"]:
+            at_ms = unpack_offsets(row["published"], milliseconds(row["first_published"]))[entry]
+            yield TraceStep(at_ms, row["site"], "published", "taken off its exchange", batch, entry)
+        piece = f", piece {row['fragment']} of it" if row["fragment"] is not None else ""
+        said = (
+            f"in the site's log: entry {entry} of {row['count']} of {batch}{piece},"
+            f" under revision {row['revision']}"
+        )
+        if row["kind"] == "repair":
+            said += ", by a repair"
+        yield TraceStep(milliseconds(row["recorded"]), row["site"], "packed", said, batch, entry)
+
+    def _settling(self, row: Row, entry: int) -> TraceStep:
+        byte = row["outcomes"][entry] if row["outcomes"] else 0
+        outcome = Outcome(byte & OUTCOME_MASK)
+        said = [_EVENTS.get(row["event"], ANSWERS[outcome])]
+        said += [words for flag, words in _FLAGS.items() if byte & flag]
+        at_ms = milliseconds(row["recorded"])
+        if row["delivered"]:
+            at_ms = unpack_offsets(row["delivered"], at_ms)[entry]
+        content = (row["contents"] or b"")[8 * entry : 8 * entry + 8].hex() or None
+        return TraceStep(
+            at_ms,
+            row["site"],
+            "settled",
+            "; ".join(said),
+            batch_name(row),
+            row["first_entry"] + entry,
+            self._path(row),
+            content,
+        )
+
+    def _of_batches(self) -> Iterable[Row]:
+        """Rows of links, and of sites that dealt with the whole batch, of the batches with it."""
+        batches = {batch_name(row): row for row, _ in [*self.packed, *self.settled]}
+        if not batches:
+            return
+        files = self._search.of_stage("linked_out", "linked_in", "delivered", dates=self._dates)
+        conditions = [
+            ("origin", "in", sorted({row["origin"] for row in batches.values()})),
+            ("sequence", "in", sorted({row["sequence"] for row in batches.values()})),
+        ]
+        columns = [*_NAME, "site", "stage", "event", "recorded", "path", "neighbour", "count"]
+        wanted = {"linked_out", "linked_in"}
+        for row in self._search.matching(files, columns, conditions):
+            if batch_name(row) in batches and (row["stage"] in wanted or row["event"] in _EVENTS):
+                if row["stage"] == "delivered" and row["event"] in ("retried", "dropped"):
+                    continue  # of single messages: these have their identities
+                yield row
+
+    def _event(self, row: Row) -> TraceStep:
+        batch = batch_name(row)
+        piece = f" (piece {row['fragment']})" if row["fragment"] is not None else ""
+        if row["stage"] == "linked_out":
+            what, said = "sent", f"was told that {row['neighbour']} has it{piece}"
+        elif row["stage"] == "linked_in":
+            what, said = "came", f"from {row['neighbour']}, in the site's log{piece}"
+        else:
+            what, said = "settled", _EVENTS[row["event"]]
+        return TraceStep(
+            milliseconds(row["recorded"]), row["site"], what, said, batch, path=self._path(row)
+        )
+
+    def _path(self, row: Row) -> tuple[str, ...]:
+        return tuple(self._names.get(one, one) for one in row["path"])
+
+    def _missing(self, told: Collection[str]) -> list[TraceStep]:
+        steps = []
+        absence = Absence(self._search, self._dates)
+        for row, entry in self.packed:
+            kind = Addressed(
+                row["revision"], row["exchange"], row["origin"], tuple(row["destinations"])
+            )
+            batch = batch_name(row)
+            expected = self._search.revisions.expected(kind)
+            if expected is None:
+                said = f"who was to have it is not known: no ledger has revision {row['revision']}"
+                steps.append(TraceStep(None, row["site"], "missing", said, batch, entry))
+                continue
+            for cluster in expected:
+                site = self._names.get(cluster, cluster)
+                if site not in told:
+                    said = absence.why(site, row)
+                    steps.append(TraceStep(None, site, "missing", said, batch, entry))
+        return list({(step.site, step.said): step for step in steps}.values())
+
+
+def batch_name(row: Row) -> str:
+    """As `status` and the findings have it."""
+    destinations = ",".join(row["destinations"]) or "*"
+    return (
+        f"{row['origin']}/{(row['incarnation'] or b'').hex()}/{row['exchange']}.{row['lane']}"
+        f">{destinations}/{row['sequence']}"
+    )
+
+
+def trace(
+    search: LedgerSearch, identities: Collection[bytes], day: date | None = None
+) -> TraceResult:
     """All that the ledgers tell of messages with one of these identities. `day`: about when it was
     published, which spares the search the other days' files.
     """
@@ -37,7 +270,7 @@ def trace(search: LedgerSearch, identities: Collection[bytes], day: date | None 
     ]
     files = search.of_stage("packed", dates=dates) + search.of_stage("delivered", dates=since)
     told = sorted({file.date for file in files})
-    return Trace(
+    return TraceResult(
         messages,
         files=len(search.searched),
         sites=search.sites,

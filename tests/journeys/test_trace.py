@@ -6,7 +6,7 @@ import uuid
 
 from isthmus.commands.trace import identities_of
 from spark_audit.trace.search import LedgerSearch
-from spark_audit.trace.told import TracedMessage
+from spark_audit.trace.steps import TracedMessage
 from spark_audit.trace.trace import trace
 from tests.journeys.application import at, letter
 from tests.journeys.conftest import MeshFactory

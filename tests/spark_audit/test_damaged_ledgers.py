@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from federation.mesh_file import load_mesh
-from spark_audit.generate.doubts import DOUBTS
 from spark_audit.generate.files import write_revision
-from spark_audit.generate.generator import generate_ledgers
+from spark_audit.generate.generator import DOUBTS, generate_ledgers
 from spark_audit.period import Period
 from spark_audit.report.report import AuditVerdict
 from tests.spark_audit.conftest import DAY, AuditOf

@@ -10,7 +10,7 @@ import pytest
 from spark_audit.generate.faults import FAULTS
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.generate.harmless import HARMLESS, SHAPES
-from spark_audit.generate.planted import Planted, PlantedFinding
+from spark_audit.generate.planting import Planted, PlantedFinding
 from spark_audit.report.advice import Commands
 from spark_audit.report.html import page
 from spark_audit.report.report import AuditReport, AuditVerdict

@@ -14,10 +14,10 @@ from dedup.identity import text_identity
 from isthmus.cli import app
 from isthmus.commands.trace import identities_of
 from spark_audit.generate.generator import generate_ledgers
-from spark_audit.generate.planted import PlantedFinding
+from spark_audit.generate.planting import PlantedFinding
 from spark_audit.period import Period
 from spark_audit.trace.search import LedgerSearch, places
-from spark_audit.trace.told import Trace
+from spark_audit.trace.steps import TraceResult
 from spark_audit.trace.trace import trace
 
 _BEGIN_MS = Period.of_day(date(2026, 3, 1)).from_ms
@@ -29,12 +29,12 @@ def made(folder: Path, *faults: str) -> list[PlantedFinding]:
     return generate_ledgers(folder / "made", 3, 3000, 5, HOUR, faults, at_rows=64).findings
 
 
-def trace_of(folder: Path, identity: str, day: date | None = None) -> Trace:
+def trace_of(folder: Path, identity: str, day: date | None = None) -> TraceResult:
     search = LedgerSearch.open(str(folder / "made" / "sites"))
     return trace(search, [bytes.fromhex(identity)], day)
 
 
-def details_at(found: Trace, site: str, what: str) -> list[str]:
+def details_at(found: TraceResult, site: str, what: str) -> list[str]:
     (message,) = found.messages
     return [step.said for step in message.steps if (step.site, step.what) == (site, what)]
 

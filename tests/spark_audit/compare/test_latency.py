@@ -14,7 +14,7 @@ from relay.ledger.rows import unpack_offsets
 from spark_audit.compare.latency import Latency, Way
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.period import Period
-from spark_audit.report.folder import write_report
+from spark_audit.report.html import write_report
 from spark_audit.trace.search import LedgerSearch
 from tests.spark_audit.conftest import AuditOf
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_audit.compare.latency import MOST_TIMED, Sample
+from spark_audit.compare.latency import MOST_TIMED, MinuteSample
 from spark_audit.period import Period
 
 MINUTE_MS = 60_000
@@ -25,13 +25,13 @@ NOW_MS = 29_538_127 * MINUTE_MS + 17
     ],
 )
 def test_the_more_rows_the_fewer_minutes(rows: int, every: int) -> None:
-    assert Sample.of(rows) == Sample(every)
+    assert MinuteSample.of(rows) == MinuteSample(every)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("every", [1, 2, 5, 12, 60])
 def test_a_file_is_read_if_a_row_of_it_may_be_in_the_sample(spark: Any, every: int) -> None:
-    sample = Sample(every)
+    sample = MinuteSample(every)
     lasting = [0, 1, every - 1, every, 3 * every]
     spans = [
         (NOW_MS + begin * MINUTE_MS, NOW_MS + (begin + minutes) * MINUTE_MS)
@@ -57,7 +57,7 @@ def test_a_file_is_read_if_a_row_of_it_may_be_in_the_sample(spark: Any, every: i
 def test_the_times_of_a_sample_are_those_of_the_period_that_it_holds(
     spark: Any, every: int, length_ms: int
 ) -> None:
-    sample, period = Sample(every), Period(NOW_MS, NOW_MS + length_ms)
+    sample, period = MinuteSample(every), Period(NOW_MS, NOW_MS + length_ms)
     span = f"sequence({period.from_ms - 5 * MINUTE_MS}L, {period.to_ms + 5 * MINUTE_MS}L, 20000L)"
     ends = (period.from_ms - 1, period.from_ms, period.to_ms - 1, period.to_ms)
     exact = f"array({', '.join(f'{ms}L' for ms in ends)})"
@@ -71,6 +71,6 @@ def test_the_times_of_a_sample_are_those_of_the_period_that_it_holds(
 
 def test_a_day_s_few_minutes_are_told_one_by_one() -> None:
     day = Period(0, 86_400_000)
-    assert Sample(60).times(day).count(" OR ") == 23
-    assert " OR " not in Sample(1).times(day)
-    assert " OR " not in Sample(2).times(day)
+    assert MinuteSample(60).times(day).count(" OR ") == 23
+    assert " OR " not in MinuteSample(1).times(day)
+    assert " OR " not in MinuteSample(2).times(day)

@@ -21,7 +21,7 @@ from spark_audit.job import Audit
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.receipts.receipts import BadReceipts, read_receipts
-from spark_audit.report.folder import write_report
+from spark_audit.report.html import write_report
 from spark_audit.report.report import AuditReport, AuditVerdict
 from spark_audit.trace.search import LedgerSearch
 

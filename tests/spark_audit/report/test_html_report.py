@@ -12,13 +12,12 @@ import pytest
 
 from spark_audit.compare.latency import Latency, Way
 from spark_audit.judge.verdicts import FINDINGS
-from spark_audit.ledgers.books import Problem
+from spark_audit.ledgers.books import LedgerProblem
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.report.advice import ADVICE, Commands
-from spark_audit.report.carried import AuditedAgain, Carried
 from spark_audit.report.html import duration, page
-from spark_audit.report.report import AuditReport, PairMinute
+from spark_audit.report.report import AuditedAgain, AuditReport, EarlierDays, PairMinute
 
 DAY = Period.of_day(date(2026, 3, 1))
 HOSTILE = "<script src=//evil.example/x.js>alert('1')</script>&\"\u202egnp.\x00"
@@ -101,7 +100,7 @@ def test_the_verdict_stands_at_its_top() -> None:
     for report in (
         report_of(),
         report_of(findings={"lost": 3}, shown=[finding("lost")]),
-        report_of(problems=[Problem("lima", "no ledger of this site for these dates")]),
+        report_of(problems=[LedgerProblem("lima", "no ledger of this site for these dates")]),
     ):
         found = page_of(report)
         assert report.sentence in found.text
@@ -150,7 +149,9 @@ def full() -> AuditReport:
                 "since_ms": DAY.from_ms,
             }
         ],
-        problems=[Problem("lima", "cannot be read", "lima/date=2026-03-01/delivered-1.parquet")],
+        problems=[
+            LedgerProblem("lima", "cannot be read", "lima/date=2026-03-01/delivered-1.parquet")
+        ],
         latencies=[
             Latency(Way.DELIVERY, "c1", "c2", 12_000, 85, 130, 2400, 65_000),
             Latency(Way.LINK, "paris", "tokyo", 12_000, 70, 90, 1900, 9000),
@@ -218,7 +219,7 @@ def test_hostile_names_are_only_text() -> None:
             finding("lost", identity=HOSTILE, exchange=HOSTILE, why=HOSTILE, batch=HOSTILE),
             finding(HOSTILE),
         ],
-        problems=[Problem(HOSTILE, HOSTILE, HOSTILE)],
+        problems=[LedgerProblem(HOSTILE, HOSTILE, HOSTILE)],
         latencies=[Latency(Way.LINK, HOSTILE, "tokyo", 1, 1, 1, 1, 1)],
         counts=[PairMinute("c1", "c2", HOSTILE, DAY.from_ms, HOSTILE, 1)],
     )
@@ -281,7 +282,7 @@ def test_times_are_said_in_a_fitting_unit(ms: int, said: str) -> None:
 
 
 def test_what_earlier_days_left_open_is_told_and_counts() -> None:
-    carried = Carried(
+    carried = EarlierDays(
         "2026-02-28",
         {"2026-02-28": Counter(delivered=7, lost=2, pending=1)},
         {"lost": 2},
@@ -301,10 +302,12 @@ def test_what_earlier_days_left_open_is_told_and_counts() -> None:
 
 
 def test_what_is_open_since_earlier_days_proves_nothing() -> None:
-    pending = Carried("2026-02-28", {"2026-02-28": Counter(delivered=7, pending=1)})
+    pending = EarlierDays("2026-02-28", {"2026-02-28": Counter(delivered=7, pending=1)})
     assert report_of(carried=pending).verdict.exit_status == 2
-    settled = Carried("2026-02-28", {"2026-02-28": Counter(delivered=8)})
+    settled = EarlierDays("2026-02-28", {"2026-02-28": Counter(delivered=8)})
     assert report_of(carried=settled).verdict.exit_status == 0
-    worse = Carried("2026-02-28", again=[AuditedAgain("2026-02-28", "findings", "", is_worse=True)])
+    worse = EarlierDays(
+        "2026-02-28", again=[AuditedAgain("2026-02-28", "findings", "", is_worse=True)]
+    )
     assert report_of(carried=worse).verdict.exit_status == 1
     assert "2026-02-28, audited again" in report_of(carried=worse).sentence

@@ -8,8 +8,8 @@ from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerListing, LedgerPath
 from spark_audit.nightly import has_come
-from spark_audit.nights.before import Before
-from spark_audit.nights.night import (
+from spark_audit.nightly_run.history import NightHistory
+from spark_audit.nightly_run.night import (
     Night,
     OpenDay,
     carried_since,
@@ -17,7 +17,7 @@ from spark_audit.nights.night import (
     speakers,
     still_open,
 )
-from spark_audit.nights.plan import KnownFile, plan_night
+from spark_audit.nightly_run.plan import KnownFile, plan_night
 
 
 def night(day: int, ran_ms: int, *open_days: OpenDay) -> Night:
@@ -114,7 +114,7 @@ def test_a_file_of_another_size_is_another_file() -> None:
 def test_rows_that_were_missing_may_have_come() -> None:
     day = OpenDay("2026-03-02", "why", ("site1",))
     there = file("site1", 2, 0)
-    before = Before(known=known(there, 10))
+    before = NightHistory(known=known(there, 10))
 
     def comes(path: LedgerPath, of: OpenDay = day) -> bool:
         listing = LedgerListing(frozenset(["site1"]), (there, path), (), ())

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from federation.mesh import Mesh
-from spark_audit.engine.keep import Keep
-from spark_audit.engine.small_table import small_table
-from spark_audit.judge.exchanges_where import ExchangesWhere
-from spark_audit.judge.expectation import Revisions
+from spark_audit.engine.frames import Keep, small_table
+from spark_audit.judge.expectation import ExchangesWhere, Revisions
 from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import Books
 from spark_audit.level import Level
@@ -18,7 +16,7 @@ from spark_audit.period import Period
 
 
 @dataclass(slots=True)
-class Premises:
+class Assumptions:
     """`mesh` as it is now; `names`: cluster ID -> site name, `clusters` the other way round;
     `by_origin`: exchanges within which an identity is one origin's.
     """

@@ -16,8 +16,7 @@ from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from relay.ledger.rows import CONFLICT, Outcome, Stage
 from spark_audit.generate.files import write_ledgers, write_mesh
-from spark_audit.generate.planted import Planted
-from spark_audit.generate.planting import Planting, cut, repeat, set_outcome
+from spark_audit.generate.planting import Planted, Planting, cut, repeat, set_outcome
 from spark_audit.generate.world import MadeBatch, MadeRow, MadeWorld, make_world
 from spark_audit.period import Period
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from spark_audit.engine.small_table import small_table
+from spark_audit.engine.frames import small_table
 from spark_audit.report.report import PairMinute
 
 
-def counted(messages: Any, whole: Any) -> list[PairMinute]:
+def counts_by_minute(messages: Any, whole: Any) -> list[PairMinute]:
     """Of the messages that were opened, and of what is whole and was not: `origin`, `expected`,
     `exchange`, `first_ms`, `count`.
     """
@@ -63,3 +63,26 @@ def _of_messages(messages: Any) -> Any:
         "published_ms DIV 60000 * 60000 AS minute_ms",
         extras,
     ).where("count > 0")
+
+
+DISPLAYED = 200
+"""Of a kind."""
+
+
+def displayed_findings(found: Any) -> list[dict[str, Any]]:
+    """`found`: the table of findings, as a DataFrame. Times in ms."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    by = ("published", "identity", "destination")
+    of_kind = Window.partitionBy("kind").orderBy(*by)
+    return [
+        row.asDict()
+        for row in found.withColumn("nth", F.row_number().over(of_kind))
+        .where(f"nth <= {DISPLAYED}")
+        .drop("nth")
+        .orderBy("kind", *by)
+        .withColumn("published", F.expr("unix_millis(published)"))
+        .withColumn("delivered", F.expr("unix_millis(delivered)"))
+        .collect()
+    ]

@@ -14,21 +14,22 @@ from dataclasses import replace
 from typing import Any
 
 from spark_audit.compare import entries
-from spark_audit.compare.exactly import IDENTITIES_AT_ONCE
+from spark_audit.compare.assumptions import Assumptions
+from spark_audit.compare.levels import IDENTITIES_AT_ONCE
 from spark_audit.compare.opened_batches import NAME
-from spark_audit.compare.premises import Premises
-from spark_audit.compare.reading import Reading
+from spark_audit.compare.reading import LedgerReading
 from spark_audit.compare.reported_positions import reported_positions
+from spark_audit.compare.waiting import pending_places
 from spark_audit.compare.whole_batches import compared_whole, expectations
 from spark_audit.judge import verdicts
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
+from spark_audit.nightly_run.open_messages import left_open, looked_at_again, without_rows
 from spark_audit.period import Period
-from spark_audit.report.carried import Carried
-from spark_audit.report.report import AuditReport
-from spark_audit.report.shown import shown
+from spark_audit.report.report import AuditReport, EarlierDays
+from spark_audit.report.tables import displayed_findings
 
-TOLD_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
+FINDINGS_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
 """Of the table `findings`."""
 SAME = ("kind", "identity", "origin", "destination", "exchange")
 """Of findings: the columns by which two are one."""
@@ -36,7 +37,7 @@ SAME = ("kind", "identity", "origin", "destination", "exchange")
 
 def with_leaks_since(
     report: AuditReport,
-    premises: Premises,
+    assumptions: Assumptions,
     source: LedgerSource,
     table: Any,
     unseen: Collection[str],
@@ -48,36 +49,36 @@ def with_leaks_since(
     nights (TOLD_SCHEMA), None where there are none.
     """
     found = report.leaked_before
-    since = _leaked_since(premises, source, table, unseen, say)
+    since = _leaked_since(assumptions, source, table, unseen, say)
     if since is not None:
         found = since if found is None else found.unionByName(since)
     if found is None:
         return report
     # What came again later than that, a barrier need not know any more.
-    kept_ms = round(premises.mesh.retention_s * 1000)
+    kept_ms = round(assumptions.mesh.retention_s * 1000)
     leaked = verdicts.findings_of(found.where(f"again_ms - delivered_ms <= {kept_ms}"))
     leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*SAME])
     if told is not None:
         leaked = leaked.join(told, [*SAME], "left_anti")
-    leaked = premises.keep(leaked.select(*report.table.columns))
+    leaked = assumptions.keep(leaked.select(*report.table.columns))
     count = leaked.count()
     if not count:
         return report
     more = Counter({"leaked duplicate": count})
-    carried = report.carried or Carried()
+    carried = report.carried or EarlierDays()
     carried.findings = dict(Counter(carried.findings) + more)
-    all_found = premises.keep(report.table.unionByName(leaked))
+    all_found = assumptions.keep(report.table.unionByName(leaked))
     return replace(
         report,
         carried=carried,
         table=all_found,
         findings=dict(Counter(report.findings) + more),
-        shown=shown(all_found),
+        shown=displayed_findings(all_found),
     )
 
 
 def _leaked_since(
-    premises: Premises,
+    assumptions: Assumptions,
     source: LedgerSource,
     table: Any,
     unseen: Collection[str],
@@ -88,8 +89,8 @@ def _leaked_since(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    keep = premises.keep
-    before = f"first_ms < {premises.period.from_ms}"
+    keep = assumptions.keep
+    before = f"first_ms < {assumptions.period.from_ms}"
     late = table.where(
         f"stage = 'delivered' AND event = 'batch' AND is_message AND {before}"
     ).where(F.col("uri").isin(*unseen) if unseen else F.lit(False))
@@ -97,14 +98,14 @@ def _leaked_since(
     if not uris:
         return None
     say("looking for what was delivered again")
-    kept_ms = round(premises.mesh.retention_s * 1000)
-    from_ms = premises.period.from_ms
-    earlier = replace(premises, period=Period(from_ms - kept_ms, from_ms))
-    reading = Reading(earlier, source, table, reported_positions(earlier, table))
+    kept_ms = round(assumptions.mesh.retention_s * 1000)
+    from_ms = assumptions.period.from_ms
+    earlier = replace(assumptions, period=Period(from_ms - kept_ms, from_ms))
+    reading = LedgerReading(earlier, source, table, reported_positions(earlier, table))
     rows = reading.settled(uris).where(f"event = 'batch' AND {before}")
     names = keep(rows.select(*NAME).distinct())
     twice = _twice(reading, names)
-    if premises.level is Level.EXACT:
+    if assumptions.level is Level.EXACT:
         twice = twice.unionByName(_sharing(reading, rows, names)).distinct()
     odd = keep(twice)
     if not odd.head(1):
@@ -116,7 +117,7 @@ def _leaked_since(
     return reading.opened(whole, odd, reading.settled(set()))
 
 
-def _twice(reading: Reading, names: Any) -> Any:
+def _twice(reading: LedgerReading, names: Any) -> Any:
     """Of these batches those of which a site settled more messages than there are."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -132,10 +133,10 @@ def _twice(reading: Reading, names: Any) -> Any:
     )
 
 
-def _sharing(reading: Reading, rows: Any, names: Any) -> Any:
+def _sharing(reading: LedgerReading, rows: Any, names: Any) -> Any:
     """Batches that share an identity, one of them one of `names`, whose rows these are."""
-    by_origin = reading.premises.by_origin
-    keep = reading.premises.keep
+    by_origin = reading.assumptions.by_origin
+    keep = reading.assumptions.keep
     packed = reading.packed()
     mine = keep(entries.known_as_of(entries.settled_entries(rows, by_origin), by_origin).distinct())
     there = keep(reading.with_identities(packed, mine).unionByName(names).distinct())
@@ -146,3 +147,61 @@ def _sharing(reading: Reading, rows: Any, names: Any) -> Any:
     parts = reading.messages_packed() // IDENTITIES_AT_ONCE + 1
     shared = keep(entries.repeated_identities(packed, none, by_origin, parts))
     return reading.with_identities(packed, shared)
+
+
+def carried_over(
+    report: AuditReport,
+    assumptions: Assumptions,
+    source: LedgerSource,
+    table: Any,
+    left: Any,
+    say: Callable[[str], None],
+) -> AuditReport:
+    """The report with what became of `left` (`open_messages.SCHEMA`). `assumptions`: of the time
+    from its first message on. `table`: the digest of all files that were opened.
+    """
+    keep = assumptions.keep
+    left = keep(left)
+    expected = expectations(assumptions, table)
+    reading = LedgerReading(assumptions, source, table, reported_positions(assumptions, table))
+    is_exact = assumptions.level is Level.EXACT
+    judged = looked_at_again(reading, expected.table, left, say, in_order=is_exact)
+    gone = keep(without_rows(left, judged))
+    again = report.carried.findings if report.carried else {}
+    found = verdicts.findings_of(judged)
+    if again:  # what was open and came twice was found as what came again, too
+        told = report.table.select(*SAME).distinct()
+        found = found.join(told, [*SAME], "left_anti").select(*found.columns)
+    found = keep(found)
+    findings = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+    carried = EarlierDays(
+        days=_days(judged, gone),
+        findings=dict(Counter(again) + Counter(findings)),
+        waiting=pending_places(assumptions, source, judged),
+    )
+    all_found = keep(report.table.unionByName(found, allowMissingColumns=True))
+    return replace(
+        report,
+        carried=carried,
+        table=all_found,
+        findings=dict(Counter(report.findings) + Counter(findings)),
+        shown=displayed_findings(all_found) if findings else report.shown,
+        left=keep(
+            report.left.unionByName(left_open(judged)).unionByName(gone.select(*left.columns))
+        ),
+    )
+
+
+def _days(judged: Any, gone: Any) -> dict[str, Counter[str]]:
+    """By day of publishing and verdict."""
+    by_day = (
+        judged.selectExpr("timestamp_millis(published_ms) AS published", "verdict")
+        .unionByName(gone.select("published", "verdict"))
+        .selectExpr("CAST(to_date(published) AS STRING) AS day", "verdict")
+        .groupBy("day", "verdict")
+        .count()
+    )
+    found: dict[str, Counter[str]] = {}
+    for day, verdict, count in by_day.collect():
+        found.setdefault(day, Counter())[verdict] += count
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that a stage did. Times in ms since 1970, by the site's own clock (of publishing,
     the origin's). `at_ms` None: nothing was done, and `said` why.
     """
@@ -30,7 +30,7 @@ class TracedMessage:
 
     exchange: str
     identity: str
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
 
     @property
     def published_ms(self) -> int | None:
@@ -39,7 +39,7 @@ class TracedMessage:
 
 
 @dataclass(slots=True)
-class Trace:
+class TraceResult:
     """What was found, and where was looked."""
 
     messages: list[TracedMessage]

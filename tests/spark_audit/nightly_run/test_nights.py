@@ -10,7 +10,7 @@ import pytest
 
 from spark_audit.nightly import NightlyAudit
 from spark_audit.report.report import AuditVerdict
-from tests.spark_audit.nights.three_days import DAYS, ThreeDays
+from tests.spark_audit.nightly_run.three_days import DAYS, ThreeDays
 
 pytestmark = pytest.mark.spark
 

@@ -6,16 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_audit.engine.small_table import small_table
+from spark_audit.engine.frames import small_table
 from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerPath
-from spark_audit.nights import night as nights
-from spark_audit.nights import open_messages, tables
-from spark_audit.nights.came_again import TOLD_SCHEMA
-from spark_audit.nights.night import Night, OpenDay
-from spark_audit.nights.plan import KnownFile
-from spark_audit.nights.tables import DamagedTables, NightTables
+from spark_audit.nightly_run import open_messages, tables
+from spark_audit.nightly_run.earlier_days import FINDINGS_SCHEMA
+from spark_audit.nightly_run.night import (
+    Night,
+    OpenDay,
+    carried_since,
+    skipped,
+    speakers,
+    still_open,
+)
+from spark_audit.nightly_run.plan import KnownFile
+from spark_audit.nightly_run.tables import DamagedTables, NightTables
 
 FILES_SCHEMA = """
     uri STRING, size BIGINT, site STRING, state STRING, stage STRING, first BIGINT, last BIGINT,
@@ -28,7 +34,7 @@ NIGHTS_SCHEMA = """
 
 
 @dataclass(slots=True)
-class Before:
+class NightHistory:
     """`left`: messages that are open (`open_messages.SCHEMA`), None where there are none.
     `oldest_ms`: when the first of them was published. `known`: URI -> what is known of a file that
     all who speak have looked into. `given_up`: open messages too old to be looked for, by day.
@@ -44,15 +50,15 @@ class Before:
     skipped: list[str] = field(default_factory=list)
     incarnations: list[SeenIncarnation] = field(default_factory=list)
     given_up: dict[str, int] = field(default_factory=dict)
-    told: Any = None
-    """Findings of earlier nights (`came_again.TOLD_SCHEMA`), None where there are no nights."""
+    findings: Any = None
+    """Findings of earlier nights (`earlier_days.FINDINGS_SCHEMA`), None where there are no nights."""
 
 
-def read_before(
+def read_history(
     store: NightTables, day: str, retention_s: float, reported: Iterable[str] = ()
-) -> Before:
+) -> NightHistory:
     """What is known before `day`. `reported`: days that have a report, so that they had tables."""
-    since = nights.carried_since(day, retention_s)
+    since = carried_since(day, retention_s)
     there = {one for table in tables.TABLES for one in store.days(table)}
     days = sorted(one for one in there if one < day)
     # One more than is looked at, for what has to be given up.
@@ -69,10 +75,10 @@ def read_before(
         except DamagedTables as error:
             damaged[one] = str(error)
     while True:
-        spoken = nights.speakers(good.values(), day)
+        spoken = speakers(good.values(), day)
         try:
             found = _put_together(store, day, spoken, damaged, days, since)
-            found.told = _told(store, good)
+            found.findings = _earlier_findings(store, good)
             return found
         except DamagedTables as error:
             damaged[error.day] = str(error)
@@ -86,9 +92,9 @@ def _put_together(
     damaged: dict[str, str],
     days: list[str],
     since: str,
-) -> Before:
+) -> NightHistory:
     """Raises DamagedTables."""
-    found = Before(since=spoken[-1][0].day if spoken else "")
+    found = NightHistory(since=spoken[-1][0].day if spoken else "")
     left = None
     known: dict[str, KnownFile] | None = None
     for night, after in spoken:
@@ -101,31 +107,31 @@ def _put_together(
         )
         left = rows if left is None else left.unionByName(rows)
         files, bad = _files(store, night.day)
-        known = _both(known, files)
+        known = _known_to_both(known, files)
         found.bad.update(bad)
         found.incarnations += night.incarnations
     found.known = known or {}
     if left is not None:
         _take(found, left, since)
-    open_days = {one.day: one for one in nights.still_open(spoken) if one.day >= since}
+    open_days = {one.day: one for one in still_open(spoken) if one.day >= since}
     open_days.update((one, OpenDay(one, why)) for one, why in damaged.items())
     found.open_days = sorted(open_days.values(), key=lambda one: one.day)
     known_days = {*days, *(one.day for one in found.open_days)}
-    found.skipped = nights.skipped(known_days, day, since)
+    found.skipped = skipped(known_days, day, since)
     return found
 
 
-def _told(store: NightTables, days: Iterable[str]) -> Any:
+def _earlier_findings(store: NightTables, days: Iterable[str]) -> Any:
     """Raises DamagedTables."""
     told = None
     for day in sorted(days):
-        store.count(tables.FINDINGS, day, TOLD_SCHEMA)
-        rows = store.read(tables.FINDINGS, day, TOLD_SCHEMA)
+        store.count(tables.FINDINGS, day, FINDINGS_SCHEMA)
+        rows = store.read(tables.FINDINGS, day, FINDINGS_SCHEMA)
         told = rows if told is None else told.unionByName(rows)
     return told
 
 
-def _take(found: Before, left: Any, since: str) -> None:
+def _take(found: NightHistory, left: Any, since: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     by_day = left.groupBy(F.to_date("published").cast("string").alias("day")).agg(
@@ -177,7 +183,9 @@ def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str
     return found, bad
 
 
-def _both(one: dict[str, KnownFile] | None, other: dict[str, KnownFile]) -> dict[str, KnownFile]:
+def _known_to_both(
+    one: dict[str, KnownFile] | None, other: dict[str, KnownFile]
+) -> dict[str, KnownFile]:
     """What both have looked into."""
     if one is None:
         return other

@@ -13,12 +13,12 @@ from typing import Any
 from federation.mesh import IdentityKind
 from relay.ledger.rows import IDENTITY_BYTES
 from spark_audit.compare import entries
-from spark_audit.compare.premises import Premises
+from spark_audit.compare.assumptions import Assumptions
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
-class Testimony:
+class Statements:
     """Receipts (`receipts.read_receipts`), held against what was packed.
 
     `published`: one row a message, site and exchange, with the first `at_ms`. `consumed`: every
@@ -28,14 +28,14 @@ class Testimony:
     exchange None, of any.
     """
 
-    def __init__(self, premises: Premises, receipts: Any, packed: Any) -> None:
+    def __init__(self, assumptions: Assumptions, receipts: Any, packed: Any) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
-        period = premises.period
-        self.premises = premises
+        period = assumptions.period
+        self.assumptions = assumptions
         self._exchanges = {
             name: exchange.identity.kind
-            for name, exchange in premises.revisions.exchanges().items()
+            for name, exchange in assumptions.revisions.exchanges().items()
         }
         self.within = f"at_ms >= {period.from_ms} AND at_ms < {period.to_ms}"
         said = receipts.withColumn("is_uuid", F.expr(f"message_id RLIKE '{_UUID}'"))
@@ -68,7 +68,7 @@ class Testimony:
                 )
             )
         return (
-            entries.sent_entries(packed, self.premises.by_origin)
+            entries.sent_entries(packed, self.assumptions.by_origin)
             .withColumn("goes_by", self._goes_by())
             .join(ids, ["goes_by", "identity"])
         )
@@ -88,7 +88,7 @@ class Testimony:
         """What has receipts of being published, and was packed by that site in the period: the
         ledger's time decides, as for everything else.
         """
-        period = self.premises.period
+        period = self.assumptions.period
         published = self.published.selectExpr(
             "message_id", "at AS origin", "exchange AS said_exchange", "at_ms", "is_confirmed"
         )

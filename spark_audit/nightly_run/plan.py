@@ -29,7 +29,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NightPlan:
     """`of_day`: files that the day's books are judged by. `opened`: all that are. `day_opened`:
     URIs of those of them that tell of the day. `known_rows`: of what stays closed. `unseen`: URIs
     of the day's files that no earlier night has looked into.
@@ -42,7 +42,7 @@ class Plan:
     unseen: frozenset[str] = frozenset()
 
     @classmethod
-    def of_all(cls, files: Iterable[LedgerPath]) -> Plan:
+    def of_all(cls, files: Iterable[LedgerPath]) -> NightPlan:
         """Without any earlier night."""
         every = tuple(files)
         return cls(every, every, frozenset(one.uri for one in every))
@@ -55,7 +55,7 @@ def plan_night(
     window_ms: int,
     *,
     is_open: bool,
-) -> Plan:
+) -> NightPlan:
     """`window_date`, `window_ms`: the first folder and moment of recording that the day needs.
     `is_open`: something of earlier days is.
     """
@@ -76,6 +76,6 @@ def plan_night(
                     unseen.add(file.uri)
         elif told is not None:
             closed += told.rows
-    return Plan(
+    return NightPlan(
         tuple(of_day), tuple(opened), frozenset(day_opened), tuple(closed), frozenset(unseen)
     )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_audit.nights.files import TableFiles
-from spark_audit.nights.tables import PENDING, TABLES, DamagedTables, NightTables
+from spark_audit.nightly_run.tables import PENDING, TABLES, DamagedTables, NightTables, TableFiles
 
 pytestmark = pytest.mark.spark
 
@@ -101,7 +100,7 @@ def test_a_file_system_by_its_uri(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, renames_over: tuple[str, ...]
 ) -> None:
     """Once as one that renames over a file, once as an object store."""
-    monkeypatch.setattr("spark_audit.nights.files._RENAMES_OVER", renames_over)
+    monkeypatch.setattr("spark_audit.nightly_run.tables._RENAMES_OVER", renames_over)
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     (tmp_path / "far").mkdir()
     name = f"far{len(renames_over)}"

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from spark_audit.compare.assumptions import Assumptions
+from spark_audit.ledgers.books import LedgerProblem
 from spark_audit.receipts.reach import ConsumersReach, PublishersReach, packed_to
-from spark_audit.receipts.testimony import Testimony, is_heard
+from spark_audit.receipts.statements import Statements, is_heard
 
 COLUMNS = (
     *("kind", "identity", "origin", "destination", "exchange"),
@@ -24,7 +27,7 @@ ORDER_MS = 60_000
 a while before, or after."""
 
 
-def not_received(said: Testimony, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
+def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
     """Published and confirmed, and no consumer at a site that was to have it has a receipt, nor
     the ledger another reason. `is_heard`: that site has receipts of this exchange at all;
     `is_told`: also of what came there before and of what came after.
@@ -80,7 +83,7 @@ def not_received(said: Testimony, whole: Any, messages: Any, reach: ConsumersRea
     )
 
 
-def never_packed(said: Testimony) -> Any:
+def never_packed(said: Statements) -> Any:
     """Published and confirmed, and in no ledger: one finding, wherever it was to go. `is_told`:
     what came later into that egress queue was packed, so that it does not wait there any more.
     """
@@ -88,7 +91,7 @@ def never_packed(said: Testimony) -> Any:
 
     lacking = [
         site
-        for site, stage in (*said.premises.books.incomplete, *said.premises.books.renewed)
+        for site, stage in (*said.assumptions.books.incomplete, *said.assumptions.books.renewed)
         if stage == "packed"
     ]
     packed = said.sent.selectExpr(
@@ -96,7 +99,7 @@ def never_packed(said: Testimony) -> Any:
     ).distinct()
     return (
         said.published.where(f"{said.within} AND is_confirmed AND {said.comparable()}")
-        .withColumn("is_lacking", said.premises.is_one_of("at", lacking))
+        .withColumn("is_lacking", said.assumptions.is_one_of("at", lacking))
         .join(
             packed,
             F.expr(
@@ -121,7 +124,7 @@ def never_packed(said: Testimony) -> Any:
     )
 
 
-def twice(said: Testimony, messages: Any) -> Any:
+def consumed_twice(said: Statements, messages: Any) -> Any:
     """Two receipts of one queue that are not marked as redelivered. Not at the site where it
     was published: there its own broker delivers, as often as it was published.
     """
@@ -162,19 +165,19 @@ def twice(said: Testimony, messages: Any) -> Any:
     )
 
 
-def unpublished(said: Testimony, reach: PublishersReach) -> Any:
+def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
     """Consumed, and no publisher has a receipt of it. `is_heard`: publishers of its origin
     write receipts at all; `is_told`: also of what was published before and after.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    lacking = bool(said.premises.books.incomplete or said.premises.books.renewed)
+    lacking = bool(said.assumptions.books.incomplete or said.assumptions.books.renewed)
     told = said.sent.groupBy("message_id").agg(
         *(F.first(name).alias(name) for name in ("identity", "origin")),
         F.min("published_ms").alias("published_ms"),
         F.first("exchange").alias("of_exchange"),
     )
-    from_ms = said.premises.period.from_ms
+    from_ms = said.assumptions.period.from_ms
     return (
         said.consumed.where(said.within)
         .groupBy("message_id", "is_uuid", "at", "exchange")
@@ -203,3 +206,100 @@ def unpublished(said: Testimony, reach: PublishersReach) -> Any:
             f"identity IS NULL OR {reach.IS_TOLD} AS is_told",
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the receipts of a period come to. `findings` as `verdicts.findings_of` has them; counts
+    are of messages, a consumed one at each site by itself.
+    """
+
+    findings: Any
+    problems: list[LedgerProblem]
+    published: int
+    consumed: int
+    compared: int
+    """Of the published, those that a ledger knows."""
+
+    def as_json(self) -> dict[str, int]:
+        return {
+            "published": self.published,
+            "consumed": self.consumed,
+            "compared": self.compared,
+        }
+
+
+def evidence_of(
+    assumptions: Assumptions, receipts: Any, packed: Any, whole: Any, messages: Any
+) -> Evidence:
+    """Hold receipts (`receipts.read_receipts`) against each other and against what was packed.
+    `whole`: all batches with what each was to come to; `messages`: those that were opened, judged.
+    """
+    said = Statements(assumptions, receipts, packed)
+    reach = ConsumersReach.of(said, whole)
+    missing = not_received(said, whole, messages, reach).cache()
+    strange = consumed_unpublished(said, PublishersReach.of(said)).cache()
+    never = never_packed(said).cache()
+    found = missing.where("is_heard AND is_told").selectExpr(*COLUMNS)
+    for others in (
+        never.where("is_told"),
+        consumed_twice(said, messages),
+        strange.where("is_heard AND is_told"),
+    ):
+        found = found.unionByName(others.selectExpr(*COLUMNS))
+    return Evidence(
+        assumptions.keep(found),
+        [
+            *_silent(assumptions, missing, "destination", "consumer's", "were received there"),
+            *_silent(
+                assumptions,
+                strange,
+                "origin",
+                "publisher's",
+                "that were received were published there",
+            ),
+            *_waiting(assumptions, never),
+        ],
+        published=said.published.where(said.within).select("message_id", "at").distinct().count(),
+        consumed=said.consumed.where(said.within).select("message_id", "at").distinct().count(),
+        compared=said.known.select("message_id", "origin").distinct().count(),
+    )
+
+
+def _silent(
+    assumptions: Assumptions, found: Any, column: str, whose: str, what: str
+) -> list[LedgerProblem]:
+    """Of what was found, that nobody can tell it: sites (of this column) without such receipts, or
+    whose receipts begin later or end before.
+    """
+    rows = (
+        found.where("NOT (is_heard AND is_told)")
+        .groupBy(column, "exchange", "is_heard")
+        .count()
+        .collect()
+    )
+    return [
+        LedgerProblem(
+            assumptions.names.get(site, site),
+            f"{'the' if is_heard else 'no'} {whose} receipts of exchange {exchange}"
+            f"{' begin later or end before' if is_heard else ''}: whether {count} messages {what}"
+            " cannot be told",
+            stage="receipts",
+        )
+        for site, exchange, is_heard, count in sorted(rows, key=str)
+    ]
+
+
+def _waiting(assumptions: Assumptions, never: Any) -> list[LedgerProblem]:
+    """What was published and is in no ledger, and may be on its way from its exchange into one."""
+    rows = never.where("NOT is_told").groupBy("origin", "exchange").count().collect()
+    return [
+        LedgerProblem(
+            assumptions.names.get(origin, origin),
+            f"{count} messages published{'' if exchange is None else f' to exchange {exchange}'}"
+            " are in no ledger, and nothing published a minute later is: they may wait in its"
+            " egress queue (see `isthmus status`); audit again when later ones have come",
+            stage="receipts",
+        )
+        for origin, exchange, count in sorted(rows, key=str)
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 from spark_audit.compare import batches, entries
 from spark_audit.compare.digest import OF_LINKS
 from spark_audit.compare.opened_batches import NAME
-from spark_audit.compare.reading import Reading
+from spark_audit.compare.reading import LedgerReading
 from spark_audit.compare.whole_batches import compared_whole
 from spark_audit.judge.verdicts import OPEN, batch_name
 
@@ -52,13 +52,13 @@ def left_open(messages: Any) -> Any:
 
 
 def looked_at_again(
-    reading: Reading, expected: Any, left: Any, say: Callable[[str], None], *, in_order: bool
+    reading: LedgerReading, expected: Any, left: Any, say: Callable[[str], None], *, in_order: bool
 ) -> Any:
     """The messages of `left` (SCHEMA, kept), judged by all that `reading` has. Those of which no
     packed row is there any more are not among them. `in_order`: order is looked at as well.
     """
-    premises = reading.premises
-    keep = premises.keep
+    assumptions = reading.assumptions
+    keep = assumptions.keep
     say("looking for what earlier days left open")
     names = keep(left.select(*NAME).distinct())
     files = files_of(reading.table, left)
@@ -67,7 +67,7 @@ def looked_at_again(
     judged = _judged(reading, expected, left, names, files, overtaken)
     known_as = keep(
         entries.known_as_of(
-            judged.where(f"verdict NOT IN {_ARRIVED!r}"), premises.by_origin
+            judged.where(f"verdict NOT IN {_ARRIVED!r}"), assumptions.by_origin
         ).distinct()
     )
     if not known_as.head(1):
@@ -84,16 +84,16 @@ def looked_at_again(
 
 
 def _judged(
-    reading: Reading, expected: Any, left: Any, names: Any, files: set[str], overtaken: Any
+    reading: LedgerReading, expected: Any, left: Any, names: Any, files: set[str], overtaken: Any
 ) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
-    premises = reading.premises
+    assumptions = reading.assumptions
     packed = reading.packed(files).join(names, [*NAME], "left_semi")
     settled = reading.settled(files).join(names, [*NAME], "left_semi")
-    whole = premises.keep(compared_whole(premises, reading.source, packed, settled, expected))
+    whole = assumptions.keep(compared_whole(assumptions, reading.source, packed, settled, expected))
     messages = reading.opened(whole, names, overtaken).alias("judged")
-    return premises.keep(messages.join(left.alias("left"), F.expr(_IS_ONE), "left_semi"))
+    return assumptions.keep(messages.join(left.alias("left"), F.expr(_IS_ONE), "left_semi"))
 
 
 def without_rows(left: Any, judged: Any) -> Any:

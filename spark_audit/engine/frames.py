@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -34,3 +35,27 @@ def no_rows(spark: Any, columns: Any, *more: str) -> Any:
         columns = StructType.fromDDL(columns)
     of_none = [f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in columns]
     return spark.sql(f"SELECT {', '.join([*of_none, *more])} WHERE false")
+
+
+@dataclass(slots=True)
+class Keep:
+    """Call with a DataFrame. `folder`: a URI that every executor reaches; empty: on one machine."""
+
+    spark: Any
+    folder: str = ""
+    _count: int = field(default=0, init=False)
+
+    def __call__(self, table: Any) -> Any:
+        if not self.folder:
+            return table.localCheckpoint()
+        self._count += 1
+        uri = f"{self.folder.rstrip('/')}/{self._count:03}"
+        table.write.mode("overwrite").parquet(uri)
+        return self.spark.read.schema(table.schema).parquet(uri)
+
+    def clear(self) -> None:
+        """Takes the files away."""
+        if not self.folder:
+            return
+        path = self.spark.sparkContext._jvm.org.apache.hadoop.fs.Path(self.folder)
+        path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).delete(path, True)
