@@ -30,6 +30,8 @@ def opened_messages(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    from spark_audit.judge import verdict_rules
+
     keep = assumptions.keep
     opened = keep(packed.join(odd, [*NAME], "left_semi"))
     done = keep(settled.join(odd, [*NAME], "left_semi"))
@@ -56,15 +58,19 @@ def opened_messages(
         came.drop("revision", "batch_known", "late_row", "packed_as", "packed_times"),
     )
     lacking, renewed = assumptions.books.incomplete, assumptions.books.renewed
-    judged = verdicts.judged(
+    judged = verdict_rules.judged(
         messages,
-        incomplete_at=assumptions.is_one_of(
-            "at", [s for s, stage in lacking if stage == "delivered"]
+        verdict_rules.SiteKnowledge(
+            incomplete_at=assumptions.is_one_of(
+                "at", [s for s, stage in lacking if stage == "delivered"]
+            ),
+            renewed_at=assumptions.is_one_of(
+                "at", [s for s, stage in renewed if stage == "delivered"]
+            ),
+            begun_at=assumptions.is_one_of("at", assumptions.books.begun),
+            departed_at=assumptions.is_one_of("at", assumptions.former),
+            incomplete_from=assumptions.is_one_of("origin", _lacking(assumptions, "packed")),
         ),
-        renewed_at=assumptions.is_one_of("at", [s for s, stage in renewed if stage == "delivered"]),
-        begun_at=assumptions.is_one_of("at", assumptions.books.begun),
-        departed_at=assumptions.is_one_of("at", assumptions.former),
-        incomplete_from=assumptions.is_one_of("origin", _lacking(assumptions, "packed")),
     )
     period = assumptions.period
     return judged.where(

@@ -6,6 +6,7 @@ it may stand in several batches: it is expected once at each site, and whatever 
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from relay.ledger.rows import Outcome
@@ -15,8 +16,27 @@ MESSAGE = ("at", "exchange", "scope", "identity", "variant")
 contents; null of all others.
 """
 
+
+class MessageVerdict(StrEnum):
+    """Verdict on a message at one site, as tables and reports have it."""
+
+    DELIVERED = "delivered"
+    LATE = "late"
+    UNROUTED = "unrouted"
+    DEAD_LETTERED = "dead-lettered"
+    QUARANTINED = "quarantined"
+    EXPIRED = "expired"
+    SUPPRESSED = "suppressed"
+    VOID = "void"
+    UNPROVEN = "unproven"
+    LOST = "lost"
+    DEPARTED = "departed"
+    PENDING = "pending"
+    UNEXPECTED = "unexpected"
+
+
 FINDINGS = (*("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),)
-OPEN = ("pending", "unproven")
+OPEN = (MessageVerdict.PENDING.value, MessageVerdict.UNPROVEN.value)
 """Neither: not there yet, or not to be told from these ledgers."""
 _FIRST = (
     "STRUCT<delivered_ms: BIGINT, state: STRING, number: BIGINT, entry: INT, outcome: INT,"
@@ -35,7 +55,7 @@ JUDGED = f"""
     departed_at BOOLEAN, verdict STRING, is_in_gap BOOLEAN, leaked INT, redelivered INT,
     is_partial BOOLEAN, why STRING
 """
-"""The columns of what `judged` answers: where nothing is to be opened, no plan is made for it."""
+"""Columns of `verdict_rules.judged`, for an empty table without a plan."""
 
 
 def _is(outcome: Outcome) -> str:
@@ -112,106 +132,6 @@ def by_message(sent: Any, settled: Any) -> Any:
                 for which in (is_live, "is_sent", "true")
             )
         ).alias("name"),
-    )
-
-
-def judged(
-    messages: Any,
-    *,
-    incomplete_at: Any,
-    renewed_at: Any,
-    begun_at: Any,
-    departed_at: Any,
-    incomplete_from: Any,
-) -> Any:
-    """With `verdict`, `leaked`, `redelivered` and `why`. Expressions:
-    whether the books of the site, or of the origin's packer, lack rows (`incomplete_at`,
-    `incomplete_from`), whether the site's state folder was made anew (`renewed_at`): what it had
-    passed before is known, what it lacks since is not. Whether it delivered before these rows begin
-    (`begun_at`): a duplicate may be of something from then. Whether the site is in the mesh no more
-    (`departed_at`): what it had not come to is not for it any more.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    all_origins = Window.partitionBy(*MESSAGE)
-    told = (
-        messages.withColumn(
-            "arrived_in_all", F.sum(F.expr("plain + flagged + conflicts")).over(all_origins)
-        )
-        .withColumn("known_in_all", F.sum(F.expr("own + unrouted")).over(all_origins))
-        .withColumn("first_in_all", F.min("first").over(all_origins))
-        .withColumn("incomplete_at", incomplete_at)
-        .withColumn("renewed_at", renewed_at)
-        .withColumn("begun_at", begun_at)
-        .withColumn("incomplete_from", incomplete_from)
-        .withColumn("departed_at", departed_at)
-    )
-    is_first = "first <=> first_in_all AND first_in_all.outcome = 1 AND NOT first_in_all.is_flagged"
-    verdict = """
-        CASE
-            WHEN sent > 0 AND plain + flagged + conflicts > 0 THEN
-                CASE WHEN delivered_ms - published_ms > deadline_ms AND repaired = 0 THEN 'late'
-                     ELSE 'delivered' END
-            WHEN sent > 0 AND unrouted > 0 THEN 'unrouted'
-            WHEN sent > 0 AND dead > 0 THEN 'dead-lettered'
-            WHEN sent > 0 AND quarantined > 0 THEN 'quarantined'
-            WHEN sent > 0 AND expired > 0 THEN 'expired'
-            WHEN sent > 0 AND duplicates > repairs_refused THEN
-                CASE WHEN arrived_in_all + known_in_all > 0 THEN 'suppressed'
-                     WHEN incomplete_at OR renewed_at OR begun_at THEN 'unproven'
-                     ELSE 'lost' END
-            WHEN sent > 0 AND arrived_in_all > 0 THEN 'suppressed'
-            WHEN sent > 0 AND live = 0 THEN CASE WHEN aside > 0 THEN 'quarantined' ELSE 'void' END
-            WHEN sent > 0 AND (incomplete_at OR disputed > 0) THEN 'unproven'
-            WHEN sent > 0 AND partial > 0 AND incomplete_from THEN 'unproven'
-            WHEN sent > 0 AND passed + refused > 0 THEN 'lost'
-            WHEN sent > 0 AND renewed_at THEN 'unproven'
-            WHEN sent > 0 AND departed_at THEN 'departed'
-            WHEN sent > 0 THEN 'pending'
-            WHEN plain + flagged + conflicts = 0 THEN NULL
-            WHEN from_nowhere > 0 AND incomplete_from THEN 'unproven'
-            ELSE 'unexpected'
-        END
-    """
-    why = """
-        CASE
-            WHEN verdict = 'lost' AND duplicates > repairs_refused THEN
-                'suppressed as a duplicate, and never delivered at this site'
-            WHEN verdict IN ('lost', 'unproven') AND is_in_gap THEN
-                'the site had not delivered it when its log dropped it (retention, or a full log)'
-            WHEN verdict = 'lost' AND refused > 0 THEN
-                'the site took its batch for void, and most others did not'
-            WHEN verdict = 'unproven' AND disputed > 0 THEN
-                'the site took its batch for void, and another one did not'
-            WHEN verdict = 'lost' THEN
-                'the site is done with later batches of its origin and never had this message'
-            WHEN verdict = 'unexpected' AND at = origin THEN 'delivered back at its origin'
-            WHEN verdict = 'unexpected' AND from_nowhere > 0 THEN
-                'delivered, and its origin never packed it'
-            WHEN verdict = 'unexpected' THEN 'delivered at a site that was not to have it'
-            WHEN verdict = 'unproven' AND duplicates > repairs_refused THEN
-                'suppressed as a duplicate of what the rows that were read of this site lack'
-            WHEN verdict = 'unproven' AND partial > 0 AND incomplete_from THEN
-                'packed in part, and rows of its origin are missing that might tell of the rest'
-            WHEN verdict = 'unproven' AND sent = 0 THEN
-                'delivered, and rows of its origin are missing that might tell of it'
-            WHEN verdict = 'unproven' THEN
-                'no row of it, and rows of this site are missing that might tell of it'
-            WHEN verdict = 'late' THEN
-                concat('took ', CAST((delivered_ms - published_ms) DIV 1000 AS STRING), ' s')
-        END
-    """
-    return (
-        told.withColumn("verdict", F.expr(verdict))
-        .where("verdict IS NOT NULL")
-        .withColumn("is_in_gap", F.expr("coalesce(sent > 0 AND published_ms < gap_ms, false)"))
-        .withColumn(
-            "leaked", F.expr(f"greatest(plain - CASE WHEN {is_first} THEN 1 ELSE 0 END, 0)")
-        )
-        .withColumn("redelivered", F.col("flagged"))
-        .withColumn("is_partial", F.expr("partial > 0"))
-        .withColumn("why", F.expr(why))
     )
 
 

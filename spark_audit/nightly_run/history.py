@@ -51,7 +51,7 @@ class NightHistory:
     incarnations: list[SeenIncarnation] = field(default_factory=list)
     given_up: dict[str, int] = field(default_factory=dict)
     findings: Any = None
-    """Findings of earlier nights (`earlier_days.FINDINGS_SCHEMA`), None where there are no nights."""
+    """Findings of earlier nights (`earlier_days.FINDINGS_SCHEMA`), or None on the first night."""
 
 
 def read_history(
