@@ -1,1 +1,1 @@
-"""What makes two messages the same, and the barrier that stops the second."""
+"""Identity of messages, and the barrier that stops duplicates."""

@@ -1,21 +1,22 @@
-"""The deduplication filter in front of local delivery: judge, claim, then commit or release.
+"""Deduplication filter in front of local delivery: judge, claim, then commit or release.
 
     judge    is each key known?  NEW and CONFLICT are to be delivered and are claimed (memory)
-    commit   what was delivered goes into the store's changes, beside the flow's next place
-    release  what was not delivered is nobody's again: a later copy is delivered
+    commit   delivered messages go into the store's changes, beside the flow's next place
+    release  undelivered messages are free again: a later copy is delivered
 
-What was delivered is remembered for one to two windows: `dedup.generations`.
+Delivered messages are remembered for one to two windows: `dedup.generations`.
 
-Same identity, other content: never suppressed. It is delivered as a CONFLICT and remembered under
-a second key made of both, so that a further copy of that same other content is a duplicate.
+Messages with the same identity and other content are never suppressed. They are delivered as a
+CONFLICT and remembered under a second key made of both, so that a further copy of the other content
+is a duplicate.
 
-What a repair brings is judged by `judge_repair`: it goes past what is remembered where the site has
-no proof of a delivery, and is remembered under a key of its own besides, so that the same repair
-done twice is suppressed the second time.
+Repairs are judged by `judge_repair`: they pass the memory where the site has no proof of a
+delivery, and are remembered under a key of their own besides, so that a repeated repair is
+suppressed.
 
-What is remembered under a key: 8 bytes of the content's hash, then the place that delivered it.
+The value under a key: 8 bytes of the content's hash, then the place of the delivery.
 
-No clock, no coroutine: callers say what time it is, and are called back when a claim ends.
+No clock, no coroutine: callers pass the time, and are called back when a claim ends.
 """
 
 from __future__ import annotations
@@ -33,33 +34,35 @@ CONTENT_KEPT = 8
 
 
 class Barrier:
-    """One site's barrier. `window_ms` is `outage_window` plus its margin; `meta_table` is any
-    table of the store, for two small records."""
+    """Barrier of one site. `window_ms` is `outage_window` plus its margin; `meta_table` is any
+    table of the store, for two small records.
+    """
 
     def __init__(self, store: Store, window_ms: int, *, meta_table: str) -> None:
         self._memory = Generations(store, window_ms, meta_table=meta_table)
         self._claims: dict[bytes, Judgement] = {}
         self._waiting: dict[bytes, list[Callable[[], None]]] = {}
         self._owed: dict[bytes, bytes] = {}
-        """First keys of conflicts whose own first message came to nothing: they go into the next
-        commit."""
+        """First keys of conflicts whose own first message came to nothing, for the next commit."""
 
     def set_window(self, window_ms: int) -> None:
-        """The window is another from now on; see `Generations.set_window`."""
+        """Change the window; see `Generations.set_window`."""
         self._memory.set_window(window_ms)
 
     @property
     def memory_ms(self) -> int:
-        """How far back all is remembered. Of what is older, nobody can say whether it is new."""
+        """Age up to which every delivery is remembered. Nobody can decide whether an older message
+        is new.
+        """
         return self._memory.memory_ms
 
     def rotate_if_due(self, now_ms: int) -> bool:
-        """To be called every minute or so; see `Generations.rotate_if_due`."""
+        """Age the memory, to be called about once a minute; see `Generations.rotate_if_due`."""
         return self._memory.rotate_if_due(now_ms)
 
     @property
     def claims(self) -> int:
-        """How many claims are open."""
+        """Number of open claims."""
         return len(self._claims)
 
     # -- judge -------------------------------------------------------------------------------
@@ -71,10 +74,10 @@ class Barrier:
         contents: list[bytes],
         places: list[bytes],
     ) -> Judgement:
-        """Verdicts for messages in their order; those to be delivered are claimed at once.
+        """Return verdicts in the order of the messages, and claim the messages to be delivered.
 
-        `keys` are barrier keys, `contents` at least 8 bytes of each content hash, `places` say
-        where each message stands (any bytes of one length, the same for the same place).
+        `keys` are barrier keys, `contents` at least 8 bytes of each content hash, `places` the
+        place of each message (any bytes of one length, the same for the same place).
         """
         contents = [content[:CONTENT_KEPT] for content in contents]
         known = self._known(keys)
@@ -106,11 +109,11 @@ class Barrier:
         unproven: Collection[bytes] = (),
         delivered: Collection[bytes] = (),
     ) -> Judgement:
-        """As `judge`, for what a repair sends again: DUPLICATE what a repair has brought before.
+        """Judge messages that a repair sends again: DUPLICATE if a repair has brought them before.
 
-        `unproven`: keys, as `remembered` gave them, of messages that are remembered here although
-        the site's ledger has no delivery of them. Those are NEW; what else is remembered is not.
-        `delivered`: keys, as `not_remembered` gave them, of which the ledger has a delivery.
+        `unproven`: keys, from `remembered`, of remembered messages without a delivery in the site's
+        ledger. These are NEW, other remembered messages are not. `delivered`: keys, from
+        `not_remembered`, of messages with a delivery in the ledger.
         """
         contents = [content[:CONTENT_KEPT] for content in contents]
         judgement = Judgement(claimant, keys, contents, places, [], {}, {}, None, False)
@@ -122,8 +125,8 @@ class Barrier:
         return judgement
 
     def remembered(self, keys: list[bytes], contents: list[bytes]) -> dict[int, bytes]:
-        """Index -> key under which this very message is remembered, of those that are and were
-        brought by no repair: whether they were delivered, the site's ledger has to say.
+        """Return index -> key of messages that are remembered and were brought by no repair. The
+        site's ledger has to prove their delivery.
         """
         found = {}
         for index, (key, content) in enumerate(zip(keys, contents, strict=True)):
@@ -133,8 +136,8 @@ class Barrier:
         return found
 
     def not_remembered(self, keys: list[bytes], contents: list[bytes]) -> dict[int, bytes]:
-        """Index -> key under which this very message would be remembered, of those that are not:
-        what is older than `memory_ms` may have been delivered and forgotten.
+        """Return index -> key of messages that are not remembered: older than `memory_ms`, they may
+        have been delivered and forgotten.
         """
         found = {}
         for index, (key, content) in enumerate(zip(keys, contents, strict=True)):
@@ -144,12 +147,12 @@ class Barrier:
         return found
 
     def delivered_from(self, key: bytes) -> bytes | None:
-        """The place from which the message that is remembered under `key` was delivered."""
+        """Return the place of the delivery remembered under `key`, or None."""
         kept = self._recall(key)
         return None if kept is None else kept[CONTENT_KEPT:]
 
     def _remembered_as(self, key: bytes, content: bytes) -> tuple[bytes, bytes | None]:
-        """The key that this message has here (a conflict's second one), and what is kept."""
+        """Return the message's key here (a conflict's second key), and the value under the key."""
         kept = self._recall(key)
         if kept is not None and kept[:CONTENT_KEPT] != content:
             key = second_key(key, content)
@@ -185,7 +188,7 @@ class Barrier:
         return Verdict.NEW
 
     def _known(self, keys: list[bytes]) -> list[bytes | None] | None:
-        """What is remembered under each key; None if nothing under any."""
+        """Return the value under each key, or None if no key has one."""
         known = self._memory.known(keys)
         if self._owed:
             known = [
@@ -226,7 +229,7 @@ class Barrier:
         return self._same(judgement, index, second, found)
 
     def _same(self, judgement: Judgement, index: int, key: bytes, found: bytes | None) -> Verdict:
-        """The verdict on what is known or claimed with this very content."""
+        """Return the verdict for a key that is remembered or claimed with the same content."""
         if found is not None:
             again = found[CONTENT_KEPT:] == judgement.places[index]
             return Verdict.REPLAY if again else Verdict.DUPLICATE
@@ -238,8 +241,9 @@ class Barrier:
         return Verdict.TWIN
 
     def when_released(self, judgement: Judgement, callback: Callable[[], None]) -> None:
-        """Call back once the claim that ended `judgement` as CLAIMED has ended, either way; at
-        once if it has already. Then judge again from there."""
+        """Call back once the claim that ended `judgement` as CLAIMED has ended, either way; at once
+        if it has already. Judge again from there.
+        """
         key = judgement.blocked_on
         if key is None:
             raise BarrierMisuse("this judgement was not ended by a claim")
@@ -259,12 +263,12 @@ class Barrier:
         *,
         undelivered: frozenset[int] = frozenset(),
     ) -> None:
-        """End the claims of entries begin..end: remember the delivered ones in `changes`.
+        """End the claims of entries begin..end, and remember the delivered ones in `changes`.
 
-        `undelivered` are the indices that came to nothing (dead letter, quarantine): released.
-        What ended before, by `commit_early` or `release`, is passed over. Write `changes` at
-        once, in the same turn of the event loop: the claims are gone, and until the write nothing
-        else knows these messages. Raises BarrierMisuse when a range is committed twice.
+        `undelivered`: indices that came to nothing (dead letter, quarantine), which are released.
+        Entries that `commit_early` or `release` ended are skipped. Write `changes` at once, in the
+        same turn of the event loop: the claims are gone, and until the write nothing else knows
+        these messages. Raises BarrierMisuse when a range is committed twice.
         """
         end = len(judgement) if end is None else end
         if judgement.whole and not undelivered and not self._waiting:
@@ -288,14 +292,14 @@ class Barrier:
             self._owed.clear()
 
     def commit_early(self, judgement: Judgement, changes: Changes, indices: Iterable[int]) -> None:
-        """As `commit`, for delivered entries that stand behind one that is not settled yet: a
-        flow that starts again before them will find them as REPLAY.
+        """Commit delivered entries behind an unsettled one: a flow that restarts before them finds
+        them as REPLAY.
         """
         for index in indices:
             self._end_claim(judgement, index, changes, True)
 
     def release(self, judgement: Judgement, begin: int = 0, end: int | None = None) -> None:
-        """End the claims of entries begin..end that still are: they were not delivered."""
+        """End the open claims of entries begin..end, which were not delivered."""
         end = len(judgement) if end is None else end
         for index in range(begin, end):
             if self._holds(judgement, index):

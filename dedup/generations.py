@@ -1,8 +1,8 @@
-"""The barrier's memory, two generations: what was delivered, for one to two windows.
+"""Memory of the barrier in two generations: deliveries of one to two windows.
 
-They are tables of their own: new keys go into the young one, both are asked, and when the young one
+Each generation is a table: new keys go into the young one, lookups ask both, and once the young one
 is older than the window the old one is emptied (O(1), whatever its size) and becomes the young one.
-What ages a generation is time that passed while the node watched: a clock set wrong never empties
+A generation ages by time that passed while the node watched, so that a wrong clock never empties
 one early.
 """
 
@@ -13,30 +13,31 @@ from struct import Struct
 from dedup.store import Changes, Store
 
 GENERATIONS = ("barrier.a", "barrier.b")
-"""The barrier's tables; read by single keys."""
+"""Tables of the barrier, read by single keys."""
 MAX_AGEING_MS = 3_600_000
-"""How much one look at the clock can age a generation; `rotate_if_due` is called far more often."""
+"""Most ageing by one look at the clock; `rotate_if_due` is called far more often."""
 
 _GENERATION_KEY = b"barrier.generation"
 _MEMORY_KEY = b"barrier.memory"
 _GENERATION = Struct(">BQQ")
-"""Which table is young, its age in ms, when the clock was last looked at (ms since 1970)."""
+"""Record: index of the young table, its age in ms, last look at the clock (ms since 1970)."""
 
 
 def is_beyond_window(
     published_ms: int, now_ms: int, window_ms: int, clock_difference_ms: int = 0
 ) -> bool:
-    """Whether a message is older than the barrier's memory, so that nobody can say if it is new.
+    """True if a message is older than the barrier's memory, so that nobody can decide if it is new.
 
-    `clock_difference_ms` is the origin's clock minus ours, as the links measure it. One from the
-    future is not beyond: a clock that is merely off is warned of, not obeyed.
+    `clock_difference_ms` is the origin's clock minus ours, as the links measure it. A message from
+    the future is not beyond: a clock that is merely off causes a warning only.
     """
     return now_ms - (published_ms - clock_difference_ms) > window_ms
 
 
 class Generations:
-    """The memory of one site's barrier. `window_ms` is how long each key is remembered at least;
-    `meta_table` is any table of the store, for two small records."""
+    """Memory of one site's barrier. `window_ms`: least time for which a key is remembered;
+    `meta_table`: any table of the store, for two small records.
+    """
 
     def __init__(self, store: Store, window_ms: int, *, meta_table: str) -> None:
         self._store = store
@@ -54,22 +55,22 @@ class Generations:
         self.set_window(window_ms)
 
     def set_window(self, window_ms: int) -> None:
-        """The window is another from now on. A longer one is remembered only as time goes by:
-        what was forgotten before the change stays forgotten, see `memory_ms`.
+        """Change the window. A longer window fills only with time: forgotten deliveries stay
+        forgotten, see `memory_ms`.
         """
         self._window_ms = window_ms
         self._memory_ms = min(self._memory_ms, window_ms)
 
     @property
     def memory_ms(self) -> int:
-        """How far back all is remembered: the window, or less for a while after it has grown. Of
-        what is older, nobody can say whether it is new.
+        """Age up to which every delivery is remembered: the window, or less for a while after it
+        has grown. Nobody can decide whether an older message is new.
         """
         return self._memory_ms
 
     @property
     def young_table(self) -> str:
-        """Where a commit writes what it delivered."""
+        """Table to which a commit writes."""
         return GENERATIONS[self._young]
 
     @property
@@ -77,7 +78,7 @@ class Generations:
         return GENERATIONS[1 - self._young]
 
     def known(self, keys: list[bytes]) -> list[bytes | None]:
-        """What is remembered under each key."""
+        """Return the value under each key, or None."""
         young = self._store.get_many(self.young_table, keys)
         if self._old_is_empty:
             return young
@@ -85,11 +86,11 @@ class Generations:
         return [a if a is not None else b for a, b in zip(young, old, strict=True)]
 
     def rotate_if_due(self, now_ms: int) -> bool:
-        """Forget the old generation if the young one covers the whole window. True if so.
+        """Forget the old generation, and return True, if the young one covers the whole window.
 
-        To be called every minute or so. A node that was down, or whose clock jumped, ages its
-        generation by no more than MAX_AGEING_MS: too long a memory costs disk, too short a one
-        would repeat messages.
+        To be called about once a minute. A node that was down, or whose clock jumped, ages its
+        generation by MAX_AGEING_MS at most: too long a memory costs disk, too short a memory would
+        repeat messages.
         """
         passed_ms = 0 if self._seen_ms is None else now_ms - self._seen_ms
         passed_ms = min(max(passed_ms, 0), MAX_AGEING_MS)

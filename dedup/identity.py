@@ -1,7 +1,7 @@
-"""What makes two messages the same, and what makes them different in content.
+"""Identity of a message, and hash of its content.
 
-An identity is 16 bytes. Where a message has none of its own the packer makes one (`uuid7`): it is
-then different from every other message, its own copies by other paths excepted.
+An identity is 16 bytes. The packer makes one (`uuid7`) for a message that has none: the message
+then differs from every other, except its own copies by other paths.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ CONTENT_BYTES = 16
 
 _JOIN_UP_TO = 64 * 1024
 _lengths = Struct(">IBBQ").pack
-"""Of key, content type, content encoding and body, so that no two messages hash the same bytes.
-AMQP short strings are at most 255 bytes."""
+"""Lengths of key, content type, content encoding and body, so that no two messages hash the same
+bytes. AMQP short strings are at most 255 bytes."""
 
 
 class IdentityForm(StrEnum):
-    """Where an exchange's identity comes from (`identity:` of the mesh file)."""
+    """Source of an exchange's identities (`identity:` of the mesh file)."""
 
     UUID = "uuid"
     MESSAGE_ID = "message_id"
@@ -32,16 +32,16 @@ class IdentityForm(StrEnum):
 
 
 IdentityOf = Callable[[bytes | None, bytes | None, bytes], bytes | None]
-"""(message_id, value of the named header, content hash) -> identity, or None for "has none"."""
+"""Function (message_id, value of the named header, content hash) -> identity, or None for none."""
 
 
 def content_hash(
     routing_key: bytes, body: bytes, content_type: bytes | None, content_encoding: bytes | None
 ) -> bytes:
-    """16 bytes over what "content" means: key, body, content type and encoding.
+    """Return 16 bytes over the content: routing key, body, content type and encoding.
 
-    Not the rest: a publisher that sends again sets a new timestamp. An absent property counts as
-    an empty one.
+    Other properties do not count: a publisher that sends again sets a new timestamp. An absent
+    property equals an empty one.
     """
     kind = content_type or b""
     encoding = content_encoding or b""
@@ -56,7 +56,7 @@ def content_hash(
 
 
 def uuid_of(message_id: bytes | None) -> bytes | None:
-    """The 16 bytes of a UUID in its canonical form (36 characters, either case), else None."""
+    """Return the 16 bytes of a UUID in canonical form (36 characters, either case), or None."""
     if message_id is None or len(message_id) != 36:
         return None
     if not 45 == message_id[8] == message_id[13] == message_id[18] == message_id[23]:  # "-"
@@ -69,19 +69,19 @@ def uuid_of(message_id: bytes | None) -> bytes | None:
 
 
 def text_identity(text: bytes | None) -> bytes | None:
-    """16 bytes for any string; None for an absent or empty one."""
+    """Return 16 bytes for a string, or None for an absent or empty one."""
     if not text:
         return None
     return blake2b(text, digest_size=IDENTITY_BYTES).digest()
 
 
 def identity_function(form: IdentityForm) -> IdentityOf:
-    """The one rule of an exchange as a function, chosen once and not per message."""
+    """Return the function of an exchange's form, chosen once and not per message."""
     return _FUNCTIONS[form]
 
 
 def uuid7(now_ms: int, random_bytes: bytes) -> bytes:
-    """A UUIDv7 as 16 bytes: 48 bits of milliseconds since 1970, 74 random bits.
+    """Return a UUIDv7 as 16 bytes: 48 bits of milliseconds since 1970, 74 random bits.
 
     `random_bytes` are 10 bytes, new for each call. Raises ValueError for another length.
     """
@@ -98,8 +98,8 @@ def uuid7(now_ms: int, random_bytes: bytes) -> bytes:
 
 
 def scope_prefix(exchange: str, origin: str | None) -> bytes:
-    """8 bytes for within what an identity is unique: the exchange, and with `origin` (a cluster
-    ID, for `scope: origin`) that too. Made once a flow.
+    """Return 8 bytes for the scope of an identity: the exchange, and the `origin` (a cluster ID)
+    for `scope: origin`. Made once a flow.
     """
     name = exchange.encode()
     text = len(name).to_bytes(4) + name

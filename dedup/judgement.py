@@ -1,4 +1,4 @@
-"""What the barrier answers: a verdict a message, and the claims that go with it."""
+"""Answer of the barrier: a verdict per message, and the claims held by the answer."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """What the barrier says about one message."""
+    """Verdict of the barrier on one message."""
 
     NEW = 1
     """Never seen: deliver. Claimed by this judgement."""
     CONFLICT = 2
-    """The identity was seen with other content: deliver and count. Claimed by this judgement."""
+    """Identity seen with other content: deliver and count. Claimed by this judgement."""
     DUPLICATE = 3
     """Delivered before from another place: suppress."""
     REPLAY = 4
-    """Delivered before from this very place: nothing to do, nothing to count."""
+    """Delivered before from the same place: neither deliver nor count."""
     TWIN = 5
-    """The same as an earlier message that this claimant has in hand, not committed yet: a
-    duplicate if that one is delivered; else release from here on and judge again."""
+    """Copy of an earlier message that the same claimant holds uncommitted: a duplicate if the
+    earlier one is delivered; otherwise release from here on and judge again."""
     CLAIMED = 6
-    """Being delivered by another flow at this moment: wait for its outcome, judge again. Always
-    the last verdict of a judgement: what is behind it must wait too, and a flow that waits holds
-    no claim on it (else two flows could wait for each other for ever)."""
+    """Being delivered by another flow now: wait for the outcome, then judge again. Always the last
+    verdict of a judgement: later messages must wait too, and a waiting flow holds no claim on them
+    (otherwise two flows could wait for each other for ever)."""
 
 
 class BarrierMisuse(Exception):
-    """The caller broke the order of judge, commit, release: a mistake of ours."""
+    """The caller broke the order of judge, commit, release: a bug."""
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The answer to one `judge`, and the claims that it holds. Parts may end one by one.
+    """Answer to one `judge`, with its claims, which may end one by one.
 
-    There are as many verdicts as messages, or fewer when the last is CLAIMED.
+    There are as many verdicts as messages, or fewer if the last is CLAIMED.
     """
 
     claimant: object
@@ -43,15 +43,16 @@ class Judgement:
     places: list[bytes]
     verdicts: list[Verdict]
     second_keys: dict[int, bytes]
-    """Index -> the key under which a CONFLICT is remembered."""
+    """Index -> key under which a CONFLICT is remembered."""
     twins: dict[int, int | None]
-    """Index of a TWIN -> index of the message it repeats; None: one of an earlier judgement."""
+    """Index of a TWIN -> index of the message that it repeats, or None for an earlier
+    judgement's."""
     blocked_on: bytes | None
-    """The claimed key that ended the judgement."""
+    """Claimed key that ended the judgement, or None."""
     whole: bool
-    """Every verdict is NEW and no entry was committed or released on its own."""
+    """True if every verdict is NEW and no entry was committed or released alone."""
     repair_keys: dict[int, bytes] = field(default_factory=dict)
-    """Index -> the key under which it is remembered that a repair brought this message."""
+    """Index -> key under which the repair of the message is remembered."""
 
     def __len__(self) -> int:
         return len(self.verdicts)

@@ -1,7 +1,7 @@
-"""A store in memory, for simulation and tests: with crashes, in both kinds.
+"""Store in memory, for simulation and tests, with crashes of both kinds.
 
-`crash` gives what the next process finds; the old object is dead from then on, as the process
-that held it.
+`crash` returns the store of the next process; the old object is dead from then on, like its
+process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _Tables = dict[str, dict[bytes, bytes]]
 
 
 class MemoryStore:
-    """`Store` without a disk. `sync_time` is awaited by each sync: virtual time of a disk.
-    `on_write` is called before each write and after it: a crash may come at either moment.
+    """`Store` without a disk. Each sync awaits `sync_time`, the virtual time of a disk. `on_write`
+    is called before and after each write: a crash may come at either moment.
     """
 
     def __init__(
@@ -117,17 +117,18 @@ class MemoryStore:
         self._closed = True
 
     def reopen(self) -> MemoryStore:
-        """What the next process finds after `close`."""
+        """Return the store of the next process after `close`."""
         return self._copy(self._on_disk)
 
     def crash(self) -> MemoryStore:
-        """The process was killed: what the next one finds is all that was written."""
+        """Return the store of the next process after a kill: all writes are there."""
         self._closed = True
         return self._copy(self._tables)
 
     def power_cut(self, chance: random.Random | None = None) -> MemoryStore:
-        """The machine lost power: what was synced is there, and of the rest a random prefix
-        (none without `chance`)."""
+        """Return the store after a power cut: synced writes are there, and a random prefix of the
+        rest (none without `chance`).
+        """
         self._closed = True
         found = self._copy(self._on_disk)
         survivors = chance.randint(0, len(self._unsynced)) if chance is not None else 0
@@ -137,7 +138,7 @@ class MemoryStore:
         return found
 
     def fail(self, reason: str) -> None:
-        """From now on the disk refuses."""
+        """Make every later use fail, like a broken disk."""
         self._failure = StoreFailed("use the memory store", reason)
 
     def _copy(self, tables: _Tables) -> MemoryStore:
@@ -148,7 +149,7 @@ class MemoryStore:
 
 
 def _apply(changes: Changes, tables: _Tables) -> None:
-    """All or nothing: a table that is not there refuses before anything is changed."""
+    """Apply all changes, or none: an unknown table raises KeyError first."""
     for table in [*changes.tables, *(cut[0] for cut in changes.ranges)]:
         if table not in tables:
             raise KeyError(table)

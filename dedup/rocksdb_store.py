@@ -1,9 +1,9 @@
-"""A store in a folder, on RocksDB (by rocksdict, of which this is the only importer).
+"""Store in a folder, on RocksDB by rocksdict, which only this file imports.
 
-rocksdict holds the interpreter's lock during `write`, a synced one included, which would stop
-every coroutine for the length of an fsync (5 ms and more); it releases it in `flush_wal`. So
-writes never sync by themselves: they go to the write-ahead log in microseconds, in the caller's
-thread, and one thread flushes for all that wait (group commit).
+rocksdict holds the interpreter's lock during `write`, a synced one included, which would stop every
+coroutine for the length of an fsync (5 ms and more); it releases the lock in `flush_wal`. So writes
+never sync by themselves: they go to the write-ahead log in microseconds, in the caller's thread,
+and one thread flushes for all waiting callers (group commit).
 """
 
 from __future__ import annotations
@@ -36,23 +36,24 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RocksdbSettings:
-    """What a store may use. The defaults keep a node with one site under 150 MB."""
+    """Limits of a store. The defaults keep a node with one site under 150 MB."""
 
     block_cache_bytes: int = 8 * _MIB
-    """Blocks, indexes and filters read from files. Less: more reads a lookup when the barrier
-    holds many million keys."""
+    """Cache of blocks, indexes and filters. A smaller one costs more reads a lookup when the
+    barrier holds many million keys."""
     write_buffer_bytes: int = 12 * _MIB
-    """All tables' newest keys together. Less: more and smaller files to merge, so more CPU."""
+    """Newest keys of all tables together. Less makes more and smaller files to merge, so
+    more CPU."""
     table_buffer_bytes: int = 4 * _MIB
-    """One table's share before it is written to a file."""
+    """Share of one table before a file is written."""
     write_ahead_bytes: int = 48 * _MIB
-    """Size of the write-ahead logs at which the oldest table is written out; also bounds what
-    is read at start."""
+    """Size of the write-ahead logs at which the oldest table is written out; also bounds the
+    reading at start."""
     open_files: int = 64
 
 
 class RocksdbStore:
-    """`Store` in a folder. `point_tables` are those read by single keys (they get filters)."""
+    """`Store` in a folder. `point_tables` are read by single keys and get filters."""
 
     def __init__(
         self,
@@ -238,7 +239,7 @@ class RocksdbStore:
         await self.synced()
 
     def _flush_for_all(self) -> None:
-        """Sync once for everyone who waits now; who comes meanwhile gets the next one."""
+        """Sync once for all present waiters; later ones get the next sync."""
         group, self._waiting = self._waiting, []
         self._flushing = True
         loop = asyncio.get_running_loop()
@@ -297,8 +298,9 @@ class RocksdbStore:
 
 
 def _lock_holder(lock: Path) -> int | None:
-    """Process ID that holds the lock, from the kernel's list (the file itself must not be
-    opened: closing it again would drop a lock that this process holds)."""
+    """Return the process ID that holds the lock, from the kernel's list. Opening the file itself is
+    forbidden: closing would drop a lock that this process holds.
+    """
     try:
         stat = lock.stat()
         lines = Path("/proc/locks").read_text().splitlines()

@@ -1,10 +1,10 @@
-"""The seam to a node's durable memory: tables of bytes, changed by atomic writes.
+"""Seam to a node's durable memory: tables of bytes, changed by atomic writes.
 
 One store has one owner process. Twins: `rocksdb_store.RocksdbStore` (a folder) and
 `memory_store.MemoryStore` (simulation, with crashes); one contract suite runs over both.
 
-What a crash leaves: after the end of the process everything written; after a power cut at least
-everything synced, and of the rest a prefix in the order of writing (never a part of one write).
+A process crash leaves everything written. A power cut leaves everything synced, and of the rest a
+prefix in the order of writing, never a part of one write.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Protocol
 
 
 class StoreError(Exception):
-    """Root of what a store raises.
+    """Root of a store's errors.
 
     StoreError
     +- StoreLocked    another process has the folder
-    +- StoreDamaged   what is on disk cannot be read
+    +- StoreDamaged   the files on disk cannot be read
     +- StoreFailed    a read, write or sync failed; the store takes no more
     +- StoreClosed    used after close(): a mistake of the caller
     """
 
 
 class StoreLocked(StoreError):
-    """Another process has the folder open. `holder` is its process ID, None if not known."""
+    """Another process has the folder open. `holder` is its process ID, or None if unknown."""
 
     def __init__(self, folder: Path, holder: int | None) -> None:
         who = "another process" if holder is None else f"process {holder}"
@@ -51,8 +51,8 @@ class StoreDamaged(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The machine refused. What was written since the last sync is in doubt, so the store takes
-    nothing more: stop the node, mend the disk, start again.
+    """The machine refused. Writes since the last sync are in doubt, so the store takes nothing
+    more: stop the node, mend the disk, start again.
     """
 
     def __init__(self, what: str, reason: str) -> None:
@@ -66,9 +66,9 @@ class StoreClosed(StoreError):
 
 
 class Changes:
-    """What one atomic write does: ranges are deleted first, then keys are put or deleted.
+    """Content of one atomic write: ranges are deleted first, then keys are put or deleted.
 
-    The later of two changes of a key counts. Not frozen: it is built, written once, dropped.
+    The later of two changes of a key counts. Not frozen: built, written once, dropped.
     """
 
     __slots__ = ("ranges", "tables")
@@ -81,7 +81,7 @@ class Changes:
         return bool(self.ranges) or any(self.tables.values())
 
     def table(self, name: str) -> dict[bytes, bytes | None]:
-        """Key -> new value (None: delete) of one table: for filling many at once."""
+        """Return key -> new value (None: delete) of one table, for filling many at once."""
         found = self.tables.get(name)
         if found is None:
             found = self.tables[name] = {}
@@ -94,7 +94,7 @@ class Changes:
         self.table(table)[key] = None
 
     def delete_range(self, table: str, begin: bytes, end: bytes) -> None:
-        """Delete every key with begin <= key < end, those put here before included."""
+        """Delete every key with begin <= key < end, including keys put here before."""
         self.ranges.append((table, begin, end))
         pending = self.tables.get(table)
         if pending:
@@ -103,48 +103,50 @@ class Changes:
 
 
 class Store(Protocol):
-    """A node's durable memory. Keys in a table are ordered as bytes.
+    """Durable memory of a node. Keys in a table are ordered as bytes.
 
-    The tables are fixed when it is opened. Every method but those marked async does its work
-    before it returns, in microseconds; none waits for a disk unless it says so.
+    The tables are fixed at opening. Every method except the async ones does its work before it
+    returns, in microseconds; none waits for a disk unless documented.
     """
 
     def get(self, table: str, key: bytes) -> bytes | None: ...
 
     def get_many(self, table: str, keys: list[bytes]) -> list[bytes | None]:
-        """The values of many keys, in their order; None for what is not there."""
+        """Return the values of many keys, in their order; None for a missing key."""
         ...
 
     def scan(
         self, table: str, begin: bytes = b"", end: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values with begin <= key < end (None: to the last), in order of the keys.
+        """Yield keys and values with begin <= key < end (None: to the last), in order of the keys.
 
-        What is written meanwhile may or may not be seen. Drain or drop it soon: it pins memory.
+        Concurrent writes may or may not appear. Drain or drop the iterator soon: it pins memory.
         """
         ...
 
     def write(self, changes: Changes, *, sync: bool = False) -> None:
-        """One atomic write over all tables; `sync` waits for the disk, *in this thread*."""
+        """Write to all tables as one atom; `sync` waits for the disk, *in this thread*."""
         ...
 
     async def synced(self) -> None:
-        """Return once all that was written before this call is on the disk.
+        """Return once all earlier writes are on the disk.
 
         Many callers share one sync. A cancelled caller knows nothing about the disk.
         """
         ...
 
     async def write_synced(self, changes: Changes) -> None:
-        """Write at once (readable when the call first yields), return when it is on the disk."""
+        """Write at once (readable when the call first yields), return when the write is on the
+        disk.
+        """
         ...
 
     def clear_table(self, table: str) -> None:
-        """Empty a table in O(1), whatever its size. Not part of any atomic write."""
+        """Empty a table in O(1), whatever its size, outside any atomic write."""
         ...
 
     def checkpoint(self, folder: Path) -> None:
-        """Copy the whole store, as it is now, into a folder that does not exist yet."""
+        """Copy the whole store in its present state into a folder that does not exist yet."""
         ...
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The nightly audit of delivery between sites: Spark jobs over the ledgers' Parquet exports."""
+"""Nightly audit of delivery between sites: Spark jobs over the ledgers' Parquet exports."""

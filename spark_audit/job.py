@@ -1,9 +1,9 @@
-"""One audit from beginning to end: which files, are they whole, what became of every message.
+"""Run one audit from the list of files to the report.
 
-Every file is looked through once (thin columns only, `digest`). Whether the books are whole is
-judged by that (`inventory`, `books`), and what they hold is compared (`comparison`). A file that
-cannot be read where more of it is needed is left out then, and both are done again. What earlier
-days left open is looked for in the same files (`nights`).
+Every file is read once in thin columns (`digest`). The digest shows whether the books are whole
+(`books`), and `compare` judges the messages. A file that cannot be read where more of its rows are
+needed is left out, and both steps run again. Messages that earlier days left open are looked for in
+the same files (`nightly_run`).
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ SMALL_BYTES = 64 << 20
 SMALL_ROWS = 100_000
 _LATEST = 2**62
 _BEFORE_S = 3600
-"""A site's rows have to begin before the first message that is looked for, by its own clock."""
+"""Seconds by which a site's rows have to begin before the first open message, by the site's clock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCoverage:
-    """What an audit looked at, for the one that comes next. `table`: the digest of files that
-    count; `rows`: what the files said of theirs, those that were not opened included.
+    """Files and rows that an audit covered, as the next night needs them. `table`: digest of the
+    files that count; `rows`: rows of every file, including closed files that an earlier night
+    described.
     """
 
     listing: LedgerListing
@@ -64,7 +66,9 @@ class AuditCoverage:
 
 @dataclass(slots=True)
 class Audit:
-    """One run. `mesh` is the mesh file as it is now: which sites must have a ledger."""
+    """One audit run. `mesh` is the present mesh file, which names the sites that must have a
+    ledger.
+    """
 
     spark: Any
     mesh: Mesh
@@ -72,20 +76,20 @@ class Audit:
     period: Period
     say: Callable[[str], None] = lambda text: None
     open_all: bool = False
-    """Open every batch, also those that add up: what tests compare with."""
+    """True to open every batch, also batches that add up; for tests."""
     receipts: str | None = None
-    """Where publishers' and consumers' receipts lie."""
+    """Path or URI of the publishers' and consumers' receipts, or None without receipts."""
     level: Level = Level.EXACT
     work: str = ""
-    """URI of a folder that all executors reach and nothing else uses, for what is kept until
-    `clear` takes it away; empty on one machine."""
+    """URI of a folder that all executors reach and nothing else uses, for intermediate tables until
+    `clear`; empty on one machine."""
     before: NightHistory | None = None
-    """What earlier days left open, to be looked for as well."""
+    """State that earlier nights left, or None for an audit of its own."""
     looked: AuditCoverage | None = field(default=None, init=False)
-    """Once it has run."""
+    """Coverage of the finished run, or None before."""
 
     def run(self) -> AuditReport:
-        """All of it. Raises TooManyBadFiles, BadReceipts."""
+        """Return the report. Raises TooManyBadFiles, BadReceipts."""
         self.say("looking through the ledgers' files")
         listing = list_ledgers(self.spark, self.ledger, self._from_date())
         plan = self._plan(listing)
@@ -106,11 +110,11 @@ class Audit:
         )
 
     def clear(self) -> None:
-        """Takes away what was kept as files; the report's table of findings is among it."""
+        """Delete the intermediate files, which include the report's table of findings."""
         Keep(self.spark, self.work).clear()
 
     def _from_date(self) -> str:
-        """The first folder of which a file can matter."""
+        """Return the first date folder whose files can matter."""
         kept_s = self.mesh.retention_s
         own = self.period.dates(kept_s)
         if self.before is None or self.before.oldest_ms is None:
@@ -207,8 +211,8 @@ class Audit:
         )
 
     def _fit(self, files: Sequence[LedgerPath]) -> None:
-        """Spark's settings for these files. A small audit is mostly Spark's own work: each
-        partition is a task, each stage compiled code that it runs once.
+        """Set Spark's partitions and compilation for these files. A small audit is mostly Spark's
+        own work: each partition costs a task, each stage compiled code that runs once.
         """
         cores = self.spark.sparkContext.defaultParallelism
         size = sum(file.size for file in files)
@@ -233,8 +237,10 @@ def compare(
     open_all: bool = False,
     receipts: Any = None,
 ) -> AuditReport:
-    """The report. `table`: the digest of the files that count. `open_all`: open every batch, also
-    those that add up. `receipts`: what publishers and consumers say (`receipts.read_receipts`).
+    """Compare packed with settled batches and return the report.
+
+    `table`: digest of the files that count. `open_all`: open also batches that add up. `receipts`:
+    rows of `read_receipts`, or None.
     """
     # What several steps need is worked out once and cut off from where it came from: plans that
     # hang together cost Spark more than the work itself.
@@ -286,7 +292,7 @@ def compare(
 
 
 def _latencies(reading: LedgerReading, sample: MinuteSample) -> list[Latency]:
-    """Of a large day only of some minutes, and of the files that have these."""
+    """Measure latencies; of a large day only sampled minutes, from the files that have them."""
     assumptions = reading.assumptions
     period = assumptions.period
     files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
@@ -299,7 +305,7 @@ def _latencies(reading: LedgerReading, sample: MinuteSample) -> list[Latency]:
 
 
 def _loops(reading: LedgerReading) -> Any:
-    """Only files that have any are read for them."""
+    """Return findings of looped batches, reading only files that have any."""
     assumptions = reading.assumptions
     first, last = "unix_millis(first_published)", "unix_millis(last_published)"
     rows = reading.source.rows(("delivered", "linked_in"), only=reading.files_where("has_loop"))

@@ -1,4 +1,4 @@
-"""How closely an audit looks."""
+"""Levels at which an audit compares."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import StrEnum
 
 class Level(StrEnum):
     FINGERPRINT = "fingerprint"
-    """Sums that the sites' rows bear are compared; no identity is looked at of what adds up."""
+    """Compare the sums in the sites' rows; identities are read only where sums differ."""
     EXACT = "exact"
-    """Every identity is checked, and whether it stands in two places."""
+    """Compare every identity, and look for identities in two places."""
 
     @property
     def not_told(self) -> list[str]:
-        """What an audit of this level does not tell, for people; nothing of it can be a finding."""
+        """Blind spots of the level, for people; none of them can be a finding."""
         if self is Level.EXACT:
             return []
         return [

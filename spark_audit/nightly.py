@@ -1,7 +1,7 @@
-"""The audit of a day as one of many: takes over what earlier nights left open, and leaves tables.
+"""Audit a day as a part of a series: take over what earlier nights left open, and leave tables.
 
-A day that could not be proven since rows were missing is audited again by itself once the rows have
-come: what its tables say is replaced, and the report of the night tells what it came to.
+A day that missing rows kept unproven is audited again once the rows have come: its tables are
+replaced, and the night's report shows the new result.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from spark_audit.report.tables import counts_table
 
 @dataclass(slots=True)
 class NightlyAudit:
-    """`root`: of the tables (`NightTables`). `now_ms`: the time, by which the newer of two answers
-    is known. `reported`: days that have a report. `told`: is given the reports of days that were
-    audited again.
+    """Audit of one night. `root`: root of `NightTables`. `now_ms`: clock that orders two audits of
+    the same day. `reported`: days that have a report. `told`: callback that receives the reports of
+    days audited again.
     """
 
     spark: Any
@@ -53,10 +53,10 @@ class NightlyAudit:
     work: str = ""
     reported: Sequence[str] = ()
     looked: AuditCoverage | None = None
-    """What the last audit looked at."""
+    """Coverage of the last finished audit."""
 
     def run(self, day: date) -> AuditReport:
-        """Audits that day and writes its tables. Raises TooManyBadFiles, BadReceipts."""
+        """Audit a day and write its tables. Raises TooManyBadFiles, BadReceipts."""
         store = NightTables(self.spark, self.root)
         store.recover()
         name = day.isoformat()
@@ -76,14 +76,14 @@ class NightlyAudit:
         return self._night(store, name, before, again)
 
     def clear(self) -> None:
-        """Takes away what was kept as files; the report's table of findings is among it."""
+        """Delete the intermediate files, which include the report's table of findings."""
         Keep(self.spark, self.work).clear()
 
     def _before(self, store: NightTables, day: str) -> NightHistory:
         return read_history(store, day, self.mesh.retention_s, self.reported)
 
     def _to_audit_again(self, before: NightHistory) -> list[OpenDay]:
-        """Days of which rows were missing that may have come since."""
+        """Return days whose missing rows may have come since."""
         lacking = [one for one in before.open_days if one.sites]
         if not lacking:
             return []
@@ -140,8 +140,8 @@ class NightlyAudit:
 
 
 def has_come(day: OpenDay, listing: LedgerListing, before: NightHistory) -> bool:
-    """Whether a file has come that may have what was missing: of that day, or any of a site whose
-    rows had ended before the day did. What could not be read counts once its size is another.
+    """True if a new file may hold the missing rows: a file of the day, or any file of a site whose
+    rows ended before the day did. An unreadable file counts as new once its size differs.
     """
     sizes = {**before.bad, **{uri: file.size for uri, file in before.known.items()}}
     return any(
@@ -168,7 +168,7 @@ def _reasons(before: NightHistory) -> list[str]:
 
 
 def _own(day: str, report: AuditReport, looked: AuditCoverage) -> list[OpenDay]:
-    """Whether this day itself has to be audited again."""
+    """Return the day itself as open if its audit has to be repeated."""
     lacking = {site for site, _ in looked.books.incomplete}
     of_sites = [one for one in report.problems if one.site in lacking]
     if not of_sites and not report.revisions_unknown:
@@ -194,9 +194,7 @@ def _merged(before: NightHistory, looked: AuditCoverage) -> tuple[SeenIncarnatio
 
 
 def _known(looked: AuditCoverage, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
-    """What the next night need not look into, of all files that are there by now; and those that
-    could not be read.
-    """
+    """Return the files that the next night need not open, and the files that could not be read."""
     sizes = {file.uri: file.size for file in looked.listing.files}
     held = files_of(looked.table, left.where("series IS NOT NULL"))
     found: dict[str, KnownFile] = {}

@@ -1,4 +1,4 @@
-"""The time that an audit is about, by when messages were published. UTC, half open."""
+"""Period of an audit, by time of publishing: UTC, half open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import UTC, date, datetime, timedelta
 
 
 class BadPeriod(ValueError):
-    """These times are none, or not in order."""
+    """The given times cannot be parsed or are out of order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `from_ms` on, before `to_ms`; milliseconds since 1970."""
+    """Times from `from_ms` (inclusive) to `to_ms` (exclusive), in milliseconds since 1970."""
 
     from_ms: int
     to_ms: int
@@ -24,7 +24,7 @@ class Period:
 
     @classmethod
     def parse(cls, day: str | None, begin: str | None, end: str | None, now: datetime) -> Period:
-        """Of `--date`, or of `--from` and `--to`; without any, yesterday. Raises BadPeriod."""
+        """Parse `--date`, or `--from` and `--to`; yesterday without any. Raises BadPeriod."""
         if day is not None:
             if begin is not None or end is not None:
                 raise BadPeriod("either --date, or --from and --to")
@@ -42,7 +42,9 @@ class Period:
         return period
 
     def dates(self, before_s: float) -> str:
-        """The first date whose ledger folder can matter, as its name has it."""
+        """Return the first date whose ledger folder can matter, `before_s` seconds before the
+        period.
+        """
         return datetime.fromtimestamp(self.from_ms / 1000 - before_s, UTC).date().isoformat()
 
     def __str__(self) -> str:
@@ -58,7 +60,7 @@ def _moment(text: str) -> int:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Since 1970, as ledgers and receipts count."""
+    """Return milliseconds since 1970, the time unit of ledgers and receipts."""
     return round(moment.timestamp() * 1000)
 
 

@@ -1,1 +1,1 @@
-"""What was packed against what was settled: by sums, by batch, message for message."""
+"""Comparison of packed with settled messages: by sums, by batch, message for message."""

@@ -1,4 +1,4 @@
-"""What is known before any two rows are compared, handed to every step of an audit."""
+"""Facts that every step of an audit needs before rows are compared."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from spark_audit.period import Period
 
 @dataclass(slots=True)
 class Assumptions:
-    """`mesh` as it is now; `names`: cluster ID -> site name, `clusters` the other way round;
-    `by_origin`: exchanges within which an identity is one origin's.
+    """Facts of one audit. `mesh`: the present mesh; `names`: cluster ID -> site name; `clusters`:
+    site name -> cluster ID; `by_origin`: exchanges whose identities are unique within an origin
+    only.
     """
 
     spark: Any
@@ -29,7 +30,7 @@ class Assumptions:
     books: Books
     keep: Keep
     incarnations: Sequence[SeenIncarnation] = ()
-    """Of what earlier audits saw: their files are not opened again."""
+    """Incarnations that earlier audits saw, whose files stay closed."""
     names: dict[str, str] = field(init=False)
     clusters: dict[str, str] = field(init=False)
     by_origin: ExchangesWhere = field(init=False)
@@ -41,15 +42,15 @@ class Assumptions:
 
     @property
     def former(self) -> set[str]:
-        """Sites that were in the mesh once, by name."""
+        """Names of sites that have left the mesh."""
         return set(self.clusters) - set(self.mesh.sites)
 
     def frame(self, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> Any:
-        """A small table from the driver; see `small_table`."""
+        """Return a small table of the driver as a DataFrame, see `small_table`."""
         return small_table(self.spark, rows, columns)
 
     def cluster_of(self, column: str = "site") -> Any:
-        """A column of site names as cluster IDs; a site that no revision knows stays itself."""
+        """Map a column of site names to cluster IDs; a site in no revision stays as named."""
         from pyspark.sql import functions as F  # noqa: N812
 
         pairs = [F.lit(part) for pair in self.clusters.items() for part in pair]
@@ -58,7 +59,7 @@ class Assumptions:
         return F.coalesce(F.create_map(*pairs)[F.col(column)], F.col(column))
 
     def is_one_of(self, column: str, sites: Iterable[str]) -> Any:
-        """Whether a column of cluster IDs has one of these sites, given by name."""
+        """True if a column of cluster IDs has one of `sites`, given by name."""
         from pyspark.sql import functions as F  # noqa: N812
 
         named = list(sites)
@@ -66,5 +67,5 @@ class Assumptions:
         return F.col(column).isin(*known) if known else F.lit(False)
 
     def touches_period(self, first: str = "first_ms", last: str = "last_ms") -> str:
-        """Whether a row has messages that may have been published in the period."""
+        """Return SQL: true if a row may have messages published in the period."""
         return f"{last} >= {self.period.from_ms} AND {first} < {self.period.to_ms}"

@@ -1,10 +1,9 @@
-"""The ledgers' rows as batches: what was packed, and what each site did with it, a row a batch.
+"""Ledger rows as batches: a row for each packed batch, and a row for each settlement at a site.
 
-Of the packed columns only hashes go on from here: two of 64 bits over all identities of a row, two
-over its contents. A batch that every site settled whole and alike is proven by them, identity for
-identity, without one being opened; only the others are (`entries`).
-
-A message that travels in pieces counts as one batch, named as its first piece.
+The packed columns are reduced to hashes: two of 64 bits over all identities of a row, two over its
+contents. The hashes prove a batch that every site settled whole and alike, identity for identity,
+without opening; only other batches are opened (`entries`). Pieces of one message count as one
+batch, named as the first piece. Order and loops follow from rows as well.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NAME = (
     "sequence - coalesce(fragment, 0) AS sequence",
     f"{ADDRESSED} AS addressed",
 )
-"""(series, sequence) names a batch here."""
+"""Expressions of a batch's name (series, sequence) within an audit."""
 HEADER = (
     *("origin", "incarnation", "exchange", "lane", "destinations", "revision", "path"),
     "coalesce(kind = 'repair', false) AS is_repair",
@@ -34,7 +33,7 @@ HEADER = (
 
 
 def _all(outcome: int) -> str:
-    """Whether all outcomes of a row are this one, without a flag."""
+    """Return SQL: true if all outcomes of a row are `outcome`, without a flag."""
     return (
         f"outcomes IS NOT NULL AND outcomes ="
         f" substring(CAST(unhex('{outcome:02x}' || repeat('{outcome:02x}', 8191)) AS BINARY),"
@@ -59,8 +58,8 @@ _HASHES = {
 
 
 def packed_rows(rows: Any, level: Level) -> Any:
-    """One row a batch: its name, what its header says, hashes, and its packed columns. Of pieces,
-    the first stands for all; `piece` tells them apart.
+    """Return one row per packed batch: name, header, hashes and packed columns. Pieces keep rows of
+    their own, told apart by `piece`; the first stands for all.
     """
     return rows.where(f"stage = 'packed' AND event = 'batch' AND {MESSAGES}").selectExpr(
         *NAME,
@@ -77,8 +76,8 @@ def packed_rows(rows: Any, level: Level) -> Any:
 
 
 def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
-    """What deliverers wrote: rows of messages, and of batches that do not count. `cluster_of`: site
-    name -> cluster ID, as an expression over the column `site`.
+    """Return the deliverers' rows of messages and of batches that do not count. `cluster_of`:
+    cluster ID as an expression over the column `site`.
     """
     plain = "event = 'batch' AND first_entry = 0"
     is_clean, is_own = f"{plain} AND {_all(1)}", f"{plain} AND {_all(7)}"
@@ -118,14 +117,14 @@ def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
 
 
 def blocks_of(batches: Any) -> Any:
-    """The blocks (`digest`) that these batches are in."""
+    """Return the blocks (`digest`) of these batches."""
     return batches.selectExpr(
         "series", "first_ms DIV 60000 AS first_minute", "last_ms DIV 60000 AS last_minute"
     ).distinct()
 
 
 def of_blocks(rows: Any, blocks: Any) -> Any:
-    """Packed or settled rows of batches that are in these blocks."""
+    """Return the packed or settled rows whose batches lie in `blocks`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return (
@@ -137,7 +136,7 @@ def of_blocks(rows: Any, blocks: Any) -> Any:
 
 
 def ranked(packed: Any, ranks: Any) -> Any:
-    """With `place`: where the batch stands among all of its origin. `ranks`: origin, incarnation,
+    """Add `place`, the batch's position among all of its origin. `ranks`: origin, incarnation,
     rank.
     """
     from pyspark.sql import functions as F  # noqa: N812
@@ -150,8 +149,8 @@ def ranked(packed: Any, ranks: Any) -> Any:
 
 
 def together(packed: Any, settled: Any) -> Any:
-    """One row a batch with what every site did: `packs` (how often it was packed, pieces aside),
-    the header of the packed row, `places` (an array, of each row of a deliverer).
+    """Join packed and settled rows, one row per batch: the packed header, `packs` (number of
+    packings; pieces count once), `places` (an array of the deliverers' rows).
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -204,7 +203,7 @@ def together(packed: Any, settled: Any) -> Any:
 
 
 def parts_together(settled: Any) -> Any:
-    """Of sums: one row a batch and site, whatever number of commits settled it."""
+    """Sum the commits of a batch at a site into one row, for the level of fingerprints."""
     from pyspark.sql import functions as F  # noqa: N812
 
     sums = ("count", "identities_1", "identities_2", "contents_1", "contents_2")
@@ -220,11 +219,11 @@ def parts_together(settled: Any) -> Any:
 
 
 def judged_whole(batches: Any, from_ms: int, to_ms: int, level: Level) -> Any:
-    """With `is_whole`: packed once, no repair, published within the period, settled at just the
-    sites that were to get it, every message delivered once, the same identities and contents
-    everywhere, none late. Exactly: by each in one row, without a flag, of whole messages, and
-    within one minute, so that whoever counts by minute need not open it. Needs `expected` and
-    `deadline_ms`.
+    """Add `is_whole`: packed once, no repair, published within the period, settled at exactly the
+    expected sites, every message delivered once and in time, identities and contents alike
+    everywhere. At the level *exact* also settled in one row at each site, without a flag,
+    unfragmented and within one minute, so that counting by minute need not open the batch. Needs
+    `expected` and `deadline_ms`.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -248,15 +247,15 @@ def judged_whole(batches: Any, from_ms: int, to_ms: int, level: Level) -> Any:
 
 
 _HAS_PLAIN = "is_clean OR hex(outcomes) RLIKE '^(?:..)*[014589CD]1'"
-"""At least one message delivered that was not flagged: flagged repeats may come late."""
+"""SQL: true if a message was delivered without a flag; flagged repeats may come late."""
 IS_LOOPED = """(CASE size(path) WHEN 0 THEN false WHEN 1 THEN false WHEN 2 THEN path[0] = path[1]
     ELSE size(path) <> size(array_distinct(path)) END)"""
-"""The batch had been at a site twice. Nearly all paths are short: those cost a comparison."""
+"""SQL: true if the batch had been at a site twice. Short paths, nearly all, cost a comparison."""
 
 
 def overtaken_rows(settled: Any, ranks: Any) -> Any:
-    """(at, state, number) of rows that delivered what stands before, in its origin's log, something
-    that the site had delivered already. Within one state folder, where `number` is the order.
+    """Return (at, state, number) of rows that delivered messages behind later ones of the origin's
+    log. Compared within one state folder, where `number` is the order.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -277,5 +276,5 @@ def overtaken_rows(settled: Any, ranks: Any) -> Any:
 
 
 def looped_rows(rows: Any) -> Any:
-    """Rows of batches that had been at a site twice."""
+    """Return rows of batches that had been at a site twice."""
     return rows.where(IS_LOOPED)

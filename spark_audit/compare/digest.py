@@ -1,12 +1,12 @@
-"""One look at all ledger files: of each file, what its rows come to, summed up by flow and minute.
+"""Digest of all ledger files: the rows of each file summed up by flow and minute.
 
-Of thin columns, none of which says anything about a single message. What files there are rows of,
-how far sites have come, and which *blocks* add up is all told from this small table; rows are read
-again only where it does not suffice.
+Only thin columns are read, none about a single message. The digest shows the files' rows, the
+sites' positions and the *blocks* that add up; rows are read again only where the digest does not
+suffice.
 
-A block is all batches of one series whose first messages were published in one minute and whose
-last ones in one: batches that reach into the next minute are a block of their own. Every row of a
-batch, whoever wrote it, bears its header's times, so that all of them fall into the same block.
+A block holds all batches of a series whose first messages were published in one minute, and whose
+last messages in one minute; batches that reach into the next minute form another block. Every row
+of a batch has the times of the batch's header, so that all of them fall into the same block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.source import FILE_URI, RAW_URI, LedgerSource
 
 BLOCK = ("series", "first_minute", "last_minute")
-"""Names a block."""
+"""Columns that name a block."""
 _WHOSE = ("uri", "site", "state", "stage", "event")
 _FLOW = (*("origin", "incarnation", "exchange", "lane", "destinations"), "revision", "is_message")
 _LINKS = ("linked_in", "linked_out")
@@ -30,13 +30,13 @@ _OF_A_ROW = (
     f"{IS_LOOPED} AS is_looped",
 )
 OF_LINKS = f"stage IN {_LINKS!r} AND series IS NULL"
-"""Whether a row of the digest is of all flows of a link's file."""
+"""SQL: true for a digest row that sums up all flows of a link's file."""
 
 
 def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
-    """One row a file, stage, event and block; read leniently. Links' rows are more than half of
-    all, and nothing is summed up of them: these are a row a file and event, with the times between
-    which their batches were published, but for `links_by_flow`.
+    """Return one row per file, stage, event and block, read leniently. Links' rows are more than
+    half of all and are not summed: unless `links_by_flow`, they come to one row per file and event,
+    with the range of publishing times.
     """
     of_links = {file.uri for file in source.files if file.stage in _LINKS and not links_by_flow}
     others = {file.uri for file in source.files} - of_links
@@ -102,7 +102,7 @@ def _by_file(rows: Any) -> Any:
 
 
 def _of_rows() -> list[Any]:
-    """What every file's rows come to."""
+    """Return the aggregates that every file has."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
@@ -118,7 +118,9 @@ def _of_rows() -> list[Any]:
 
 
 def _minute(column: str, name: str) -> str:
-    """Only where sums are compared: elsewhere it would make many rows of few."""
+    """Return SQL of the minute, for the two stages whose sums are compared; elsewhere minutes would
+    multiply the rows.
+    """
     return (
         f"CASE WHEN stage IN ('packed', 'delivered')"
         f" THEN unix_millis({column}) DIV 60000 END AS {name}"
@@ -126,15 +128,15 @@ def _minute(column: str, name: str) -> str:
 
 
 def without_files(table: Any, uris: list[str]) -> Any:
-    """What the others come to."""
+    """Return the digest without the rows of `uris`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return table.where(~F.col("uri").isin(*uris)) if uris else table
 
 
 def uris_of(table: Any, blocks: Any) -> set[str]:
-    """The files that have rows of batches in these blocks. Of what overlaps as well: an operator's
-    row about one message of a batch bears that message's time.
+    """Return files that have rows of batches in these blocks or overlapping ones: an operator's row
+    about one message has the time of the message.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -147,7 +149,7 @@ def uris_of(table: Any, blocks: Any) -> set[str]:
 
 
 def file_rows(table: Any) -> list[FileRows]:
-    """Of the digest."""
+    """Return the range, count and times of each file's rows, from the digest, for `judge_books`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [

@@ -1,7 +1,7 @@
-"""Opens batches: message for message what was packed, and what became of it at each site.
+"""Open batches: every packed message, and every outcome of a message at a site.
 
-Only what does not add up as a whole is opened, so that these are few rows on a good day. The packed
-columns are read with Spark's own functions.
+Only batches that do not add up are opened, a few rows on a good day. Spark's own functions read the
+packed columns.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ _OF_ITS_BATCH = (
     *("series", "sequence", "whose AS origin", "is_repair", "incarnation"),
     *("exchange", "lane", "destinations"),
 )
-"""What a message has from the batch that it is in."""
+"""Columns that a message takes over from its batch."""
 _MESSAGE = ("exchange", "scope", "identity")
 _IS_OWN = f"outcome = {int(Outcome.OWN)}"
 
 
 def scope_column(by_origin: ExchangesWhere) -> str:
-    """Within what an identity is unique, besides its exchange: its origin, or nothing, by the
-    batch's revision. `whose`: a repair's batch is of the site that sent it again, its messages are
-    not.
+    """Return SQL of the scope of an identity besides its exchange: the origin, or nothing, by the
+    batch's revision. `whose` is the origin of a repair's messages; the repair's batch is of the
+    site that repaired.
     """
     return f"CASE WHEN {by_origin.holds()} THEN whose ELSE '' END"
 
 
 def _widest_scope(by_origin: ExchangesWhere, whose: str) -> str:
-    """The same in whatever revision: what may be the same message is looked at together."""
+    """Return SQL of the scope that holds in every revision, so that messages which may be the same
+    are compared.
+    """
     return f"CASE WHEN {by_origin.always_holds()} THEN {whose} ELSE '' END"
 
 
 def repeated_identities(
     packed: Any, settled: Any, by_origin: ExchangesWhere, partitions: int
 ) -> Any:
-    """Hashes (`known_as`) of identities that stand in more than one place of what was packed, or
-    was delivered otherwise than packed. `settled` are the rows of batches that differ.
-    `partitions`: in how many parts they are looked for.
+    """Return hashes (`known_as`) of identities that are packed in more than one place, or delivered
+    at another place than packed. `settled`: rows of batches that differ. `partitions`: number of
+    partitions of the search.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -65,7 +67,7 @@ def repeated_identities(
 
 
 def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
-    """The hash of each message, as `repeated_identities` makes it."""
+    """Return the hash of each message, as in `repeated_identities`."""
     scope = _widest_scope(by_origin, "origin")
     return messages.selectExpr(
         f"{_known_as(f'xxhash64(exchange, {scope})', 'identity')} AS known_as"
@@ -75,8 +77,8 @@ def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
 def batches_with(
     rows: Any, by_origin: ExchangesWhere, known_as: Any, *, are_few: bool = True
 ) -> Any:
-    """Names of the batches in whose rows one of these identities stands. `are_few`: every task
-    may be given all of them.
+    """Return names of the batches whose rows have one of the hashes. `are_few`: True to send all
+    hashes to every task.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -112,7 +114,7 @@ def _known_as(within: str, identity: str) -> str:
 
 
 def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:
-    """One row a message and batch: of a message in pieces, one in all."""
+    """Return one row per message and batch; a message in pieces has one row in all."""
     return (
         packed.where("piece = 0")
         .withColumn("i", _numbers())
@@ -127,7 +129,7 @@ def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:
 
 
 def settled_entries(settled: Any, by_origin: ExchangesWhere) -> Any:
-    """One row for each thing that a deliverer did with a message."""
+    """Return one row per action of a deliverer on a message."""
     byte = f"CAST(conv(hex({_slice('outcomes', 1)}), 16, 10) AS INT)"
     return (
         settled.where("identities IS NOT NULL AND count > 0")
@@ -154,8 +156,8 @@ def settled_entries(settled: Any, by_origin: ExchangesWhere) -> Any:
 
 
 def with_scope_of(settled: Any, sent: Any) -> Any:
-    """Where an exchange's scope has changed: a repair bears the revision in which it was made, and
-    an operator's row none. They have the scope of what was packed.
+    """Give repairs and operators' rows the scope of the packed message, where an exchange's scope
+    has changed: a repair has the revision of its own time, an operator's row none.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -173,9 +175,8 @@ def with_scope_of(settled: Any, sent: Any) -> Any:
 
 
 def with_altered(settled: Any) -> Any:
-    """With `is_altered`: delivered with other content than any origin's own barrier saw of this
-    message, in whatever batch (a repair's has no such row), or, where none says anything, than most
-    sites.
+    """Add `is_altered`: delivered with other content than any origin's barrier recorded for the
+    message, in whatever batch (a repair's batch has no such row), or else than most sites recorded.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -206,8 +207,8 @@ def with_altered(settled: Any) -> Any:
 
 
 def conflicting(settled: Any) -> Any:
-    """The identities (`exchange`, `scope`, `identity`) that were published with several contents,
-    by the word of their origins' own barriers.
+    """Return identities (`exchange`, `scope`, `identity`) that origins' own barriers recorded with
+    several contents.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -221,9 +222,9 @@ def conflicting(settled: Any) -> Any:
 
 
 def with_variants(sent: Any, settled: Any, conflicts: Any) -> tuple[Any, Any]:
-    """Both with `variant`: of an identity that stands for several messages (`conflicts`), the
-    content which says which of them this is; of all others null. What was packed has it from its
-    origin's row, else from most sites'; what arrived altered is what stood there.
+    """Add `variant` to both tables: the content that distinguishes messages under one identity
+    (`conflicts`), else null. A packed message takes its variant from the origin's row, else from
+    most sites; a message that arrived altered takes the variant of its place.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -257,7 +258,7 @@ def _slice(column: str, size: int) -> str:
 
 
 def offset_at(column: str, i: str = "i") -> str:
-    """Four bytes, the lowest first, as a number with a sign; null beyond the column's end."""
+    """Return SQL of a signed little-endian offset of four bytes; null beyond the column's end."""
     backwards = ", ".join(
         f"substring({column}, {OFFSET_BYTES} * {i} + {byte}, 1)" for byte in (4, 3, 2, 1)
     )

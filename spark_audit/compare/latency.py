@@ -1,12 +1,12 @@
-"""How long messages took: from being published to being delivered, and on each hop between.
+"""Latencies of messages: from publishing to delivery, and on each hop between.
 
-What happens within a site is told by its clock. A link is told by two, from the batch's coming into
-one site's log to its coming into the next one's, and so is a delivery, from the origin's taking a
-message off its exchange: as right as the clocks are. (The sender's own clock is no better witness:
-it is told what its neighbour has only now and then.)
+A step within a site is measured by its own clock. A link is measured by two clocks, from the
+arrival in one site's log to the arrival in the next; a delivery likewise, from the origin's taking
+the message off its exchange. Both are as right as the clocks are. (The sender's own clock is no
+better: a neighbour acknowledges only now and then.)
 
-Of each row the first, the middle and the last message are taken for all of it, and times are kept
-to three digits, so that a day costs as many values as it has rows, and a night as little memory.
+The first, middle and last message stand for a row, and times keep three digits, so that a day costs
+as many values as rows, and little memory.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from spark_audit.compare.entries import offset_at
 from spark_audit.period import Period
 
 MOST_TIMED = 250_000
-"""Rows of all stages whose times are looked at, about."""
+"""Approximate number of rows, over all stages, whose times are measured."""
 _MINUTE_MS = 60_000
 _MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
 _MOST_TIMES = 200
-"""Minutes that are told Spark one by one."""
+"""Most minutes listed to Spark in a filter."""
 _PARTS_OF_AN_HOUR = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
 @dataclass(frozen=True, slots=True)
 class MinuteSample:
-    """One minute of so many, `every`, stands for a large day where all of it would cost more than
-    the audit; of 1, every minute is looked at.
+    """Sample of one minute in `every`, for days whose full measurement would cost more than the
+    audit; 1 takes every minute.
     """
 
     every: int
 
     @classmethod
     def of(cls, rows: int) -> Self:
-        """About MOST_TIMED rows, of so many."""
+        """Return the sample of about MOST_TIMED out of `rows`."""
         wide = (one for one in _PARTS_OF_AN_HOUR if rows <= one * MOST_TIMED)
         return cls(next(wide, _PARTS_OF_AN_HOUR[-1]))
 
     def holds(self, ms: str = "first_ms") -> str:
-        """Whether a row is of such a minute. `ms`: when its batch was published first."""
+        """Return SQL: true if a row is of a sampled minute. `ms`: time of first publishing."""
         return f"{ms} DIV 60000 % {self.every} = {self.every // 2}"
 
     def times(self, period: Period) -> str:
-        """The same of rows as they stand in files, published in the period, said so that Spark asks
-        a file's own statistics and passes over what has none of them. Of many minutes less is said:
-        ask `holds` as well.
+        """Return SQL that filters file rows to sampled minutes of the period, by constants that
+        Spark compares with a file's statistics to skip row groups. With many minutes the filter is
+        wider: combine with `holds`.
         """
         first = -(-(period.from_ms // _MINUTE_MS - self.every // 2) // self.every)
         minutes = range(
@@ -69,8 +69,8 @@ class MinuteSample:
         )
 
     def is_in_file(self) -> str:
-        """Whether a row of the digest may have such rows. Of links' files it is known only between
-        when their batches were published: whether that has such a minute in it.
+        """Return SQL: true if a digest row may have sampled rows. Links' files have only a range of
+        publishing times, which is tested for a sampled minute.
         """
         every, nth = self.every, self.every // 2
         last = f"(last_ms DIV 60000 - {nth}) DIV {every} * {every} + {nth}"
@@ -81,21 +81,21 @@ class MinuteSample:
 
 
 class Way(StrEnum):
-    """What was measured, in travelling order."""
+    """Measured step, in travelling order."""
 
     PACKING = "packing"
-    """At the origin, from a batch's first message to its being in the log."""
+    """From a batch's first message to its entry in the origin's log."""
     LINK = "link"
-    """From one site's log to the next one's."""
+    """From one site's log to the next site's."""
     SETTLING = "settling"
     """From a site's log to its broker."""
     DELIVERY = "delivery"
-    """From being published to being confirmed at a destination."""
+    """From publishing to the confirm at a destination."""
 
 
 class Latency(NamedTuple):
-    """Of what went from one site to another, or was done at one (both are the same then). Sites by
-    name. `p50_ms`: half of the messages took no longer. Less than nothing where two clocks differ.
+    """Percentiles of one step between two sites, or at one site (`source` is `target` then), by
+    site name. `p50_ms`: half of the messages took no longer; negative if two clocks differ.
     """
 
     way: Way
@@ -109,8 +109,8 @@ class Latency(NamedTuple):
 
 
 def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
-    """What `deliveries` and `hops` need, of rows `packed`, `linked_in` and `delivered` of batches
-    published in that time: one reading for both. `cluster_of`: site name -> cluster ID, as an
+    """Return the columns that `deliveries` and `hops` share, of batches published in the period, in
+    one reading. `rows`: stages `packed`, `linked_in`, `delivered`. `cluster_of`: cluster ID as an
     expression.
     """
     series, _, _ = batches.NAME
@@ -132,8 +132,9 @@ def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
 
 
 def deliveries(told: Any) -> Any:
-    """(way, source, target, ms, thirds) of `timed`; sites are cluster IDs. `thirds`: for how many
-    thirds of a message it stands. What an origin delivered to itself has another outcome.
+    """Return (way, source, target, ms, thirds) of `timed`, sites as cluster IDs. `thirds`: thirds
+    of a message that the row stands for. An origin's own deliveries have another outcome and are
+    left out.
     """
     return (
         told.where("some IS NOT NULL AND NOT is_repair")
@@ -150,7 +151,7 @@ def deliveries(told: Any) -> Any:
 
 
 def hops(told: Any) -> Any:
-    """The same of packing, links and settling; sites are names."""
+    """Return (way, source, target, ms, thirds) of packing, links and settling, sites by name."""
     came = (
         told.where("stage IN ('packed', 'linked_in')")
         .groupBy("series", "sequence", "site")
@@ -178,7 +179,7 @@ def hops(told: Any) -> Any:
 
 
 def percentiles(samples: Any) -> list[Latency]:
-    """Of each (way, source, target), the busiest first."""
+    """Return percentiles of each (way, source, target), the busiest first."""
     step = "pow(10, greatest(floor(log10(greatest(abs(ms), 1))) - 2, 0))"
     found = (
         samples.selectExpr(
@@ -216,7 +217,7 @@ def percentiles(samples: Any) -> list[Latency]:
 
 
 def _published(from_ms: int, to_ms: int) -> str:
-    """Of a row as it stands in files: constants, which Spark can compare with statistics."""
+    """Return SQL over file columns with constants, which Spark compares with statistics."""
     return (
         f"(first_published >= timestamp_millis({from_ms})"
         f" AND first_published < timestamp_millis({to_ms}))"

@@ -1,6 +1,14 @@
-"""The level *exact*: every batch by hashes of its identities, and each identity where it stands.
+"""The two levels of comparison: *exact* by batches, *fingerprint* by blocks.
 
-A batch that does not add up is opened, and so is one that shares an identity with another place.
+*Exact*: every batch by hashes of its identities, and each identity by its places. A batch that does
+not add up is opened, and so is a batch that shares an identity with another place.
+
+*Fingerprint*: sums by minute, from the digest alone, then by batch. The sums of a block's delivered
+rows at a site equal the sums of its packed rows if every message was delivered there once and no
+other was; they are sums of hashes, so that a loss and a duplicate do not balance. Batches that
+differ are opened. A batch that adds up may explain a difference (a message lacking in one batch
+came by another), so identities that did not simply arrive are looked for in all packed rows and
+opened there as well. A day on which all arrived is spared the search.
 """
 
 from __future__ import annotations
@@ -16,13 +24,13 @@ from spark_audit.compare.reading import Compared, LedgerReading
 from spark_audit.compare.whole_batches import compared_whole
 
 IDENTITIES_AT_ONCE = 200_000
-"""What a task looks for repeats in: a table of so many stays small beside a gigabyte."""
+"""Identities per task of the search for repeats: a table of so many is small beside a gigabyte."""
 
 
 def by_batches(
     reading: LedgerReading, expected: Any, say: Callable[[str], None], *, open_all: bool
 ) -> Compared:
-    """Of all files. `expected`: who is to get what."""
+    """Compare all files by batches. `expected`: expected sites, see `Expectations`."""
     assumptions = reading.assumptions
     keep = assumptions.keep
     packed, settled = reading.packed(), reading.settled()
@@ -63,8 +71,8 @@ _KEY = ["revision", "exchange", "origin", "addressed"]
 
 
 def judged_blocks(assumptions: Assumptions, table: Any, expected: Any) -> Any:
-    """One row a block that may have messages of the period, with `is_whole`. `table`: the digest.
-    `expected`: who is to get what, by revision, exchange, origin and addressed.
+    """Return one row per block with messages of the period, with `is_whole`. `table`: the digest.
+    `expected`: expected sites by revision, exchange, origin and addressed.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -127,9 +135,9 @@ def judged_blocks(assumptions: Assumptions, table: Any, expected: Any) -> Any:
 
 
 def _with_early(assumptions: Assumptions, table: Any, blocks: Any) -> Any:
-    """With `early`: sites that begin at the start, and when what was for every site was published
-    that links brought them of this series. Whether they were to have it, each batch has to tell:
-    links' rows are not told apart by minute.
+    """Add `early`: sites that begin at the start, with the publishing times of batches for every
+    site that links brought them of the series. Links' rows are not split by minute, so only the
+    batches show whether the sites were to have them.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -159,7 +167,7 @@ _TO_EXPLAIN = "leaked > 0 OR conflicts > 1 OR verdict NOT IN ('delivered', 'late
 def by_blocks(
     reading: LedgerReading, expected: Any, say: Callable[[str], None], *, open_all: bool
 ) -> Compared:
-    """Of the digest, and of the rows of blocks that differ. `expected`: who is to get what."""
+    """Compare by the digest, and by rows of blocks that differ. `expected`: expected sites."""
     assumptions = reading.assumptions
     keep = assumptions.keep
     blocks = keep(judged_blocks(assumptions, reading.table, expected))
@@ -195,7 +203,7 @@ def by_blocks(
 
 
 def _in_whole_blocks(blocks: Any) -> Any:
-    """As `Compared.whole`."""
+    """Return the rows of `Compared.whole` for blocks that add up."""
     return blocks.where("is_whole").selectExpr(
         "origin", "expected", "exchange", "first_ms", "sent[0].counted AS count"
     )
@@ -210,8 +218,8 @@ def _opened(
     *,
     open_all: bool,
 ) -> tuple[Any, Any, Any]:
-    """The batches of these blocks compared, those that were opened (what differs, and `besides`),
-    and their messages.
+    """Return the compared batches of these blocks, the names of the opened ones (batches that
+    differ, and `besides`), and their messages.
     """
     assumptions = reading.assumptions
     keep = assumptions.keep

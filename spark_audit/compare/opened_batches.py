@@ -1,4 +1,4 @@
-"""Opens batches that do not add up: what was to come of each message beside what came, judged."""
+"""Open batches that do not add up, and judge each message by its expected and actual outcomes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_audit.judge import verdicts
 from spark_audit.judge.positions import SEQUENCE_BITS, Positions
 
 NAME = ("series", "sequence")
-"""Of a batch."""
+"""Columns that name a batch."""
 _SET_ASIDE = ("is_void", "is_refused", "is_disputed", "is_aside")
 
 
@@ -24,9 +24,9 @@ def opened_messages(
     overtaken: Any,
     positions: Positions,
 ) -> Any:
-    """One row a message, site and origin, of the batches named in `odd`, published in the period;
-    of earlier ones those that came once too often. `whole`: all batches, with what each was to come
-    to. `overtaken`: rows that came out of order.
+    """Return one row per message, site and origin, judged, of the batches in `odd`: published in
+    the period, or earlier and delivered too often. `whole`: all batches with their expected sites.
+    `overtaken`: rows out of order.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -79,7 +79,7 @@ def opened_messages(
 
 
 def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:
-    """What came, with where its batch has it: `is_known`, `is_reordered`."""
+    """Add `is_known` and `is_reordered` by the message's place in its packed batch."""
     from pyspark.sql import functions as F  # noqa: N812
 
     sorts = sent.groupBy(*NAME, "identity").agg(
@@ -103,9 +103,10 @@ def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:
 
 
 def _set_aside(done: Any, came: Any) -> Any:
-    """Batches that do not count at a site, or that it could not decode: of those no message can be
-    missed. Whether a batch is void every site tells by the same marks: where more sites took it
-    than not, it was not (it is lost where they did not), where fewer did, nobody can say.
+    """Return batches that do not count at a site, or that the site could not decode: none of their
+    messages can be missed there. Every site judges void by the same marks: if more sites took the
+    batch than did not, the batch was good (and is lost at the others); if fewer did, nobody can
+    say.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -138,10 +139,10 @@ def _set_aside(done: Any, came: Any) -> Any:
 
 
 def _pairs(assumptions: Assumptions, whole: Any, positions: Positions, aside: Any) -> Any:
-    """One row a batch and site that was to get it: `is_passed`, `is_void`, `is_refused`,
-    `is_disputed`, `is_aside`, `is_partial`. What a packer began and did not end is void once
-    another one has followed, which packed the message anew; only where no row of its own is
-    missing, which might be of the rest.
+    """Return one row per batch and expected site: `is_passed`, `is_void`, `is_refused`,
+    `is_disputed`, `is_aside`, `is_partial`. A message that a packer began and did not end is void
+    once a later incarnation follows, which packed the message anew, unless rows of the packer are
+    missing, which might have the remaining pieces.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -181,6 +182,6 @@ def _pairs(assumptions: Assumptions, whole: Any, positions: Positions, aside: An
 
 
 def _lacking(assumptions: Assumptions, stage: str) -> list[str]:
-    """Sites of which rows of this stage lack, or went with a former state folder."""
+    """Return sites whose rows of a stage are missing, or went with a former state folder."""
     books = assumptions.books
     return [site for site, of in [*books.incomplete, *books.renewed] if of == stage]

@@ -1,4 +1,4 @@
-"""The rows that a step needs, of the files that have them, ready to be compared or opened."""
+"""Rows of the files that a step needs, ready for comparing or opening."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from spark_audit.ledgers.books import AcceptedGap
 from spark_audit.ledgers.source import LedgerSource
 
 _MOST_SENT_TO_ALL = 1_000_000
-"""Identities of 8 bytes, or names of batches, that every task may be given as a table."""
+"""Most identity hashes (8 bytes) or batch names that are sent to every task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What comparing comes to. `messages`: judged, of what was opened. `whole`: of what adds up and
-    was not opened, `origin`, `expected`, `exchange`, `first_ms`, `count`.
+    """Result of a comparison. `messages`: judged messages of opened batches. `whole`: unopened
+    batches that add up: `origin`, `expected`, `exchange`, `first_ms`, `count`.
     """
 
     messages: Any
     whole: Any
     batches: Any = None
-    """All batches of the files, with what each was to come to, where all were compared."""
+    """All batches with their expected sites, or None if not all were compared."""
 
 
 @dataclass(slots=True)
 class LedgerReading:
-    """Reads by the digest (`table`), of the files that count."""
+    """Reader of the files that count, guided by the digest (`table`)."""
 
     assumptions: Assumptions
     source: LedgerSource
@@ -43,23 +43,23 @@ class LedgerReading:
     positions: Positions
     ranks: Any = field(init=False)
     leaked_before: Any = field(init=False, default=None)
-    """Judged messages published before the period that were delivered twice, of what was opened
-    last: a copy of the period showed them."""
+    """Judged messages of the last opening that were published before the period and delivered
+    twice, as a copy in the period shows."""
 
     def __post_init__(self) -> None:
         self.ranks = ranks_frame(self.assumptions, self.positions)
 
     def files_of(self, blocks: Any) -> set[str]:
-        """Those that have rows of these blocks."""
+        """Return files that have rows of these blocks."""
         return uris_of(self.table, blocks)
 
     def files_where(self, condition: str) -> set[str]:
-        """Those of which the digest says so."""
+        """Return files of which a digest row meets the condition."""
         found = self.table.where(condition).select("uri").distinct().collect()
         return {row["uri"] for row in found}
 
     def accepted_gaps(self) -> list[AcceptedGap]:
-        """What people have said of gaps in the time of these files, in its order."""
+        """Return gaps that people accepted, in order of time."""
         if not (files := self.files_where("event = 'gap_accepted'")):
             return []
         rows = self.source.rows(("linked_out", "delivered"), only=files)
@@ -70,26 +70,28 @@ class LedgerReading:
         return [AcceptedGap(*row) for row in told.sort("ms", "site").collect()]
 
     def count(self) -> int:
-        """Of all rows."""
+        """Return the number of rows of all files."""
         return int(self.table.agg({"rows": "sum"}).head()[0] or 0)
 
     def messages_packed(self) -> int:
-        """Of all files that count."""
+        """Return the number of packed messages of all files."""
         packed = self.table.where("stage = 'packed'")
         return int(packed.agg({"messages": "sum"}).head()[0] or 0)
 
     def packed(self, only: Collection[str] | None = None) -> Any:
-        """Of all files that count, or `only` of these."""
+        """Return packed rows of all files that count, or `only` of these."""
         rows = self.source.rows(("packed",), only=only)
         return batches.ranked(batches.packed_rows(rows, self.assumptions.level), self.ranks)
 
     def settled(self, only: Collection[str] | None = None) -> Any:
-        """The same of what deliverers did."""
+        """Return the deliverers' rows of all files that count, or `only` of these."""
         rows = self.source.rows(("delivered",), only=only)
         return batches.settled_rows(rows, self.assumptions.cluster_of(), self.assumptions.level)
 
     def overtaken(self, settled: Any) -> Any:
-        """Rows out of order, where there is to be one. A repair comes late by nature."""
+        """Return rows out of order, of exchanges with an order. Repairs are left out: they come
+        late by nature.
+        """
         is_loose = self.assumptions.revisions.loosely_ordered().holds()
         return batches.overtaken_rows(
             settled.where(
@@ -99,8 +101,8 @@ class LedgerReading:
         )
 
     def opened(self, whole: Any, odd: Any, overtaken: Any) -> Any:
-        """The messages of the batches `odd`, of the files that have them. `whole`: all batches that
-        were compared.
+        """Return the judged messages of the batches `odd`, from the files that have them. `whole`:
+        all compared batches.
         """
         if not odd.head(1):
             return self.nothing_opened()
@@ -121,15 +123,15 @@ class LedgerReading:
         return judged.where(f"published_ms >= {from_ms}")
 
     def nothing_opened(self) -> Any:
-        """The same of a day on which all adds up, as most do: without a plan over no rows, which
-        costs a small audit as much as its whole comparison.
+        """Return an empty table of judged messages, for the usual day on which all adds up. A plan
+        over no rows would cost a small audit as much as its whole comparison.
         """
         self.leaked_before = no_rows(self.assumptions.spark, JUDGED)
         return self.leaked_before
 
     def few(self, names: Any) -> Any:
-        """Names of batches, kept already, so that what is joined with them is not moved about for
-        it: its rows have all that is packed in them.
+        """Mark a kept table of batch names for broadcast if small, so that the wide rows joined
+        with it are not shuffled.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -137,6 +139,6 @@ class LedgerReading:
         return F.broadcast(names) if are_few else names
 
     def with_identities(self, packed: Any, known_as: Any) -> Any:
-        """The packed batches in which one of these identities stands."""
+        """Return the packed batches that have one of these identities."""
         few = known_as.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
         return entries.batches_with(packed, self.assumptions.by_origin, known_as, are_few=few)

@@ -1,4 +1,4 @@
-"""Reads out of the digest how far each site has come; `positions` makes of it what it means."""
+"""Positions of each site as the digest reports them, input of `Positions.of`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_audit.judge.positions import FlowAt, Positions, SeenIncarnation
 
 
 def seen_incarnations(table: Any) -> list[SeenIncarnation]:
-    """Of the digest."""
+    """Return the first packed row of each incarnation and state folder, from the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return [
@@ -24,7 +24,7 @@ def seen_incarnations(table: Any) -> list[SeenIncarnation]:
 
 
 def reported_positions(assumptions: Assumptions, table: Any) -> Positions:
-    """Of the digest."""
+    """Return how far each site has come, from the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
     seen = seen_incarnations(table)
@@ -61,7 +61,7 @@ def reported_positions(assumptions: Assumptions, table: Any) -> Positions:
 
 
 def ranks_frame(assumptions: Assumptions, positions: Positions) -> Any:
-    """origin, incarnation, rank."""
+    """Return a table of origin, incarnation, rank."""
     return assumptions.frame(
         [(o, bytes.fromhex(i), r) for (o, i), r in positions.rank.items()],
         {"origin": "string", "incarnation": "binary", "rank": "long"},
@@ -69,7 +69,7 @@ def ranks_frame(assumptions: Assumptions, positions: Positions) -> Any:
 
 
 def passed_frame(assumptions: Assumptions, positions: Positions) -> Any:
-    """at, origin, exchange, lane, passed_to, gap_ms."""
+    """Return a table of at, origin, exchange, lane, passed_to, gap_ms."""
     return assumptions.frame(
         [
             (*flow, positions.passed.get(flow), positions.gaps.get(flow))
@@ -87,7 +87,7 @@ def passed_frame(assumptions: Assumptions, positions: Positions) -> Any:
 
 
 def site_gaps_frame(assumptions: Assumptions, positions: Positions) -> Any:
-    """at, site_gap_ms."""
+    """Return a table of at, site_gap_ms."""
     return assumptions.frame(
         list(positions.site_gaps.items()), {"at": "string", "site_gap_ms": "long"}
     )

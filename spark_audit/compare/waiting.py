@@ -1,8 +1,8 @@
-"""Where does a message wait that is not there yet? Told from whose logs have its batch.
+"""Places where pending messages wait, derived from the logs that have their batches.
 
-A batch that the destination's log has waits for its deliverer; any other one for the links that
-lead from the logs that have it to those on the way that do not; a big message of which pieces are
-not packed yet for its origin's packer.
+A batch in the destination's log waits for the deliverer there; any other batch waits for the links
+from logs that have it to logs on the way that do not; a big message with unpacked pieces waits for
+its origin's packer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from spark_audit.ledgers.source import LedgerSource
 def waits_for(
     mesh: Mesh, exchange: str, origin: str, destination: str, having: Collection[str]
 ) -> list[str]:
-    """In the words of the mesh file. `having` are the sites whose logs have the batch; all are
-    sites by name. The mesh is the present one: what waits goes by its links.
+    """Return the waiting places in the mesh file's words. `having`: sites whose logs have the
+    batch; all sites by name. `mesh` is the present mesh, whose links a waiting batch takes.
     """
     if destination in having:
         return [f"deliverer of {destination}"]
@@ -43,8 +43,8 @@ def waits_for(
 def pending_places(
     assumptions: Assumptions, source: LedgerSource, messages: Any
 ) -> list[dict[str, Any]]:
-    """What is pending: origin, destination, exchange, waits_for, messages, since_ms; by the links'
-    rows of these batches.
+    """Return the pending messages by place (origin, destination, exchange, waits_for, messages,
+    since_ms), from the links' rows of their batches.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,4 +1,6 @@
-"""Batches as a whole: what each was to come to, by its mesh, against what all sites did with it."""
+"""Whole batches: the sites that each was to reach by its mesh, against the settlements of all
+sites.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from spark_audit.level import Level
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """`table`: `expected` and `deadline_ms` by revision, exchange, origin and addressed.
-    `unknown`: revisions that have no document.
+    """Expected sites. `table`: `expected` and `deadline_ms` by revision, exchange, origin and
+    addressed. `unknown`: revisions without a document.
     """
 
     table: Any
@@ -29,7 +31,7 @@ class Expectations:
 
 
 def expectations(assumptions: Assumptions, table: Any) -> Expectations:
-    """Of what was packed, as the digest has it."""
+    """Return the expected sites of everything packed, from the digest."""
     revisions = assumptions.revisions
     kinds = [
         (*row[:3], tuple(row[3]))
@@ -62,7 +64,9 @@ def expectations(assumptions: Assumptions, table: Any) -> Expectations:
 def compared_whole(
     assumptions: Assumptions, source: LedgerSource, packed: Any, settled: Any, expected: Any
 ) -> Any:
-    """Of `batches.packed_rows` and `batches.settled_rows`: one row a batch, with `is_whole`."""
+    """Compare `batches.packed_rows` with `batches.settled_rows`: one row per batch, with
+    `is_whole`.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     if assumptions.level is Level.FINGERPRINT:
@@ -77,8 +81,8 @@ def compared_whole(
 
 
 def _with_early(assumptions: Assumptions, source: LedgerSource, together: Any) -> Any:
-    """A site that begins at the start is to have, besides, what was for every site and was sent
-    to its log, although the revision of it lacks the site.
+    """Extend `expected` by sites that begin at the start: batches for every site that links brought
+    them count, although the revision lacks the site.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,1 +1,1 @@
-"""Spark: a session, what it is doing, and tables cut off from where they came from."""
+"""Spark: the session, its progress, and tables cut off from their plans."""

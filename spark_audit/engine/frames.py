@@ -1,4 +1,9 @@
-"""Small tables of the driver's as DataFrames, without Python on any executor."""
+"""Tables made on the driver, and intermediate tables cut off from their plans.
+
+On one machine intermediate tables stay in Spark's memory and on its disk. On a cluster such a copy
+dies with the executor that holds it, and the job with it, so they are written as files that all
+executors reach.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,9 @@ from typing import Any
 
 
 def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> Any:
-    """`columns`: name -> `string`, `int`, `long`, `binary` or `strings`, a list of them."""
+    """Make a DataFrame of the driver's rows, without Python on any executor. `columns`: name ->
+    `string`, `int`, `long`, `binary` or `strings` (a list).
+    """
     import pyarrow as pa
 
     kinds = {
@@ -26,8 +33,8 @@ def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str,
 
 
 def no_rows(spark: Any, columns: Any, *more: str) -> Any:
-    """A table that is known to be empty before it is asked: what is made of it costs nothing.
-    `columns`: a StructType, or as in `CREATE TABLE`; `more`: expressions.
+    """Return a table that Spark knows to be empty, so that queries on it cost nothing. `columns`: a
+    StructType, or DDL; `more`: expressions.
     """
     from pyspark.sql.types import StructType
 
@@ -39,7 +46,9 @@ def no_rows(spark: Any, columns: Any, *more: str) -> Any:
 
 @dataclass(slots=True)
 class Keep:
-    """Call with a DataFrame. `folder`: a URI that every executor reaches; empty: on one machine."""
+    """Function that computes a DataFrame once and returns the copy. `folder`: a URI that every
+    executor reaches; empty on one machine.
+    """
 
     spark: Any
     folder: str = ""
@@ -54,7 +63,7 @@ class Keep:
         return self.spark.read.schema(table.schema).parquet(uri)
 
     def clear(self) -> None:
-        """Takes the files away."""
+        """Delete the files."""
         if not self.folder:
             return
         path = self.spark.sparkContext._jvm.org.apache.hadoop.fs.Path(self.folder)

@@ -1,7 +1,8 @@
-"""A Spark session for one audit: local unless told otherwise, quiet, and off the network.
+"""Spark session for one audit: local by default, quiet, and off the network.
 
-What has to be said before the JVM starts is said here; under `spark-submit` the session is there
-already, and only what can be changed later is set.
+Settings that Java needs before the start are made here; under `spark-submit` the session exists
+already, and only settings that can change later are made. A progress line shows a terminal the
+running step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
-"""A task that fails is told by the audit itself, in its own words."""
+"""Logging settings: silent about failed tasks, which the audit itself reports."""
 LOCAL = "local[*]"
 _SETTINGS = {
     "spark.app.name": "isthmus audit",
@@ -56,21 +57,21 @@ _SHORT_LIVED = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkMissing(Exception):
-    """pyspark, Java, or what the report is made with is not installed."""
+    """pyspark, Java, or the report's template library is not installed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is missing: `make setup-audit` installs what audits need")
 
 
 class SparkEnded(Exception):
-    """Java did not start, or ended in the middle."""
+    """Java did not start, or ended during the audit."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"Spark's Java process ended; the last it said: {said}")
 
 
 class SparkFailed(Exception):
-    """A job of Spark's failed: a folder that it may not read, a worker without memory."""
+    """A Spark job failed: an unreadable folder, a worker without memory."""
 
     def __init__(self, told: str) -> None:
         lines = [line.strip() for line in told.splitlines() if line.strip()]
@@ -79,7 +80,7 @@ class SparkFailed(Exception):
 
 
 def require_spark() -> None:
-    """Raises SparkMissing."""
+    """Raise SparkMissing unless pyspark, Java and jinja2 are installed."""
     for module in ("pyspark", "jinja2"):
         if importlib.util.find_spec(module) is None:
             raise SparkMissing(module)
@@ -91,11 +92,11 @@ def require_spark() -> None:
 class _Started(NamedTuple):
     session: Any
     said: Path
-    """What Java says."""
+    """Log file of the Java process."""
 
 
 class _Kept:
-    """What all share who want a session meanwhile, once one has asked."""
+    """Session shared within `spark_kept`, once started."""
 
     def __init__(self) -> None:
         self.ends = contextlib.ExitStack()
@@ -107,8 +108,8 @@ _kept: _Kept | None = None
 
 @contextlib.contextmanager
 def spark_kept() -> Iterator[None]:
-    """Within the block, `spark_session` starts Spark once, and it ends with the block: what comes
-    second finds it started, and warm. Its master and memory are those of the first who asks.
+    """Start Spark once within the block, for every `spark_session` in it, and end it with the
+    block: later callers find it warm. Master and memory are the first caller's.
     """
     global _kept
     _kept = _Kept()
@@ -123,10 +124,10 @@ def spark_kept() -> Iterator[None]:
 def spark_session(
     master: str = "", *, is_small: bool = False, memory: str = DRIVER_MEMORY
 ) -> Iterator[Any]:
-    """The session; it and its temporary folder end with the block, but within `spark_kept`.
-    Without a `master`, what `spark-submit` was told, else this machine. `is_small`: the JVM will
-    not live long enough for its second compiler to be worth it. Raises SparkMissing, SparkEnded,
-    SparkFailed.
+    """Yield a session, which ends with the block together with its temporary folder, except within
+    `spark_kept`. Without a `master`: the one of `spark-submit`, or else this machine. `is_small`:
+    True if the JVM will not live long enough for its second compiler to pay. Raises SparkMissing,
+    SparkEnded, SparkFailed.
     """
     if _kept is None:
         with (
@@ -179,12 +180,12 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
 
 
 def is_on_one_machine(spark: Any) -> bool:
-    """Whether driver and executors are one process, so that none of these is lost by itself."""
+    """True if driver and executors are one process, so that no executor is lost alone."""
     return str(spark.sparkContext.master).startswith("local")
 
 
 def _before_java(folder: Path, memory: str, *, is_small: bool) -> dict[str, str]:
-    """What has to be said before Java starts."""
+    """Return the settings that Java needs at its start."""
     quiet = folder / "log4j2.properties"
     quiet.write_text(_QUIET)
     return {
@@ -196,7 +197,7 @@ def _before_java(folder: Path, memory: str, *, is_small: bool) -> dict[str, str]
 
 
 def _gateway(conf: Any, said: Path) -> Any:
-    """Java's process, what it says going into a file; None if it is there already."""
+    """Start Java with its output going to a file, or return None if Java runs already."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -208,7 +209,9 @@ def _gateway(conf: Any, said: Path) -> Any:
 
 @contextlib.contextmanager
 def _failures_translated(said: Path) -> Iterator[None]:
-    """Tells what Java `said` last if it is gone. Raises SparkEnded, SparkFailed."""
+    """Translate errors of Spark, with Java's last output if Java is gone. Raises SparkEnded,
+    SparkFailed.
+    """
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException, PySparkRuntimeError
 
@@ -226,13 +229,13 @@ _EVERY_S = 0.5
 
 @dataclass(slots=True)
 class ProgressLine:
-    """Call with the name of each step. As a context manager it keeps the last line up to date;
-    says nothing where nobody looks (`stream` is no terminal).
+    """Progress display, called with the name of each step. As a context manager it keeps the line
+    up to date; silent if `stream` is no terminal.
     """
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     spark: Any = None
-    """Once there is one."""
+    """Session, or None before the start."""
     _step: str = field(default="", init=False)
     _over: threading.Event = field(default_factory=threading.Event, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -276,7 +279,7 @@ class ProgressLine:
 
 
 def tasks_of(spark: Any) -> tuple[int, int] | None:
-    """(done, all) of the stages that run; None if none does, or Spark is on its way out."""
+    """Return (done, all) tasks of the running stages, or None if none runs or Spark is ending."""
     if spark is None:
         return None
     with contextlib.suppress(Exception):

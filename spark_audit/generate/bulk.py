@@ -1,7 +1,7 @@
-"""Ledgers of a day without a fault, made fast: for seeing what a day of so many messages costs.
+"""Make ledgers of a faultless day fast, to measure what so many messages cost.
 
-Full batches, evenly spread over the time, every site linked with every other. Whole columns are
-made at a time; nothing of it passes through a Python object a message.
+Full batches, evenly spread over the time, between sites all linked with each other. Whole columns
+are made at a time, without a Python object per message.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from spark_audit.period import Period
 ENTRIES = 256
 """Messages of a full batch."""
 ROWS_OF_A_FILE = 4096
-"""As nodes write them."""
+"""Rows of a file, as nodes write it."""
 _AT_ONCE = 1024
 """Batches of each site made at a time."""
 _HASHED_AT_ONCE = 64
-"""Batches hashed at a time: what a processor's cache holds."""
+"""Batches hashed at a time, which fit into a processor's cache."""
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 @dataclass(slots=True)
 class _File:
-    """The rows of one stage of one site, cut into files."""
+    """Rows of one stage of a site, cut into files."""
 
     folder: Path
     site: str
@@ -44,7 +44,7 @@ class _File:
     rows: int = 0
 
     def add(self, columns: Mapping[str, Any], count: int) -> None:
-        """Rows in the order of their numbers; columns that lack are null, or empty."""
+        """Append rows in order of their numbers; missing columns are null, or empty."""
         import pyarrow as pa
 
         known = {
@@ -68,12 +68,12 @@ class _File:
         self.rows += count
 
     def write_full(self) -> None:
-        """Files of what is enough for one."""
+        """Write the files that are full."""
         while self.rows - self.written >= ROWS_OF_A_FILE:
             self.write(ROWS_OF_A_FILE)
 
     def write(self, most: int) -> None:
-        """The next file, of so many rows at most."""
+        """Write the next file, of `most` rows at most."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -96,8 +96,8 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """So many batches of every site: columns in the order (number, origin). What is packed is of
-    pyarrow already: all sites share it.
+    """Batches of every site as columns in the order (number, origin). The packed columns are
+    pyarrow arrays already, shared by all sites.
     """
 
     numbers: Any
@@ -109,8 +109,8 @@ class _Batches:
 
 
 def generate_bulk(out: Path, sites: int, messages: int, period: Period, *, small: bool) -> int:
-    """OUT/mesh.yaml and OUT/sites/SITE/ledger; how many messages there are. `small`: of identities
-    that can be compressed, so that a large day fits on a disk.
+    """Write OUT/mesh.yaml and OUT/sites/SITE/ledger, and return the number of messages. `small`:
+    True for compressible identities, so that a large day fits on a disk.
     """
     import numpy as np
 
@@ -196,7 +196,7 @@ def _tell(
     nth: int,
     made: _Batches,
 ) -> None:
-    """What a site's stages write of these batches."""
+    """Append the rows that a site's stages write of these batches."""
     clusters = [one.cluster_id for one in mesh.sites.values()]
     own = made.origins == nth
     away = ~own
@@ -236,7 +236,7 @@ def _header(
     after_ms: int,
     paths: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
-    """Columns that every stage has, of the batches `which`."""
+    """Return the columns common to all stages, of the batches `which`."""
     import pyarrow as pa
 
     origins, first_ms = made.origins[which], made.first_ms[which]
@@ -283,7 +283,7 @@ def _messages(np: Any, made: _Batches, which: Any, outcomes: Any) -> dict[str, A
 
 
 def _binary(np: Any, rows: Any) -> Any:
-    """A binary column out of a table: of each row, all its bytes."""
+    """Make a binary column of a table, each row's bytes joined."""
     import pyarrow as pa
 
     data = np.ascontiguousarray(rows)
@@ -310,7 +310,7 @@ def _idle(at_ms: int) -> dict[str, Any]:
 
 
 def _end(file: _File, mesh: Mesh, site: str, stage: Stage, last: int, at_ms: int) -> None:
-    """The site is done with everything, and goes on."""
+    """Append rows by which the site is done with everything and goes on."""
     import pyarrow as pa
 
     for nth, origin in enumerate(mesh.sites.values()):

@@ -1,6 +1,8 @@
-"""Faults to plant into a made world: one function a kind, each tells what the audit has to find.
+"""Faults to plant into a made world, one function a kind, with the findings that an audit must
+make.
 
-A fault takes a batch that no other fault has touched.
+Each fault takes a batch of its own. The first ones are deceptions: something else seems to explain
+them, which an audit must not believe.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from spark_audit.generate.world import FRAGMENT_KIND, MadeRow
 
 
 def lost_in_conflict(planting: Planting) -> None:
-    """Of two messages under one identity a site never had the second."""
+    """Plant the loss of the second of two messages under one identity."""
     batch, entry = in_conflict(planting)
     site = planting.destination(batch)
     without(planting, batch, entry, site)
@@ -34,7 +36,7 @@ def lost_in_conflict(planting: Planting) -> None:
 
 
 def suppressed_in_conflict(planting: Planting) -> None:
-    """Of two messages under one identity a barrier took the second for a copy of the first."""
+    """Plant a barrier that took the second of two messages under one identity for a duplicate."""
     batch, entry = in_conflict(planting)
     site = planting.destination(batch)
     set_outcome(batch.delivered[site], entry, Outcome.DUPLICATE)
@@ -43,7 +45,7 @@ def suppressed_in_conflict(planting: Planting) -> None:
 
 
 def leaked_in_conflict(planting: Planting) -> None:
-    """Of two messages under one identity a site delivered the second twice."""
+    """Plant a second delivery of the second of two messages under one identity."""
     batch, entry = in_conflict(planting)
     site = planting.destination(batch)
     whole = batch.delivered[site]
@@ -54,7 +56,7 @@ def leaked_in_conflict(planting: Planting) -> None:
 
 
 def void_at_one_site(planting: Planting) -> None:
-    """A good batch that one site took for void."""
+    """Plant a good batch that one site took for void."""
     batch, _, site = planting.pick()
     set_void(planting, site, batch.delivered[site])
     for entry in range(batch.packed.row.count):
@@ -62,15 +64,15 @@ def void_at_one_site(planting: Planting) -> None:
 
 
 def own_elsewhere(planting: Planting) -> None:
-    """A site that took a message of another one for its own, and did not deliver it."""
+    """Plant a site that took another's message for its own, and did not deliver it."""
     batch, entry, site = planting.pick()
     set_outcome(batch.delivered[site], entry, Outcome.OWN)
     planting.found("lost", batch, entry, site)
 
 
 def begun_then_lost(planting: Planting) -> None:
-    """A packer died in the middle of a message of four pieces. Its successor packed it whole, and
-    that is lost at a site. It is not the first of its batch.
+    """Plant a packer's death within a message of four pieces, and the loss, at one site, of the
+    whole message that its successor packed. The message is not the first of its batch.
     """
     batch, _, site = planting.pick()
     entry = batch.packed.row.count - 1
@@ -101,8 +103,8 @@ def begun_then_lost(planting: Planting) -> None:
 
 
 def never_from_the_start(planting: Planting) -> None:
-    """A batch of the time before a site joined, which begins at the start and did not deliver it,
-    though a link brought it.
+    """Plant a batch from before a site joined that the site, beginning at the start, did not
+    deliver although a link brought it.
     """
     batch, _, site = planting.pick()
     world = planting.world
@@ -134,21 +136,21 @@ DECEPTIONS: dict[str, Plant] = {
     "begun-then-lost": begun_then_lost,
     "never-from-the-start": never_from_the_start,
 }
-"""Each is a finding."""
+"""Kinds that look explained; each is a finding."""
 
 
 LATE_MS = 7 * 3_600_000
 
 
 def lost(planting: Planting) -> None:
-    """One message that a site never had."""
+    """Plant the loss of one message at a site."""
     batch, entry, site = planting.pick()
     without(planting, batch, entry, site)
     planting.found("lost", batch, entry, site)
 
 
 def lost_batch(planting: Planting) -> None:
-    """A whole batch that a link left out."""
+    """Plant a whole batch that a link skipped."""
     batch, _, site = planting.pick()
     planting.take_out(site, batch.delivered[site])
     for entry in range(batch.packed.row.count):
@@ -156,7 +158,7 @@ def lost_batch(planting: Planting) -> None:
 
 
 def lost_in_gap(planting: Planting) -> None:
-    """A batch that the site's log dropped before it was delivered; a person had it go on."""
+    """Plant a batch that the site's log dropped before the delivery; a person accepted the gap."""
     batch, _, site = planting.pick()
     row = batch.delivered[site].row
     gap = LedgerRow(
@@ -176,7 +178,7 @@ def lost_in_gap(planting: Planting) -> None:
 
 
 def lost_as_duplicate(planting: Planting) -> None:
-    """A barrier that suppressed what it had not seen."""
+    """Plant a barrier that suppressed an unseen message."""
     batch, entry, site = planting.pick()
     set_outcome(batch.delivered[site], entry, Outcome.DUPLICATE)
     planting.suppressed_at.add(site)
@@ -184,7 +186,7 @@ def lost_as_duplicate(planting: Planting) -> None:
 
 
 def leaked_within_batch(planting: Planting) -> None:
-    """A message delivered twice from one batch."""
+    """Plant a message delivered twice from one batch."""
     batch, entry, site = planting.pick()
     whole = batch.delivered[site]
     planting.add(site, cut(whole, entry, entry + 1), whole)
@@ -192,7 +194,7 @@ def leaked_within_batch(planting: Planting) -> None:
 
 
 def leaked_across_batches(planting: Planting) -> None:
-    """A message packed twice by its origin, and delivered twice at one site."""
+    """Plant a message packed twice by its origin, and delivered twice at one site."""
     first, second = two_of(planting, one_origin=True)
     entry = planting.chance.randrange(first.packed.row.count)
     place = repeat(planting, first, second, entry)
@@ -206,7 +208,7 @@ def leaked_across_batches(planting: Planting) -> None:
 
 
 def leaked_across_origins(planting: Planting) -> None:
-    """A message that was published at two sites, and delivered twice at a third."""
+    """Plant a message published at two sites, and delivered twice at a third."""
     first, second = two_of(planting, one_origin=False)
     entry = planting.chance.randrange(first.packed.row.count)
     place = repeat(planting, first, second, entry)
@@ -224,7 +226,7 @@ def leaked_across_origins(planting: Planting) -> None:
 
 
 def leaked_across_nodes(planting: Planting) -> None:
-    """Two nodes of a site at once, with a folder each: both deliver a batch."""
+    """Plant two nodes of a site, each with a state folder, that both deliver a batch."""
     batch = planting.batch()
     site = planting.chance.choice(sorted(set(batch.delivered) - planting.suppressed_at))
     whole = batch.delivered[site]
@@ -236,7 +238,7 @@ def leaked_across_nodes(planting: Planting) -> None:
 
 
 def loss_and_duplicate(planting: Planting) -> None:
-    """In one batch and minute: counts alone balance."""
+    """Plant a loss and a duplicate in one batch and minute, so that counts balance."""
     batch, entry, site = planting.pick()
     other = (entry + 1) % batch.packed.row.count
     row = batch.delivered[site].row
@@ -250,7 +252,7 @@ def loss_and_duplicate(planting: Planting) -> None:
 
 
 def forged(planting: Planting) -> None:
-    """A delivery of what nobody packed."""
+    """Plant the delivery of a message that nobody packed."""
     batch, _, site = planting.pick()
     whole = batch.delivered[site]
     forgery = cut(whole, 0, 1)
@@ -265,7 +267,7 @@ def forged(planting: Planting) -> None:
 
 
 def back_at_origin(planting: Planting) -> None:
-    """A site's own message, delivered to it."""
+    """Plant a site's own message, delivered to the site."""
     batch, entry, _ = planting.pick()
     origin = planting.origin(batch)
     row = cut(batch.own, entry, entry + 1)
@@ -275,7 +277,7 @@ def back_at_origin(planting: Planting) -> None:
 
 
 def wrong_site(planting: Planting) -> None:
-    """The right message at a site that it was not for."""
+    """Plant a message delivered at a site that it did not address."""
     batch = planting.batch()
     sites = sorted(batch.delivered)
     wrong = planting.chance.choice(sites)
@@ -287,7 +289,7 @@ def wrong_site(planting: Planting) -> None:
 
 
 def altered(planting: Planting) -> None:
-    """Other content under the same identity."""
+    """Plant other content under the same identity."""
     batch, entry, site = planting.pick()
     made = batch.delivered[site]
     contents = bytearray(made.row.contents)
@@ -297,7 +299,7 @@ def altered(planting: Planting) -> None:
 
 
 def reordered(planting: Planting) -> None:
-    """Two messages of a batch in the wrong order."""
+    """Plant two messages of a batch in the wrong order."""
     batch, entry, site = planting.pick()
     made = batch.delivered[site]
     first = min(entry, made.row.count - 2)
@@ -311,7 +313,7 @@ def reordered(planting: Planting) -> None:
 
 
 def reordered_batches(planting: Planting) -> None:
-    """Two batches of a flow in the wrong order."""
+    """Plant two batches of a flow in the wrong order."""
     batch, _, site = planting.pick()
     rows = planting.world.stage(site, Stage.DELIVERED)
     made = batch.delivered[site]
@@ -338,7 +340,7 @@ def reordered_batches(planting: Planting) -> None:
 
 
 def looped(planting: Planting) -> None:
-    """A batch that had been at a site before."""
+    """Plant a batch that had been at a site before."""
     batch, _, site = planting.pick()
     made = batch.delivered[site]
     made.change(path=(*made.row.path[:-1], made.row.origin, made.row.path[-1]))
@@ -346,7 +348,7 @@ def looped(planting: Planting) -> None:
 
 
 def late(planting: Planting) -> None:
-    """A batch that came seven hours late, the last of its flow."""
+    """Plant a batch seven hours late, the last of its flow."""
     batch = planting.last_batch()
     site = planting.destination(batch)
     made = batch.delivered[site]
@@ -357,7 +359,7 @@ def late(planting: Planting) -> None:
 
 
 def late_retried(planting: Planting) -> None:
-    """A dead letter that an operator had sent again seven hours later."""
+    """Plant a dead letter that an operator sent again seven hours later."""
     batch, entry, site = planting.pick()
     whole = batch.delivered[site]
     again = cut(whole, entry, entry + 1)
@@ -371,7 +373,7 @@ def late_retried(planting: Planting) -> None:
 
 
 def _last(planting: Planting, site: str, made: MadeRow) -> None:
-    """It is the last thing that the site's deliverer wrote."""
+    """Move a row to the end of the site's deliverer."""
     rows = planting.world.stage(site, Stage.DELIVERED)
     rows.remove(made)
     rows.append(made)
@@ -402,4 +404,4 @@ FAULTS: dict[str, Plant] = {
     "repaired-altered": repaired_altered,
     "repair-refused": repair_refused,
 }
-"""Each is a finding."""
+"""All kinds of faults; each is a finding."""

@@ -1,4 +1,4 @@
-"""Writes a made world as ledgers: the files that nodes would have left, and a mesh file."""
+"""Write a made world as the files that nodes would leave: ledgers and a mesh file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY_MS = 86_400_000
 
 
 def write_mesh(folder: Path, sites: int) -> tuple[Path, Mesh]:
-    """A mesh file with so many sites, all linked with each other, and its mesh."""
+    """Write and load a mesh file with `sites` sites, all linked with each other."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "mesh.yaml"
     lines = ["mesh: made", "outage_window: 8h", "topology: complete", "sites:"]
@@ -37,8 +37,8 @@ def write_ledgers(
     since_ms: int = 0,
     until_ms: int = 2**62,
 ) -> None:
-    """FOLDER/SITE/ledger/... of every site: what was recorded from `since_ms` on and before
-    `until_ms`, of rows that stand in order.
+    """Write FOLDER/SITE/ledger/... of every site: rows recorded from `since_ms` (inclusive) to
+    `until_ms`, if the rows are in order.
     """
     for site in world.mesh.sites:
         ledger = folder / site / "ledger"
@@ -53,7 +53,7 @@ def write_ledgers(
 
 
 def write_revision(mesh: Mesh, ledger: Path, from_ms: int) -> None:
-    """The mesh's document, taken up an hour before."""
+    """Write the mesh's document, taken up an hour before."""
     revisions = ledger / "revisions"
     revisions.mkdir(parents=True, exist_ok=True)
     content = {

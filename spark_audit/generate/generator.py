@@ -1,4 +1,7 @@
-"""Makes ledgers with planted faults: a folder with a mesh file, ledgers, and what was planted."""
+"""Make a folder with a mesh file, ledgers with planted faults, and the list of planted faults.
+
+Here as well: doubts, which leave a day unproven (messages on their way, incomplete ledgers).
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,21 @@ _DAY_MS = 86_400_000
 
 
 def pending(planting: Planting) -> None:
-    """The last batches of an origin, which a site's log has and its deliverer has not come to."""
+    """Plant an origin's last batches in a site's log, not yet delivered."""
     _, site = _held_back(planting)
     planting.planted.not_proven += ["still on their way", f"wait for deliverer of {site}"]
 
 
 def pending_at_link(planting: Planting) -> None:
-    """The last batches of an origin, which its link has not brought to a site."""
+    """Plant an origin's last batches that its link has not brought to a site."""
     origin, site = _held_back(planting, at_link=True)
     planting.planted.not_proven += ["still on their way", f"wait for link {origin}-{site}"]
 
 
 def pending_after_clock_set_back(planting: Planting) -> None:
-    """The same, and the clock of their origin was set back by a day when its packer began anew."""
+    """Plant undelivered last batches of an origin whose clock was set back by a day when its packer
+    restarted.
+    """
     origin, site = _held_back(planting)
     rows = planting.world.stage(origin, Stage.PACKED)
     packed = [made for made in rows if made.row.event is Event.BATCH]
@@ -42,7 +47,7 @@ def pending_after_clock_set_back(planting: Planting) -> None:
 
 
 def pending_in_pieces(planting: Planting) -> None:
-    """A big message of which the packer has not packed all."""
+    """Plant a big message whose pieces are not all packed."""
     world = planting.world
     origin = planting.chance.choice(sorted(world.mesh.sites))
     last = packed_in_pieces(planting, origin, planting.chance.randbytes(16), 4, 2, last=True).row
@@ -55,8 +60,8 @@ def pending_in_pieces(planting: Planting) -> None:
 
 
 def packer_stands(planting: Planting) -> None:
-    """A packer that went down before the day's end with its last batch in the log, whose row is
-    written by the one after it: that batch is delivered, and no row tells that it was packed.
+    """Plant a packer that stopped before the day's end with its last batch in the log. Its
+    successor writes the row: the batch is delivered, and no row shows the packing.
     """
     world = planting.world
     last = max(planting.free, key=lambda batch: batch.packed.row.recorded_ms)
@@ -69,8 +74,8 @@ def packer_stands(planting: Planting) -> None:
 
 
 def gap(planting: Planting) -> None:
-    """The last batches of an origin, which a site's log dropped before they were delivered: its
-    flow stands, and a person has to say that it goes on.
+    """Plant an origin's last batches that a site's log dropped before their delivery: the flow
+    stands until a person accepts the gap.
     """
     origin, site = _held_back(planting)
     rows = planting.world.stage(site, Stage.DELIVERED)
@@ -90,7 +95,7 @@ def gap(planting: Planting) -> None:
 
 
 def _held_back(planting: Planting, *, at_link: bool = False) -> tuple[str, str]:
-    """(origin, site) of which the site has not delivered the last batches."""
+    """Remove the deliveries of an origin's last batches at a site; returns (origin, site)."""
     world = planting.world
     last = max(planting.free, key=lambda batch: batch.packed.row.recorded_ms)
     origin, site = planting.origin(last), planting.destination(last)
@@ -142,18 +147,17 @@ DOUBTS: dict[str, Plant] = {
     "packer-stands": packer_stands,
     "gap": gap,
 }
-"""Nothing is proven then. What is done to files is done to those of stage `delivered` unless the
-kind names another.
-"""
+"""Kinds that leave a day unproven. File damage is done to stage `delivered` unless the kind names
+another."""
 
 
 KINDS = {**SHAPES, **FAULTS, **HARMLESS, **DOUBTS}
 _ENOUGH = 3
-"""Messages that a batch has to have to be worth a fault."""
+"""Least messages of a batch worth a fault."""
 
 
 class BadFault(ValueError):
-    """There is no such fault."""
+    """Unknown kind of fault."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"no fault {kind!r}; there are: {', '.join(KINDS)}; all")
@@ -169,8 +173,8 @@ def generate_ledgers(
     faults: Iterable[str],
     at_rows: int = ROWS_OF_A_FILE,
 ) -> Planted:
-    """OUT/mesh.yaml, OUT/sites/SITE/ledger, OUT/planted.json. `all` is every finding and every
-    harmless kind, none that leaves the day unproven. Raises BadFault, FileExistsError.
+    """Write OUT/mesh.yaml, OUT/sites/SITE/ledger and OUT/planted.json. `all` stands for every
+    finding and every harmless kind, without doubts. Raises BadFault, FileExistsError.
     """
     everything = (*SHAPES, *FAULTS, *HARMLESS)
     kinds = [kind for one in faults for kind in (everything if one == "all" else (one,))]

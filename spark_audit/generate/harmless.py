@@ -1,4 +1,6 @@
-"""What a mesh may do, and an audit must not hold against it: planted like faults, no findings."""
+"""Events that a mesh may produce and an audit must accept: planted like faults, without
+findings.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def _explained(outcome: int, verdict: str) -> Plant:
 
 
 def redelivered(planting: Planting) -> None:
-    """Sent, not heard of, sent again with a flag; the row has it once more."""
+    """Plant a publish without a confirm, repeated with a flag in another row."""
     batch, entry, site = planting.pick()
     whole = batch.delivered[site]
     again = cut(whole, entry, entry + 1)
@@ -44,13 +46,13 @@ def redelivered(planting: Planting) -> None:
 
 
 def conflict(planting: Planting) -> None:
-    """An identity that a publisher used for two contents: both are delivered."""
+    """Plant one identity with two contents, both delivered."""
     in_conflict(planting)
 
 
 def scoped_by_origin(planting: Planting) -> None:
-    """An identity that two sites used while the mesh file said `scope: origin`: both messages are
-    delivered. By now it says `scope: mesh`.
+    """Plant an identity that two sites used under `scope: origin`, both messages delivered. The
+    present mesh file has `scope: mesh`.
     """
     first, second = two_of(planting, one_origin=False)
     repeat(planting, first, second, planting.chance.randrange(first.packed.row.count))
@@ -69,7 +71,7 @@ def scoped_by_origin(planting: Planting) -> None:
 
 
 def void(planting: Planting) -> None:
-    """A batch of a packer whose time was over: nobody delivers it."""
+    """Plant a batch of an expired packer, which nobody delivers."""
     batch = planting.batch()
     set_void(planting, planting.origin(batch), batch.own)
     for site, whole in batch.delivered.items():
@@ -78,7 +80,7 @@ def void(planting: Planting) -> None:
 
 
 def packed_twice(planting: Planting) -> None:
-    """A message in two batches, of which one is void: expected once."""
+    """Plant a message in two batches, one of them void: expected once."""
     first, second = two_of(planting, one_origin=True)
     entry = planting.chance.randrange(first.packed.row.count)
     place = repeat(planting, first, second, entry)
@@ -88,7 +90,7 @@ def packed_twice(planting: Planting) -> None:
 
 
 def parts(planting: Planting) -> None:
-    """A batch that a site settled in three commits."""
+    """Plant a batch that a site settled in three commits."""
     batch, _, site = planting.pick()
     whole = batch.delivered[site]
     count = whole.row.count
@@ -99,7 +101,7 @@ def parts(planting: Planting) -> None:
 
 
 def big(planting: Planting) -> None:
-    """A message in three pieces."""
+    """Plant a message in three pieces."""
     origin = _some_origin(planting)
     world, cluster = planting.world, planting.world.cluster(origin)
     last = packed_in_pieces(planting, origin, planting.chance.randbytes(16), 3, 3, last=False).row
@@ -123,8 +125,8 @@ def big(planting: Planting) -> None:
 
 
 def big_begun(planting: Planting) -> None:
-    """A packer that died in the middle of a message of four pieces; its successor packed it anew,
-    under an identity of its own.
+    """Plant a packer's death within a message of four pieces, which its successor packs anew under
+    another identity.
     """
     origin = _some_origin(planting)
     packed_in_pieces(planting, origin, planting.chance.randbytes(16), 4, 2, last=False)
@@ -137,7 +139,7 @@ def _some_origin(planting: Planting) -> str:
 
 
 def skew(planting: Planting) -> None:
-    """Clocks that are off by ten minutes, one site's before, one's behind."""
+    """Set two sites' clocks off by ten minutes, one ahead, one behind."""
     world = planting.world
     sites = sorted(world.mesh.sites)
     for site, off_ms in ((sites[0], SKEW_MS), (sites[-1], -SKEW_MS)):
@@ -160,7 +162,7 @@ def skew(planting: Planting) -> None:
 
 
 def idle_site(planting: Planting) -> None:
-    """A site at which nobody publishes; its packer goes on saying so."""
+    """Make a site at which nobody publishes, and whose packer still writes its rows."""
     world = planting.world
     site = planting.chance.choice(sorted(world.mesh.sites)[1:-1])
     cluster = world.cluster(site)
@@ -176,8 +178,8 @@ def idle_site(planting: Planting) -> None:
 
 
 def day_edges(planting: Planting) -> None:
-    """Batches in whose middle the day begins, and ends; each lacks a message on both sides at a
-    site, of which only the one within the day is for its audit to find.
+    """Plant batches across the begin and the end of the day. Each lacks a message on either side at
+    a site; only the message within the day is a finding of the day's audit.
     """
     world = planting.world
     for origin in sorted({batch.packed.row.origin for batch in planting.free}):
@@ -218,7 +220,7 @@ def _straddle(planting: Planting, batch: MadeBatch, edge_ms: int, *, begins: boo
 
 
 SHAPES: dict[str, Plant] = {"idle-site": idle_site, "skew": skew, "day-edges": day_edges}
-"""Of the whole world: planted before anything else."""
+"""Kinds that change the whole world, planted first."""
 
 HARMLESS: dict[str, Plant] = {
     "unrouted": _explained(Outcome.UNROUTED, "unrouted"),
@@ -236,4 +238,4 @@ HARMLESS: dict[str, Plant] = {
     "big": big,
     "big-begun": big_begun,
 }
-"""None is."""
+"""Kinds that are no findings."""

@@ -1,4 +1,4 @@
-"""How faults are planted: a world, what was planted so far, and what every fault does with rows."""
+"""Tools for planting faults: the world, the record of planted faults, and operations on rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_audit.generate.world import FRAGMENT_KIND, MadeBatch, MadeRow, MadeWo
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlantedFinding:
-    """As the audit is to report it: hexadecimal identity (of a loop, nothing), site names."""
+    """Finding that the audit must make: hexadecimal identity (empty for a loop), site names."""
 
     kind: str
     identity: str
@@ -27,11 +27,11 @@ class PlantedFinding:
 class Planted:
     findings: list[PlantedFinding] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
-    """Verdicts that are no findings, and how many messages have them."""
+    """Verdicts that are no findings -> number of messages."""
     not_proven: list[str] = field(default_factory=list)
-    """What the reasons have to name: a site, a file."""
+    """Words that the reasons must contain: a site, a file."""
     damage: list[tuple[str, str]] = field(default_factory=list)
-    """(kind, site) of what is done to the files once they are written."""
+    """(kind, site) of damage to do to the written files."""
 
     def write(self, file: Path) -> None:
         content = {
@@ -43,7 +43,7 @@ class Planted:
 
 
 class TooFewMessages(ValueError):
-    """Each fault needs batches of its own, and there are none left."""
+    """No batches are left for another fault."""
 
     def __init__(self) -> None:
         super().__init__("too few messages for so many faults: make more")
@@ -51,33 +51,34 @@ class TooFewMessages(ValueError):
 
 @dataclass(slots=True)
 class Planting:
-    """One world, and what was planted so far."""
+    """World with the faults planted so far."""
 
     world: MadeWorld
     chance: random.Random
     planted: Planted
     free: list[MadeBatch]
-    """Batches of three messages and more that are whole so far."""
+    """Intact batches of at least three messages."""
     touched: list[MadeBatch] = field(default_factory=list)
     suppressed_at: set[str] = field(default_factory=set)
-    """Sites that lost something to their barrier: what a second state folder leaves open there."""
+    """Sites whose barrier suppressed a message: a second state folder there would leave the loss
+    open."""
 
     off_ms: dict[str, int] = field(default_factory=dict)
-    """By site, how much its clock is ahead."""
+    """Site -> time by which its clock is ahead."""
 
     def when(self, batch: MadeBatch) -> int:
-        """When it was packed, by a true clock."""
+        """Return the time of packing by a true clock."""
         return batch.packed.row.recorded_ms - self.off_ms.get(self.origin(batch), 0)
 
     def last_batch(self) -> MadeBatch:
-        """The last one of some origin, which nothing was done to."""
+        """Take an untouched batch that is the last of some origin."""
         last = {batch.packed.row.origin: batch for batch in self.world.batches}
         batch = self.chance.choice([one for one in last.values() if one not in self.touched])
         self.take(batch)
         return batch
 
     def take(self, batch: MadeBatch) -> None:
-        """Nothing else is planted into it."""
+        """Reserve the batch: no other fault uses it."""
         self.touched.append(batch)
         if batch in self.free:
             self.free.remove(batch)
@@ -105,7 +106,7 @@ class Planting:
         return batch, self.chance.randrange(batch.packed.row.count), self.destination(batch)
 
     def add(self, site: str, row: MadeRow, after: MadeRow) -> None:
-        """The site's deliverer wrote this row next."""
+        """Insert a row of the site's deliverer behind `after`."""
         rows = self.world.stage(site, Stage.DELIVERED)
         rows.insert(rows.index(after) + 1, row)
 
@@ -117,7 +118,7 @@ Plant = Callable[[Planting], None]
 
 
 def cut(made: MadeRow, begin: int, end: int) -> MadeRow:
-    """A row of only these messages of a row, half open."""
+    """Return a row of the messages from `begin` (inclusive) to `end`."""
     row = made.row
     return MadeRow(
         replace(
@@ -140,7 +141,7 @@ def set_outcome(made: MadeRow, entry: int, outcome: int) -> None:
 
 
 def without(planting: Planting, batch: MadeBatch, entry: int, site: str) -> None:
-    """The site's rows skip one message."""
+    """Remove one message from the site's rows."""
     whole = batch.delivered[site]
     parts = [
         cut(whole, *part)
@@ -153,7 +154,7 @@ def without(planting: Planting, batch: MadeBatch, entry: int, site: str) -> None
 
 
 def repeat(planting: Planting, batch: MadeBatch, other: MadeBatch, entry: int) -> int:
-    """The other batch has the same message as well, everywhere; where it stands there."""
+    """Put the message into the other batch as well, everywhere; returns its entry there."""
     place = planting.chance.randrange(other.packed.row.count)
     own = batch.own.row
     content = own.contents[8 * entry : 8 * entry + 8]
@@ -169,7 +170,7 @@ def repeat(planting: Planting, batch: MadeBatch, other: MadeBatch, entry: int) -
 
 
 def in_conflict(planting: Planting) -> tuple[MadeBatch, int]:
-    """A batch and the message in it that has the identity of an earlier one, with other content."""
+    """Give a message the identity of an earlier one with other content; returns batch and entry."""
     first, second = two_of(planting, one_origin=True)
     place = repeat(planting, first, second, planting.chance.randrange(first.packed.row.count))
     content = planting.chance.randbytes(8)
@@ -183,7 +184,7 @@ def in_conflict(planting: Planting) -> tuple[MadeBatch, int]:
 
 
 def set_void(planting: Planting, site: str, whole: MadeRow) -> None:
-    """The site took the batch of this row of its deliverer for void."""
+    """Replace a deliverer's row: the site took the batch for void."""
     void = replace(whole.row, event=Event.VOID, count=0, identities=b"", contents=b"")
     row = MadeRow(replace(void, outcomes=b"", published=b"", delivered=b""))
     planting.add(site, row, whole)
@@ -191,7 +192,7 @@ def set_void(planting: Planting, site: str, whole: MadeRow) -> None:
 
 
 def two_of(planting: Planting, *, one_origin: bool) -> tuple[MadeBatch, MadeBatch]:
-    """The earlier first."""
+    """Take two batches, the earlier first."""
     batch = planting.batch()
     others = [
         other
@@ -210,8 +211,8 @@ def two_of(planting: Planting, *, one_origin: bool) -> tuple[MadeBatch, MadeBatc
 def packed_in_pieces(
     planting: Planting, origin: str, identity: bytes, pieces: int, packed: int, *, last: bool
 ) -> MadeRow:
-    """The first `packed` of a big message's pieces stand at the end of one of the origin's packers:
-    the last one, or one that another has followed. The row of the last of them.
+    """Append the first `packed` pieces of a big message to an incarnation of the origin's packer:
+    the last, or one with a successor. Returns the last piece's row.
     """
     rows = planting.world.stage(origin, Stage.PACKED)
     batches = [made for made in rows if made.row.kind and made.row.stage is Stage.PACKED]
@@ -241,5 +242,7 @@ def packed_in_pieces(
 
 
 def is_of(row: LedgerRow, origin: str, incarnation: bytes) -> bool:
-    """Whether it is of a batch of this packer, and no operator's. `origin` is a cluster ID."""
+    """True if a row is of a batch of this incarnation, not an operator's. `origin` is a
+    cluster ID.
+    """
     return row.event is Event.BATCH and row.origin == origin and row.incarnation == incarnation

@@ -1,4 +1,4 @@
-"""Repairs to plant: of what was lost, done twice, and of what was there."""
+"""Repairs to plant: of lost messages, repeated repairs, and repairs of delivered messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _REPAIR_KIND = 5
 
 
 def repaired(planting: Planting) -> None:
-    """Lost, and sent again by a repair: by any site, the one that lacked it included; done a second
-    time it is suppressed.
+    """Plant a loss that a repair mends, from any site including the one that lacked the message; a
+    second repair is suppressed.
     """
     batch, entry, site = planting.pick()
     one = cut(batch.delivered[site], entry, entry + 1)
@@ -26,7 +26,7 @@ def repaired(planting: Planting) -> None:
 
 
 def repair_refused(planting: Planting) -> None:
-    """Lost, and a barrier refused the repair: it is lost still."""
+    """Plant a loss whose repair a barrier refused: still lost."""
     batch, entry, site = planting.pick()
     one = cut(batch.delivered[site], entry, entry + 1)
     without(planting, batch, entry, site)
@@ -35,7 +35,7 @@ def repair_refused(planting: Planting) -> None:
 
 
 def repaired_wrongly(planting: Planting) -> None:
-    """A repair that a barrier let through although the message was there."""
+    """Plant a repair that a barrier accepted although the message was there."""
     batch, entry, site = planting.pick()
     one = cut(batch.delivered[site], entry, entry + 1)
     _repair(planting, one, planting.origin(batch), site, Outcome.DELIVERED)
@@ -44,7 +44,7 @@ def repaired_wrongly(planting: Planting) -> None:
 
 
 def repaired_altered(planting: Planting) -> None:
-    """Lost, and a repair brought it with other content."""
+    """Plant a loss whose repair brought other content."""
     batch, entry, site = planting.pick()
     one = cut(batch.delivered[site], entry, entry + 1)
     without(planting, batch, entry, site)
@@ -55,7 +55,7 @@ def repaired_altered(planting: Planting) -> None:
 
 
 def _repair(planting: Planting, one: MadeRow, by: str, site: str, outcome: Outcome) -> None:
-    """The site `by` sends the message of this row again, as a batch of its own, to `site`."""
+    """Send the row's message again from `by` to `site`, as a batch of its own."""
     world, row = planting.world, one.row
     first_ms = row.first_published_ms + int.from_bytes(row.published, "little", signed=True)
     packed = replace(

@@ -1,7 +1,7 @@
-"""A day of a mesh that never was: what every stage of every site would have written down.
+"""Invented day of a mesh: the rows of every stage of every site, made of a seed.
 
-Made of a seed, for tests of the audit and for sizing what it runs on. All of it adds up; faults are
-planted afterwards (`faults`).
+For tests of the audit and for sizing a cluster. All rows add up; faults are planted afterwards
+(`faults`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MINUTE_MS = 60_000
 BATCH_KIND = 1
 FRAGMENT_KIND = 2
 _GOES_ON_MS = 20 * MINUTE_MS
-"""Past the end of the time: whatever a site's clock is off."""
+"""Time by which rows go on past the end, whatever a site's clock is off."""
 
 
 @dataclass(eq=False, slots=True)
 class MadeRow:
-    """A row that can still be changed."""
+    """Ledger row that can still be changed."""
 
     row: LedgerRow
 
@@ -32,12 +32,12 @@ class MadeRow:
 
 @dataclass(slots=True)
 class MadeBatch:
-    """One batch as it was packed, and the rows that it left: what faults are planted into."""
+    """Packed batch and its rows, into which faults are planted."""
 
     packed: MadeRow
     own: MadeRow
     delivered: dict[str, MadeRow] = field(default_factory=dict)
-    """By site."""
+    """Site -> row of its deliverer."""
 
     def identity(self, entry: int) -> bytes:
         return self.packed.row.identities[16 * entry : 16 * entry + 16]
@@ -45,7 +45,7 @@ class MadeBatch:
 
 @dataclass(slots=True)
 class MadeWorld:
-    """`rows`: by site and stage, in the order in which they were written."""
+    """Whole mesh's rows, by site and stage, in the order of writing."""
 
     mesh: Mesh
     from_ms: int
@@ -53,11 +53,11 @@ class MadeWorld:
     rows: dict[tuple[str, Stage], list[MadeRow]] = field(default_factory=dict)
     batches: list[MadeBatch] = field(default_factory=list)
     states: dict[str, str] = field(default_factory=dict)
-    """By site, the ID of its state folder."""
+    """Site -> ID of its state folder."""
     state_of: dict[int, str] = field(default_factory=dict)
-    """id() of rows that another state folder wrote."""
+    """id() of a row -> ID of another state folder that wrote it."""
     earlier: list[Mesh] = field(default_factory=list)
-    """Revisions before that of `mesh`."""
+    """Revisions before `mesh`."""
 
     def stage(self, site: str, stage: Stage) -> list[MadeRow]:
         return self.rows.setdefault((site, stage), [])
@@ -75,8 +75,8 @@ def make_world(
     to_ms: int,
     entries: int = 256,
 ) -> MadeWorld:
-    """About as many messages, spread over the sites and over the time, in batches of up to
-    `entries`. Every site's packer runs twice in that time.
+    """Make about `messages` messages, spread over sites and time, in batches of up to `entries`.
+    Every site's packer has two incarnations in that time.
     """
     chance = random.Random(seed)
     world = MadeWorld(mesh, from_ms, to_ms)
@@ -156,7 +156,7 @@ def _pack(
 
 
 def _deliver(world: MadeWorld, chance: random.Random, site: str) -> None:
-    """Over the link from the origin: all sites are linked with each other."""
+    """Deliver all batches over links from their origins: all sites are linked with each other."""
     reached: dict[str, int] = {}
     cluster = world.cluster(site)
     names = {world.cluster(one): one for one in world.mesh.sites}
@@ -197,7 +197,7 @@ def _deliver(world: MadeWorld, chance: random.Random, site: str) -> None:
 
 
 def _say_idle(world: MadeWorld) -> None:
-    """A row a minute of every stage, beginning before the time and going on past its end."""
+    """Add a row a minute of every stage, from before the time to past its end."""
     minutes = range(world.from_ms - 2 * MINUTE_MS, world.to_ms + _GOES_ON_MS, MINUTE_MS)
     for site in world.mesh.sites:
         for stage in Stage:
@@ -207,7 +207,7 @@ def _say_idle(world: MadeWorld) -> None:
 
 
 def _say_positions(world: MadeWorld) -> None:
-    """The last thing that each deliverer says: it is done with all that was packed."""
+    """Add each deliverer's last row: done with everything packed."""
     last = {batch.packed.row.origin: batch.packed.row for batch in world.batches}
     for site in world.mesh.sites:
         for row in last.values():
@@ -224,7 +224,7 @@ def _say_positions(world: MadeWorld) -> None:
 
 
 def _say_packed(world: MadeWorld, site: str) -> None:
-    """Once an hour, and in the end: up to where all that the site packed has its row."""
+    """Add rows, hourly and at the end, of the time up to which all packed messages have rows."""
     rows = world.stage(site, Stage.PACKED)
     end_ms = world.to_ms + _GOES_ON_MS
     waiting = [made.row for made in reversed(rows) if made.row.event is Event.BATCH]

@@ -1,1 +1,1 @@
-"""What a difference means: who was to have a message, how far each site has come, the verdict."""
+"""Meaning of a difference: expected sites, positions of each site, the verdict."""

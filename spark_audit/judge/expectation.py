@@ -1,7 +1,8 @@
-"""Who was to get a batch? By the mesh document of the revision that it bears. Pure.
+"""Expected sites of a batch, by the mesh document of its revision. Pure.
 
-There are few combinations of revision, exchange, origin and destination set, so that this is worked
-out once for each and joined to the batches.
+Combinations of revision, exchange, origin and destination set are few, so that each is resolved
+once and joined to the batches. The mesh file may change an exchange's `scope` or `order` within a
+day: each batch follows its own revision.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from federation.reachability import neighbours, reached_from
 
 @dataclass(frozen=True, slots=True)
 class ExchangesWhere:
-    """`always`: names of exchanges of which it holds in each revision. `at_times`: others -> the
-    revisions in which it holds.
+    """Exchanges with a property. `always`: exchanges that have the property in every revision;
+    `at_times`: other exchanges -> the revisions in which they have it.
     """
 
     always: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class ExchangesWhere:
 
     @classmethod
     def of(cls, told: Mapping[str, Mapping[str, bool]]) -> ExchangesWhere:
-        """Of exchange -> revision -> whether it holds."""
+        """Build from exchange -> revision -> True if the exchange has the property."""
         held = {name: [r for r, holds in by.items() if holds] for name, by in told.items()}
         return cls(
             tuple(sorted(name for name, by in told.items() if by and len(held[name]) == len(by))),
@@ -38,11 +39,11 @@ class ExchangesWhere:
         )
 
     def always_holds(self) -> str:
-        """As SQL over the column `exchange`: in whatever revision."""
+        """Return SQL over `exchange`: true if the property holds in every revision."""
         return f"exchange IN ({_texts(self.always)})" if self.always else "false"
 
     def holds(self) -> str:
-        """As SQL over the columns `exchange` and `revision`, never null."""
+        """Return SQL over `exchange` and `revision`: true if the property holds; never null."""
         parts = [self.always_holds()] if self.always else []
         parts += [
             f"(exchange = {_texts([name])} AND coalesce(revision IN ({_texts(revisions)}), false))"
@@ -52,12 +53,12 @@ class ExchangesWhere:
 
 
 def _texts(values: Collection[str]) -> str:
-    """As literals of SQL."""
+    """Return SQL literals of the values."""
     return ", ".join("'" + one.replace("\\", "\\\\").replace("'", "\\'") + "'" for one in values)
 
 
 class Addressed(NamedTuple):
-    """What batches have in common that go to the same sites. Sites are cluster IDs."""
+    """Address shared by batches that go to the same sites. Sites are cluster IDs."""
 
     revision: str
     exchange: str
@@ -67,20 +68,20 @@ class Addressed(NamedTuple):
 
 @dataclass(slots=True)
 class Revisions:
-    """The meshes that any site has run."""
+    """Meshes that any site has run."""
 
     meshes: dict[str, Mesh] = field(default_factory=dict)
     taken_up_ms: dict[str, int] = field(default_factory=dict)
-    """When a site took it up first."""
+    """Revision -> first time that any site took it up."""
     unreadable: list[str] = field(default_factory=list)
     taken_up_at: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Site -> revision -> when that site took it up last."""
+    """Site -> revision -> last time that the site took it up."""
     begins_at_start: set[str] = field(default_factory=set)
-    """Cluster IDs of sites that take what was for every site before they came."""
+    """Cluster IDs of sites that also get messages for every site from before they joined."""
 
     @classmethod
     def read(cls, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> Revisions:
-        """Of (site, content of a revision's file)."""
+        """Read documents: (site, content of a revision's file)."""
         found = cls()
         for site, content in documents:
             try:
@@ -107,7 +108,7 @@ class Revisions:
         )
 
     def site_names(self) -> dict[str, str]:
-        """Cluster ID -> site name, whatever the revision."""
+        """Return cluster ID -> site name over all revisions."""
         names: dict[str, str] = {}
         for mesh in self.latest_first():
             for site in mesh.sites.values():
@@ -115,8 +116,8 @@ class Revisions:
         return names
 
     def left_ms(self, site: str) -> int | None:
-        """When the first of the others took up a mesh without this site, for good as far as that
-        one knows; None where nobody has taken it up yet.
+        """Return the first time at which another site took up a mesh without this site and never
+        took it back, or None if none has yet.
         """
         return min(
             (
@@ -128,8 +129,8 @@ class Revisions:
         )
 
     def _without_since(self, site: str, taken: Mapping[str, int]) -> int | None:
-        """Since when, by what one site has taken up, it knew the mesh without that other one; None
-        if it has it still, or never had: who left before it came says nothing of its going.
+        """Return since when a site that took up these revisions has run without `site`, or None if
+        it still has `site` or never had: a site that departed earlier is no evidence.
         """
         since = None
         for revision, ms in sorted(taken.items(), key=lambda one: one[1], reverse=True):
@@ -139,11 +140,11 @@ class Revisions:
         return None
 
     def last_with(self, site: str) -> Mesh | None:
-        """The mesh that had this site last."""
+        """Return the last mesh that had the site."""
         return next((mesh for mesh in self.latest_first() if site in mesh.sites), None)
 
     def exchanges(self) -> dict[str, Exchange]:
-        """Each as it was last."""
+        """Return every exchange in its latest form."""
         found: dict[str, Exchange] = {}
         for mesh in self.latest_first():
             for exchange in mesh.exchanges.values():
@@ -151,11 +152,11 @@ class Revisions:
         return found
 
     def scoped_by_origin(self) -> ExchangesWhere:
-        """Exchanges within which an identity is one origin's."""
+        """Return exchanges whose identities are unique within an origin only."""
         return self._where(lambda exchange: exchange.scope is IdentityScope.ORIGIN)
 
     def loosely_ordered(self) -> ExchangesWhere:
-        """Exchanges whose messages may come in another order than they were published."""
+        """Return exchanges whose messages may arrive out of order."""
         return self._where(lambda exchange: exchange.order is not OrderRule.STRICT)
 
     def _where(self, holds: Callable[[Exchange], bool]) -> ExchangesWhere:
@@ -171,7 +172,7 @@ class Revisions:
         )
 
     def expected(self, addressed: Addressed) -> tuple[str, ...] | None:
-        """Sorted cluster IDs; None where the revision is not known."""
+        """Return sorted cluster IDs of the expected sites, or None if the revision is unknown."""
         mesh = self.meshes.get(addressed.revision)
         if mesh is None:
             return None
@@ -197,14 +198,16 @@ class Revisions:
         )
 
     def deadline_ms(self, addressed: Addressed) -> int | None:
-        """How long a message may take from publishing to delivery; None where nothing is late."""
+        """Return the longest time from publishing to delivery, or None without a deadline."""
         exchange = self._exchange(addressed.revision, addressed.exchange)
         if exchange is None or exchange.deadline_s is None:
             return None
         return round(exchange.deadline_s * 1000)
 
     def _exchange(self, revision: str, name: str) -> Exchange | None:
-        """As the revision has it; one that was taken out is packed as the one before had it."""
+        """Return the exchange in a revision; a removed exchange is packed as the revision before
+        had it.
+        """
         mesh = self.meshes.get(revision)
         if mesh is None:
             return None
@@ -222,7 +225,7 @@ def _site_of(mesh: Mesh, cluster_id: str) -> str | None:
 
 
 def stages_of(mesh: Mesh, site: str) -> list[str]:
-    """The stages that have to tell of this site's part: its links' too, where it has any."""
+    """Return the stages whose ledgers must cover this site: those of its links too, if any."""
     if site not in mesh.sites:
         return []
     links = [

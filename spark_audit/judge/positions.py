@@ -1,10 +1,9 @@
-"""How far has each site got with each origin's batches? Tells *lost* from *pending*.
+"""Positions of each site in each origin's batches, which separate *lost* from *pending*.
 
-Every log has a flow's batches in the order in which its origin packed them: by incarnation, then by
-the sequence over the whole incarnation. `through` rows of stage `delivered` say up to which of them
-a site is done with whatever its log has, and so does each delivered row for the batches before its
-own. What stands before that and has no row there was never in its log, and will not come by itself
-any more.
+Every log has a flow's batches in packing order: by incarnation, then by the sequence over the whole
+incarnation. A `through` row of stage `delivered` names the batch up to which a site is done with
+its log, and each delivered row implies the same for earlier batches. A batch before that position
+without a row was never in the site's log, and will not come by itself.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SEQUENCE_BITS = 40
-"""A place is rank << 40 | sequence over the incarnation; with 9 bits more for the entry it fits."""
+"""Bits of the sequence in a place: rank << 40 | sequence over the incarnation, which leaves room
+for 9 bits of the entry."""
 
 
 class SeenIncarnation(NamedTuple):
-    """A packer's run by the first row that its origin's ledger has of it: row `number` of the state
+    """Incarnation of a packer by its first row in the origin's ledger: row `number` of the state
     folder `state`, written at `ms` by the origin's clock.
 
-    A packer writes nothing before it has written what the log has of the one before it. So within a
-    state folder runs have the order of their rows, whatever the clock was set to; of several
-    folders only the clock tells which came first.
+    A packer writes no row before all rows for the log of its predecessor. So within a state folder
+    incarnations have the order of their rows, whatever the clock; between folders only the clock
+    gives an order.
     """
 
     origin: str
@@ -34,7 +34,7 @@ class SeenIncarnation(NamedTuple):
 
 
 class FlowAt(NamedTuple):
-    """A flow as a site gets it. Site and origin are cluster IDs."""
+    """Flow as a site receives it. Site and origin are cluster IDs."""
 
     site: str
     origin: str
@@ -44,16 +44,16 @@ class FlowAt(NamedTuple):
 
 @dataclass(slots=True)
 class Positions:
-    """Origins and sites are cluster IDs, incarnations hexadecimal."""
+    """Positions of all sites. Origins and sites are cluster IDs, incarnations hexadecimal."""
 
     rank: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(origin, incarnation) -> its number among the origin's, from 1."""
+    """(origin, incarnation) -> number among the origin's incarnations, from 1."""
     passed: dict[FlowAt, int] = field(default_factory=dict)
-    """The last place of the flow that the site is done with."""
+    """Last place of the flow that the site is done with."""
     gaps: dict[FlowAt, int] = field(default_factory=dict)
-    """When (ms) a site's log was found to lack what was still to be delivered, the last time."""
+    """Last time (ms) at which a site's log was found to lack undelivered entries."""
     site_gaps: dict[str, int] = field(default_factory=dict)
-    """The same where it concerns all flows of the site."""
+    """Last time (ms) of such a gap in all flows of the site."""
 
     @classmethod
     def of(
@@ -62,8 +62,8 @@ class Positions:
         through: Iterable[tuple[FlowAt, str, int]],
         gaps: Iterable[tuple[str, FlowAt | None, int]] = (),
     ) -> Positions:
-        """`seen`: any number of rows of each incarnation. `through`: (flow at a site, incarnation,
-        sequence). `gaps`: (site, flow or None for all, when).
+        """Build from `seen` (any number of rows per incarnation), `through` (flow at a site,
+        incarnation, sequence) and `gaps` (site, flow or None for all, time).
         """
         found = cls()
         count: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Positions:
 
 
 def in_order(seen: Iterable[SeenIncarnation]) -> list[SeenIncarnation]:
-    """The first row of each incarnation and state folder, as their origins wrote them."""
+    """Return the first row of each incarnation and state folder, in the origins' order."""
     first: dict[tuple[str, str, str], SeenIncarnation] = {}
     began: dict[tuple[str, str], SeenIncarnation] = {}
     for one in seen:

@@ -1,7 +1,7 @@
-"""Verdicts on one message at one site, each a named condition over the columns of `by_message`.
+"""Verdicts on a message at a site, each a named condition over the columns of `by_message`.
 
-Import inside functions only: pyspark is installed for audits alone. All rules are expressions, so
-that Spark compiles them like a single SQL `CASE`.
+Import inside functions only: pyspark is installed for audits alone. Every rule is an expression,
+which Spark compiles like one SQL CASE.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Rule = tuple[MessageVerdict, Callable[[], Column]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteKnowledge:
-    """Boolean columns of what the ledgers leave open, by a row's site (`at`) and origin."""
+    """Boolean columns of gaps in the ledgers, by a row's site (`at`) and origin."""
 
     incomplete_at: Column
     """Rows of the site's deliverer are missing."""
     renewed_at: Column
-    """The site's state folder was made anew: later passing is not known."""
+    """The site's state folder was made anew: positions since then are unknown."""
     begun_at: Column
     """The site delivered before the rows begin: a duplicate may repeat an older message."""
     departed_at: Column
-    """The site is in the mesh no more: nothing that it had not reached will come."""
+    """The site has left the mesh: messages that it had not reached will not come."""
     incomplete_from: Column
     """Rows of the origin's packer are missing."""
 
@@ -71,13 +71,13 @@ def is_sent() -> Column:
 
 
 def has_arrived() -> Column:
-    """True if the site delivered the message, marked or not."""
+    """True if the site delivered the message, flagged or not."""
     return _any("plain", "flagged", "conflicts")
 
 
 def is_refused_as_duplicate() -> Column:
     """True if the barrier suppressed a copy that no repair had brought. A refused repair is no
-    evidence of what became of the message before.
+    evidence of the message's own outcome.
     """
     return F.col("duplicates") > F.col("repairs_refused")
 
@@ -102,7 +102,7 @@ def unrouted() -> Column:
 
 
 def dead_lettered() -> Column:
-    """Refused too often at the site, and a dead letter since."""
+    """Refused too often at the site, and dead-lettered."""
     return _any("dead")
 
 
@@ -117,8 +117,8 @@ def expired() -> Column:
 
 
 def suppressed() -> Column:
-    """Not delivered for this origin, since the site has the message from another one, or knew it
-    (its own, or unrouted) when the barrier suppressed the copy.
+    """Not delivered for this origin, since the site has the message from another origin, or knew it
+    (as its own, or unrouted) when the barrier suppressed the copy.
     """
     return _any("arrived_in_all") | (is_refused_as_duplicate() & _any("known_in_all"))
 
@@ -157,12 +157,12 @@ def unproven_after_renewal() -> Column:
 
 
 def departed() -> Column:
-    """Not passed by a site that is in the mesh no more."""
+    """Not passed by a site that has left the mesh."""
     return F.col("departed_at")
 
 
 def pending() -> Column:
-    """On its way still; the last rule, true of all that no other rule explains."""
+    """On its way still; the last rule, for messages that no other rule explains."""
     return F.lit(True)
 
 
@@ -189,7 +189,7 @@ SENT_RULES: tuple[Rule, ...] = (
 
 
 def unproven_origin() -> Column:
-    """Delivered, and rows are missing of the origin that might tell of its packing."""
+    """Delivered, and rows of the origin are missing that might show the packing."""
     return _any("from_nowhere") & F.col("incomplete_from")
 
 
@@ -202,7 +202,7 @@ UNSENT_RULES: tuple[Rule, ...] = (
     (MessageVerdict.UNPROVEN, unproven_origin),
     (MessageVerdict.UNEXPECTED, unexpected),
 )
-"""Rules for deliveries that nobody had ordered; the first that holds decides."""
+"""Rules for deliveries at sites that expect nothing; the first that holds decides."""
 
 
 def verdict() -> Column:

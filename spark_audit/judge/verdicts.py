@@ -1,7 +1,7 @@
-"""What became of each message at each site that was to have it, or had it all the same.
+"""Outcomes of each message at each site, expected there or not, and findings made of verdicts.
 
-A message is an identity within its exchange (and its origin, where the exchange says so). Copies of
-it may stand in several batches: it is expected once at each site, and whatever brings it counts.
+A message is an identity within its exchange (and its origin, where the exchange is scoped so).
+Copies may lie in several batches: a message is expected once at each site, by whatever batch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 from relay.ledger.rows import Outcome
 
 MESSAGE = ("at", "exchange", "scope", "identity", "variant")
-"""One message at one site. `variant` tells apart what was published under one identity with several
-contents; null of all others.
-"""
+"""Columns that name a message at a site. `variant` distinguishes messages published under one
+identity with several contents; null otherwise."""
 
 
 class MessageVerdict(StrEnum):
@@ -37,7 +36,7 @@ class MessageVerdict(StrEnum):
 
 FINDINGS = (*("lost", "leaked duplicate", "unexpected", "altered", "reordered", "looped", "late"),)
 OPEN = (MessageVerdict.PENDING.value, MessageVerdict.UNPROVEN.value)
-"""Neither: not there yet, or not to be told from these ledgers."""
+"""Verdicts that later audits may settle: on the way still, or rows are missing."""
 _FIRST = (
     "STRUCT<delivered_ms: BIGINT, state: STRING, number: BIGINT, entry: INT, outcome: INT,"
     " is_flagged: BOOLEAN>"
@@ -63,11 +62,11 @@ def _is(outcome: Outcome) -> str:
 
 
 def by_message(sent: Any, settled: Any) -> Any:
-    """One row a (message, site, origin): how often it was to come there, and what came.
+    """Return one row per message, site and origin: the number of expected copies, and the outcomes.
 
-    `sent`: entries for each site that was to get them, with `at`, `is_void`, `is_aside`,
-    `is_refused`, `is_disputed`, `is_passed`, `is_partial`, `gap_ms`, `deadline_ms`. `settled`:
-    entries with `is_altered`, `is_reordered`, `is_known`. Both with `variant`.
+    `sent`: entries for each expected site, with `at`, `is_void`, `is_aside`, `is_refused`,
+    `is_disputed`, `is_passed`, `is_partial`, `gap_ms`, `deadline_ms`. `settled`: entries with
+    `is_altered`, `is_reordered`, `is_known`. Both with `variant`.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -136,7 +135,7 @@ def by_message(sent: Any, settled: Any) -> Any:
 
 
 def findings_of(messages: Any) -> Any:
-    """One row a finding: `kind`, message, place, times, and why."""
+    """Return one row per finding: `kind`, message, batch, times and reason."""
     kinds = """
         explode(filter(array(
             CASE WHEN verdict IN ('lost', 'unexpected', 'late') THEN verdict END,
@@ -177,7 +176,7 @@ def findings_of(messages: Any) -> Any:
 
 
 def loops_of(rows: Any) -> Any:
-    """The same of batches that came to a site twice on one path, one row a batch and site."""
+    """Return one finding per batch and site for batches that came to a site twice on one path."""
     return rows.selectExpr(
         "'looped' AS kind",
         "CAST(NULL AS STRING) AS identity",
@@ -193,7 +192,7 @@ def loops_of(rows: Any) -> Any:
 
 
 def batch_name(incarnation: str, lane: str, destinations: str, sequence: str) -> str:
-    """A batch's name as `status` and quarantine show it."""
+    """Return SQL of a batch's name as `status` and quarantine show it."""
     return f"""
         concat(origin, '/', lower(hex({incarnation})), '/', exchange, '.', {lane}, '>',
             CASE WHEN size({destinations}) = 0 THEN '*' ELSE array_join({destinations}, ',') END,

@@ -1,1 +1,1 @@
-"""The ledgers of all sites: their files, their rows, and whether they are whole."""
+"""Ledgers of all sites: files, rows, and completeness."""

@@ -1,9 +1,9 @@
-"""Are the ledgers whole? Pure: decides over what each file says of its own rows.
+"""Judge whether the ledgers are whole, by each file's own summary. Pure.
 
 `number` counts the rows of a stage within a state folder without a gap, and every stage writes a
 row a minute whatever happens. So a hole is a missing row, and a stage whose rows end before the
-period does has not told all of it. Nothing is green by absence: whatever lacks is named, and
-messages that lack at a site with such books are *not proven* rather than lost.
+period is incomplete. Nothing is green by absence: every gap is named, and messages missing at a
+site with such books are *not proven* rather than lost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from spark_audit.period import Period
 PACKED = "packed"
 DELIVERED = "delivered"
 LEAVING_MS = 120_000
-"""So much before a site left the mesh its ledger may end: a row a minute, and its node need not end
-in the second in which the others go on without it."""
+"""Time before a site's departure at which its ledger may end: rows come once a minute, and the node
+need not end in the second in which the others go on without it."""
 STAGES = (PACKED, "linked_out", "linked_in", DELIVERED)
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """What one file holds of one stage. `last` is inclusive; times are of recording.
-
-    `through_ms`: of stage packed; whatever was published before then has its row. -1: not told.
+    """Rows of one stage in a file. `last` is inclusive; times are of recording. `through_ms`, for
+    stage packed: every message published before has its row; -1 if unknown.
     """
 
     uri: str
@@ -46,7 +45,7 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class LedgerProblem:
-    """Why something is not proven. `file` as people look for it; empty where it is about none."""
+    """Reason why something is not proven. `file`: site, date and name, or empty for none."""
 
     site: str
     what: str
@@ -60,15 +59,15 @@ class LedgerProblem:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A site that was in the mesh once. `stages`: those that had to tell of it; `left_ms`: when the
-    others went on without it, None where none of them has yet.
+    """Site that has left the mesh. `stages`: stages that must have a ledger; `left_ms`: time at
+    which others went on without it, or None if none has yet.
     """
 
     stages: tuple[str, ...]
     left_ms: int | None
 
     def needed(self, period: Period) -> Period | None:
-        """For how much of the period it has to have a ledger; None: not at all."""
+        """Return the part of the period for which the site needs a ledger, or None."""
         if self.left_ms is None:
             return period
         end_ms = min(period.to_ms, self.left_ms - LEAVING_MS)
@@ -82,20 +81,21 @@ class Former:
 
 @dataclass(slots=True)
 class Books:
-    """The judgement. Sites by name."""
+    """Judgement on the ledgers. Sites by name."""
 
     problems: list[LedgerProblem] = field(default_factory=list)
     not_counted: dict[str, str] = field(default_factory=dict)
-    """URIs of files whose rows stand in another one as well, and why they are left out."""
+    """URIs of files whose rows another file repeats -> reason for leaving them out."""
     overlap: bool = False
     incomplete: set[tuple[str, str]] = field(default_factory=set)
-    """(site, stage) of which rows lack."""
+    """(site, stage) with missing rows."""
     renewed: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(site, stage) that more than one state folder tells of -> the first of them. What an earlier
-    one had not exported went with it, so that only the first one's own rows say what it passed."""
+    """(site, stage) with more than one state folder -> the first of them. Rows that an earlier
+    folder had not exported went with it, so that only the first folder's rows show passed
+    positions."""
     begun: set[str] = field(default_factory=set)
-    """Sites that delivered before the rows begin that are looked at: older files were taken away,
-    or not opened. What a barrier knew from then has no row here."""
+    """Sites that delivered before the first row read, since older files were removed or not opened.
+    A barrier's memory from then has no row here."""
 
     def lack(self, problem: LedgerProblem) -> None:
         self.problems.append(problem)
@@ -111,10 +111,11 @@ def judge_books(
     former: Mapping[str, Former] | None = None,
     opened: Collection[str] | None = None,
 ) -> Books:
-    """`must_have`: by site, the stages that have to tell of the period. `unreadable`: URI -> why,
-    of files that Spark could not read. `former`: sites that were in the mesh once, which have to
-    tell of the time until they left; what they packed in their last minutes may lack its rows.
-    `opened`: URIs of files that are looked into; None: all.
+    """Judge all ledgers for the period.
+
+    `must_have`: site -> stages that need rows. `unreadable`: URI -> reason, of files that Spark
+    could not read. `former`: departed sites, which need rows until they left; their last minutes
+    may lack rows of packing. `opened`: URIs of opened files, or None for all.
     """
     books = Books()
     by_uri = {file.uri: file for file in listing.files}
@@ -168,7 +169,7 @@ def _judge_site(
     period: Period,
     what_ends: str = "the period does",
 ) -> None:
-    """Whether all stages of a site tell of the period."""
+    """Check that all stages of a site cover the period."""
     if not _has_files(listing, site):
         for stage in stages:
             books.incomplete.add((site, stage))
@@ -218,9 +219,9 @@ def _judge_run(
     *,
     is_later: bool,
 ) -> None:
-    """The files of one stage in one state folder: one after the other, without hole or repeat. A
-    folder that followed another (`is_later`) began since then, with row 0, where the first
-    of them may have begun long before the dates that are read.
+    """Check the files of a stage in one state folder, in order, for holes and repeats. A later
+    folder (`is_later`) began with row 0 within the dates read, unlike the first, which may be much
+    older.
     """
 
     def order(one: FileRows) -> tuple[int, int, bool, str]:
@@ -278,9 +279,7 @@ def _judge_reach(
     period: Period,
     what_ends: str,
 ) -> None:
-    """Whether a stage's rows begin before the period, or with the first there ever was, and go on
-    past its end.
-    """
+    """Check that a stage's rows begin before the period, or with row 0, and end after it."""
     if not states:
         books.lack(LedgerProblem(site, "not one row of this stage", stage=stage))
         return
@@ -309,7 +308,9 @@ def _judge_reach(
 
 
 def _judge_through(books: Books, site: str, through_ms: int, period: Period) -> None:
-    """Rows go on while the packer is down; what it had in its log then has no row yet."""
+    """Check that the packer's rows reach the period's end: rows go on while the packer is down,
+    when its logged messages have none yet.
+    """
     if through_ms >= period.to_ms:
         return
     told = f"only until {_time(through_ms)}" if through_ms >= 0 else "nowhere"
@@ -328,8 +329,9 @@ def _time(ms: int) -> str:
 
 
 class AcceptedGap(NamedTuple):
-    """`neighbour` of a link, else it is a delivery's: of the flow `origin` (cluster ID) and
-    `exchange`, or of all. `why`: who accepted it, when, and what was missing.
+    """Gap that a person accepted, from the ledger. `neighbour` for a link's gap, else a delivery's:
+    of the flow `origin` (cluster ID) and `exchange`, or of all flows. `why`: person, time, and
+    missing entries.
     """
 
     ms: int

@@ -1,4 +1,4 @@
-"""Which files the ledgers of all sites consist of, wherever they lie. Lists, and reads documents.
+"""List the ledger files of all sites, on any file system, and read the revision documents.
 
 Below LEDGER: SITE/ledger/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet and
 SITE/ledger/revisions/REVISION.json, as nodes keep them; a copy may leave `ledger/` out.
@@ -16,7 +16,9 @@ _NAME = re.compile(r"(packed|linked_out|linked_in|delivered)-([0-9a-f]+)-(\d+)-(
 
 @dataclass(frozen=True, slots=True)
 class LedgerPath:
-    """One file. `stage`, `first` and `last` (inclusive) are what its name says, if it does."""
+    """Ledger file. `stage`, `first` and `last` (inclusive) come from its name, if it is well
+    formed.
+    """
 
     site: str
     date: str
@@ -28,28 +30,28 @@ class LedgerPath:
 
     @property
     def name(self) -> str:
-        """As people look for it: site, date, file."""
+        """Site, date and file name, for people."""
         return f"{self.site}/date={self.date}/{self.uri.rsplit('/', 1)[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerListing:
-    """All that lies there."""
+    """Contents of the ledgers' folder."""
 
     sites: frozenset[str]
-    """Those that have a folder, be there a ledger in it or not."""
+    """Sites that have a folder, with or without a ledger."""
     files: tuple[LedgerPath, ...]
     revisions: tuple[tuple[str, dict[str, Any]], ...]
-    """(site, document) of every revision that could be read."""
+    """(site, document) of every readable revision."""
     unreadable: tuple[str, ...]
-    """Revision documents that could not."""
+    """Revision documents that could not be read."""
     older: frozenset[str] = frozenset()
-    """Sites of which a deliverer's files lie there besides that are too old to be among `files`."""
+    """Sites with a deliverer's files that are too old for `files`."""
 
 
 def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
-    """What lies below `root` (a path or URI of any file system that Spark reads), of files those of
-    `from_date` and later.
+    """List `root` (a path or URI of any file system that Spark reads): files of `from_date` and
+    later.
     """
     jvm = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(root)
@@ -100,7 +102,7 @@ def site_of(uri: str) -> str:
 
 
 def ledger_path(uri: str, size: int) -> LedgerPath:
-    """What a file's place and name say of it."""
+    """Parse a file's folder and name."""
     date = uri.split("/")[-2].removeprefix("date=")
     said = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
     if said is None:

@@ -1,8 +1,7 @@
-"""Reads ledger files with Spark. Column types: those of `relay.ledger.columns`, in this file only.
+"""Read ledger files with Spark, typed as in `relay.ledger.columns`.
 
-A file that cannot be read must neither end the night's run nor be passed over in silence: reading
-is strict, and whoever runs a job over the files takes the one that Spark names out, notes it, and
-runs the job again (`without_bad_files`).
+An unreadable file must neither end the night's run nor go unnoticed: reading is strict, and
+`without_bad_files` leaves out the file that Spark names, notes it, and runs the job again.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from spark_audit.ledgers.files import LedgerPath
 Answer = TypeVar("Answer")
 _NAMED = re.compile(r"(?:Encountered error while reading file|reading file:?)\s+(.+?\.parquet)")
 RAW_URI = "_metadata.file_path"
-"""A row's file as Spark tells it."""
+"""SQL of a row's file as Spark has it."""
 FILE_URI = "url_decode(replace(uri, '+', '%2B'))"
-"""Made of that, `uri`, as `LedgerPath.uri` has it: Spark encodes blanks and the like."""
+"""SQL that decodes `uri` to `LedgerPath.uri`: Spark encodes blanks and the like."""
 MOST_BAD_FILES = 50
-"""More than these, one found after the other, and something else is wrong."""
+"""Most unreadable files, found one by one, before the cause must be another."""
 
 
 class TooManyBadFiles(Exception):
-    """Nearly nothing can be read."""
+    """Nearly no file can be read."""
 
 
 @dataclass(slots=True)
 class LedgerSource:
-    """The files of one audit. `bad` grows while jobs run over them."""
+    """Files of one audit. `bad` grows while jobs run over them."""
 
     spark: Any
     files: list[LedgerPath]
     bad: dict[str, str] = field(default_factory=dict)
-    """URI -> why it cannot be read."""
+    """URI -> reason why the file cannot be read."""
     left_out: set[str] = field(default_factory=set)
-    """URIs of files whose rows stand in others."""
+    """URIs of files whose rows other files repeat."""
     overlap: bool = False
-    """Some rows stand in two files in part: each is counted once."""
+    """True if two files share some rows: each row is counted once."""
 
     def only(self, uris: Collection[str]) -> LedgerSource:
-        """The same of these files. What is found to be bad is noted here as well."""
+        """Return a source of these files, which shares the notes of bad files."""
         files = [file for file in self.files if file.uri in uris]
         return LedgerSource(self.spark, files, self.bad, self.left_out, self.overlap)
 
@@ -56,7 +55,7 @@ class LedgerSource:
         only: Collection[str] | None = None,
         lenient: bool = False,
     ) -> Any:
-        """The rows of these stages (default: all), `only` of these files, as a DataFrame."""
+        """Return the rows of these stages (default: all), `only` of these files."""
         from pyspark.sql import functions as F  # noqa: N812
 
         paths = [
@@ -81,8 +80,8 @@ class LedgerSource:
         return rows
 
     def without_bad_files(self, job: Callable[[], Answer]) -> Answer:
-        """What the job comes to over the files that can be read; the job builds its DataFrames
-        anew each time. Raises TooManyBadFiles, and what Spark raises for other reasons.
+        """Return the job's result over the readable files; the job builds its DataFrames anew at
+        each attempt. Raises TooManyBadFiles, and Spark's errors of other causes.
         """
         while True:
             try:
@@ -105,7 +104,7 @@ class LedgerSource:
 
 
 def spark_schema() -> Any:
-    """`parquet_schema` in Spark's types."""
+    """Return `parquet_schema` in Spark's types."""
     import pyarrow as pa
     from pyspark.sql import types as T  # noqa: N812
 

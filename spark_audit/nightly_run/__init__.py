@@ -1,1 +1,1 @@
-"""What the audits of earlier days left open, and the tables that grow night by night."""
+"""State that audits of earlier days left, and the tables that grow night by night."""

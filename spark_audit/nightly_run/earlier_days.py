@@ -1,9 +1,9 @@
-"""Messages of earlier days that were delivered again: leaked duplicates that no night told of.
+"""Additions of earlier days to a night's report: open messages, and messages delivered again.
 
-A message belongs to the day on which it was published first, and that day's night may have run
-before its second copy came: in another batch, packed since, or in a row that a deliverer has
-written since. Looked for are copies of what was published within the outage window before the day,
-in which the barrier promises that nothing comes twice.
+A message belongs to the day of its first publishing, whose night may have run before a second copy
+came: in another batch packed since, or in a row that a deliverer wrote since. Copies are looked for
+of messages published within the outage window before the day, in which the barrier promises no
+duplicates.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from spark_audit.report.report import AuditReport, EarlierDays
 from spark_audit.report.tables import displayed_findings
 
 FINDINGS_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
-"""Of the table `findings`."""
+"""Columns read from the table `findings`."""
 SAME = ("kind", "identity", "origin", "destination", "exchange")
-"""Of findings: the columns by which two are one."""
+"""Columns by which two findings are the same."""
 
 
 def with_leaks_since(
@@ -44,9 +44,9 @@ def with_leaks_since(
     told: Any,
     say: Callable[[str], None],
 ) -> AuditReport:
-    """The report of a day with what of earlier ones was delivered again. `table`: the digest of the
-    day's files; `unseen`: URIs of those that no night has looked into; `told`: findings of earlier
-    nights (TOLD_SCHEMA), None where there are none.
+    """Add messages of earlier days that were delivered again. `table`: digest of the day's files;
+    `unseen`: URIs of files that no night has opened; `told`: findings of earlier nights
+    (FINDINGS_SCHEMA), or None.
     """
     found = report.leaked_before
     since = _leaked_since(assumptions, source, table, unseen, say)
@@ -84,8 +84,8 @@ def _leaked_since(
     unseen: Collection[str],
     say: Callable[[str], None],
 ) -> Any:
-    """Judged messages of batches packed before the day of which a deliverer has written since and
-    that came more than once; None where there are none.
+    """Return judged messages that came more than once, of batches packed before the day and written
+    by a deliverer since, or None.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -118,7 +118,7 @@ def _leaked_since(
 
 
 def _twice(reading: LedgerReading, names: Any) -> Any:
-    """Of these batches those of which a site settled more messages than there are."""
+    """Return the batches of which a site settled more messages than were packed."""
     from pyspark.sql import functions as F  # noqa: N812
 
     sent = reading.packed().where("piece = 0").join(names, [*NAME], "left_semi")
@@ -134,7 +134,7 @@ def _twice(reading: LedgerReading, names: Any) -> Any:
 
 
 def _sharing(reading: LedgerReading, rows: Any, names: Any) -> Any:
-    """Batches that share an identity, one of them one of `names`, whose rows these are."""
+    """Return batches that share an identity with a batch of `names`, whose rows are `rows`."""
     by_origin = reading.assumptions.by_origin
     keep = reading.assumptions.keep
     packed = reading.packed()
@@ -157,8 +157,8 @@ def carried_over(
     left: Any,
     say: Callable[[str], None],
 ) -> AuditReport:
-    """The report with what became of `left` (`open_messages.SCHEMA`). `assumptions`: of the time
-    from its first message on. `table`: the digest of all files that were opened.
+    """Add the outcome of `left` (`open_messages.SCHEMA`) to the report. `assumptions` cover the
+    time from its first message on. `table`: digest of all opened files.
     """
     keep = assumptions.keep
     left = keep(left)
@@ -193,7 +193,7 @@ def carried_over(
 
 
 def _days(judged: Any, gone: Any) -> dict[str, Counter[str]]:
-    """By day of publishing and verdict."""
+    """Count messages by day of publishing and verdict."""
     by_day = (
         judged.selectExpr("timestamp_millis(published_ms) AS published", "verdict")
         .unionByName(gone.select("published", "verdict"))

@@ -1,4 +1,4 @@
-"""What a night takes over from earlier ones: read from their tables, checked, put together."""
+"""State that a night takes over from earlier nights: read from their tables, checked, merged."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ NIGHTS_SCHEMA = """
 
 @dataclass(slots=True)
 class NightHistory:
-    """`left`: messages that are open (`open_messages.SCHEMA`), None where there are none.
-    `oldest_ms`: when the first of them was published. `known`: URI -> what is known of a file that
-    all who speak have looked into. `given_up`: open messages too old to be looked for, by day.
+    """State of earlier nights. `left`: open messages (`open_messages.SCHEMA`), or None;
+    `oldest_ms`: first publishing time among them. `known`: URI -> description of a file that every
+    speaking night has opened. `given_up`: day -> number of open messages too old to look for.
     """
 
     since: str = ""
@@ -45,7 +45,7 @@ class NightHistory:
     oldest_ms: int | None = None
     known: dict[str, KnownFile] = field(default_factory=dict)
     bad: dict[str, int] = field(default_factory=dict)
-    """URI -> size of files that could not be read: they are tried again."""
+    """URI -> size of unreadable files, which are tried again."""
     open_days: list[OpenDay] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     incarnations: list[SeenIncarnation] = field(default_factory=list)
@@ -57,7 +57,9 @@ class NightHistory:
 def read_history(
     store: NightTables, day: str, retention_s: float, reported: Iterable[str] = ()
 ) -> NightHistory:
-    """What is known before `day`. `reported`: days that have a report, so that they had tables."""
+    """Return the state before `day`. `reported`: days that have a report, which therefore had
+    tables.
+    """
     since = carried_since(day, retention_s)
     there = {one for table in tables.TABLES for one in store.days(table)}
     days = sorted(one for one in there if one < day)
@@ -93,7 +95,7 @@ def _put_together(
     days: list[str],
     since: str,
 ) -> NightHistory:
-    """Raises DamagedTables."""
+    """Merge the nights that speak for earlier days. Raises DamagedTables."""
     found = NightHistory(since=spoken[-1][0].day if spoken else "")
     left = None
     known: dict[str, KnownFile] | None = None
@@ -122,7 +124,7 @@ def _put_together(
 
 
 def _earlier_findings(store: NightTables, days: Iterable[str]) -> Any:
-    """Raises DamagedTables."""
+    """Return the findings of these days, or None. Raises DamagedTables."""
     told = None
     for day in sorted(days):
         store.count(tables.FINDINGS, day, FINDINGS_SCHEMA)
@@ -159,7 +161,7 @@ def _night(store: NightTables, day: str) -> Night:
 
 
 def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str, int]]:
-    """Those that could be read, and the size of those that could not."""
+    """Return the readable files, and the sizes of the unreadable ones."""
     found: dict[str, KnownFile] = {}
     bad: dict[str, int] = {}
     for row in store.collect(tables.FILES, day, FILES_SCHEMA):
@@ -186,7 +188,7 @@ def _files(store: NightTables, day: str) -> tuple[dict[str, KnownFile], dict[str
 def _known_to_both(
     one: dict[str, KnownFile] | None, other: dict[str, KnownFile]
 ) -> dict[str, KnownFile]:
-    """What both have looked into."""
+    """Return the files that both have opened."""
     if one is None:
         return other
     for uri in one.keys() & other.keys():
@@ -195,7 +197,7 @@ def _known_to_both(
 
 
 def files_table(spark: Any, known: dict[str, KnownFile], bad: Iterable[LedgerPath]) -> Any:
-    """As FILES_SCHEMA. `bad` could not be read: they have no rows."""
+    """Return a table of FILES_SCHEMA. `bad`: unreadable files, written without rows."""
     rows: list[tuple[object, ...]] = [
         (
             uri,
@@ -221,7 +223,7 @@ def files_table(spark: Any, known: dict[str, KnownFile], bad: Iterable[LedgerPat
 
 
 def night_table(spark: Any, night: Night, report: Any) -> Any:
-    """As NIGHTS_SCHEMA, a row."""
+    """Return a table of NIGHTS_SCHEMA with one row."""
     row = (
         night.ran_ms,
         report.verdict.value,

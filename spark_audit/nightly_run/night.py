@@ -1,7 +1,7 @@
-"""One audited day as later nights know it. Pure: what it left open, and who speaks for which day.
+"""Audited day as later nights know it: its open days, and the days for which it speaks. Pure.
 
-A night judges its own day, and looks again at what earlier days left open. So the newest night that
-judged a day speaks for it: mostly that of the day before, and one that was audited again since.
+A night judges its own day and looks again at what earlier days left open. So the newest night that
+judged a day speaks for the day: mostly the night before, or a night that was audited again since.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 from spark_audit.judge.positions import SeenIncarnation
 
 CARRIED_DAYS = 7
-"""So many days, or the outage window where that is longer, a message is looked for again."""
+"""Days for which a message is looked for again, or the outage window if longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDay:
-    """A day of which not all is known. `sites`: by name, those whose ledgers lacked rows then;
-    none where only an audit of that day tells more (its tables are damaged, say).
+    """Day with unknown outcomes. `sites`: names of sites whose ledgers lacked rows; empty if only
+    an audit of that day can settle it (damaged tables, for instance).
     """
 
     day: str
     why: str
     sites: tuple[str, ...] = ()
     is_short: tuple[str, ...] = ()
-    """Of these sites, those whose rows ended before the day did."""
+    """Sites among `sites` whose rows ended before the day did."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -45,7 +45,7 @@ class OpenDay:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What its row in the table `nights` says. `open`: rows in `pending`."""
+    """Row of the table `nights`. `open`: number of rows in `pending`."""
 
     day: str
     ran_ms: int
@@ -54,10 +54,10 @@ class Night:
     open: int
     open_days: tuple[OpenDay, ...] = ()
     incarnations: tuple[SeenIncarnation, ...] = ()
-    """Their order outlasts the files."""
+    """Order of incarnations, which outlasts their files."""
 
     def kept(self) -> str:
-        """What only later nights read."""
+        """Return JSON of the fields that only later nights read."""
         return json.dumps(
             {
                 "open_days": [one.as_json() for one in self.open_days],
@@ -67,7 +67,7 @@ class Night:
 
     @classmethod
     def of(cls, day: str, ran_ms: int, verdict: str, findings: int, left: int, kept: str) -> Night:
-        """Raises ValueError, KeyError, TypeError where `kept` is none."""
+        """Parse a row. Raises ValueError, KeyError, TypeError if `kept` is malformed."""
         said = json.loads(kept)
         return cls(
             day,
@@ -84,8 +84,8 @@ class Night:
 
 
 def speakers(nights: Iterable[Night], before: str) -> list[tuple[Night, str]]:
-    """The nights that speak for days before `before`, each with the day after which it does:
-    for those after that, up to its own.
+    """Return the nights that speak for days before `before`, each with the day after which it
+    speaks, up to its own.
     """
     found: list[tuple[Night, str]] = []
     after = ""
@@ -98,14 +98,16 @@ def speakers(nights: Iterable[Night], before: str) -> list[tuple[Night, str]]:
 
 
 def still_open(spoken: Sequence[tuple[Night, str]]) -> list[OpenDay]:
-    """Days of which not all is known, by those who speak for them."""
+    """Return days with unknown outcomes, as the speaking nights report them."""
     return [
         one for night, after in spoken for one in night.open_days if after < one.day <= night.day
     ]
 
 
 def skipped(days: Iterable[str], before: str, since: str) -> list[str]:
-    """Days between audited ones and `before` that no night has audited, from `since` on."""
+    """Return days since `since`, between the first audited day and `before`, that no
+    night audited.
+    """
     audited = {one for one in days if one < before}
     if not audited:
         return []
@@ -119,6 +121,6 @@ def skipped(days: Iterable[str], before: str, since: str) -> list[str]:
 
 
 def carried_since(day: str, retention_s: float) -> str:
-    """The first day of which messages are still looked for."""
+    """Return the first day whose open messages are still looked for."""
     kept = max(timedelta(days=CARRIED_DAYS), timedelta(seconds=retention_s))
     return (date.fromisoformat(day) - timedelta(days=-(-kept // timedelta(days=1)))).isoformat()

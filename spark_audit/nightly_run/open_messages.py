@@ -1,4 +1,4 @@
-"""Messages that an audit left open, as rows that the next one starts from: looks at them again."""
+"""Messages that an audit left open, as rows from which the next night judges them again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SCHEMA = """
     exchange STRING, scope STRING, why STRING, batch STRING, series BIGINT, sequence BIGINT,
     variant STRING
 """
-"""Of the table `pending`. Sites are cluster IDs; (series, sequence) names the batch here; `variant`
-tells messages apart that were published under one identity, as in `verdicts.MESSAGE`."""
+"""Columns of the table `pending`. Sites are cluster IDs; (series, sequence) names the batch;
+`variant` distinguishes messages under one identity, as in `verdicts.MESSAGE`."""
 _ARRIVED = ("delivered", "late")
 _IS_ONE = """
     judged.at = left.destination AND judged.exchange = left.exchange AND judged.scope = left.scope
@@ -27,12 +27,12 @@ _IS_ONE = """
         OR (judged.variant IS NULL OR left.variant IS NULL)
             AND judged.batch.series = left.series AND judged.batch.sequence = left.sequence)
 """
-"""Whether a judged message is the one that was left open. That its identity stands for several
-messages one night may know and the other not: then its batch says which of them it is."""
+"""SQL: true if a judged message is the open one. Only one of the two nights may know that the
+identity stands for several messages; then the batch decides."""
 
 
 def left_open(messages: Any) -> Any:
-    """Of judged messages, those that are open, as rows of SCHEMA."""
+    """Return the open ones of judged messages, as rows of SCHEMA."""
     known = ", ".join(f"'{one}'" for one in OPEN)
     name = batch_name("name.incarnation", "name.lane", "name.destinations", "name.sequence")
     return messages.where(f"verdict IN ({known})").selectExpr(
@@ -54,8 +54,8 @@ def left_open(messages: Any) -> Any:
 def looked_at_again(
     reading: LedgerReading, expected: Any, left: Any, say: Callable[[str], None], *, in_order: bool
 ) -> Any:
-    """The messages of `left` (SCHEMA, kept), judged by all that `reading` has. Those of which no
-    packed row is there any more are not among them. `in_order`: order is looked at as well.
+    """Judge the messages of `left` (SCHEMA, kept) by all rows of `reading`; messages without a
+    packed row any more are left out. `in_order`: True to judge the order too.
     """
     assumptions = reading.assumptions
     keep = assumptions.keep
@@ -97,7 +97,7 @@ def _judged(
 
 
 def without_rows(left: Any, judged: Any) -> Any:
-    """Those of `left` that `looked_at_again` has no answer to, as rows of SCHEMA."""
+    """Return the rows of `left` that `looked_at_again` left out."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return (
@@ -109,8 +109,8 @@ def without_rows(left: Any, judged: Any) -> Any:
 
 
 def files_of(table: Any, left: Any) -> set[str]:
-    """Those that may have rows of the batches of these messages, of any stage. `table`: the
-    digest.
+    """Return files of any stage that may have rows of these messages' batches. `table`:
+    the digest.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,9 +1,9 @@
-"""Which files a night opens. Pure.
+"""Choice of the files that a night opens. Pure.
 
-Those of the day and of the outage window before it, in which the barrier promises that nothing
-comes twice. While something of earlier days is open, also every file that nobody has looked into
-since, and those that have rows of the batches in question. What an earlier night has looked into is
-known by what it wrote down of it: a file that has its name never changes.
+A night opens files of the day and of the outage window before it, in which the barrier promises no
+duplicates. While messages of earlier days are open, it also opens every file that no night has
+opened, and files with rows of the open batches. A file that an earlier night opened is known by its
+description there: a named file never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from spark_audit.ledgers.files import LedgerPath
 
 @dataclass(slots=True)
 class KnownFile:
-    """What a night wrote down of a file. `is_held`: it has rows of batches that were open then."""
+    """Description of a file by an earlier night. `is_held`: it has rows of batches that
+    were open.
+    """
 
     size: int
     rows: list[FileRows] = field(default_factory=list)
@@ -30,9 +32,9 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True)
 class NightPlan:
-    """`of_day`: files that the day's books are judged by. `opened`: all that are. `day_opened`:
-    URIs of those of them that tell of the day. `known_rows`: of what stays closed. `unseen`: URIs
-    of the day's files that no earlier night has looked into.
+    """Files of a night. `of_day`: files that decide the day's books. `opened`: all opened files;
+    `day_opened`: URIs of those that concern the day. `known_rows`: rows of closed files. `unseen`:
+    URIs of the day's files that no earlier night has opened.
     """
 
     of_day: tuple[LedgerPath, ...]
@@ -43,7 +45,7 @@ class NightPlan:
 
     @classmethod
     def of_all(cls, files: Iterable[LedgerPath]) -> NightPlan:
-        """Without any earlier night."""
+        """Return the plan without earlier nights: open every file."""
         every = tuple(files)
         return cls(every, every, frozenset(one.uri for one in every))
 
@@ -56,8 +58,8 @@ def plan_night(
     *,
     is_open: bool,
 ) -> NightPlan:
-    """`window_date`, `window_ms`: the first folder and moment of recording that the day needs.
-    `is_open`: something of earlier days is.
+    """Choose the files. `window_date`, `window_ms`: first date folder and recording time that the
+    day needs. `is_open`: True if messages of earlier days are open.
     """
     of_day, opened, day_opened, closed, unseen = [], [], set(), [], set()
     for file in files:

@@ -1,10 +1,10 @@
 """Tables that grow by a partition a night: ROOT/TABLE/date=YYYY-MM-DD/part.parquet.
 
-One file a partition, always of the same name, so that a night that is audited again replaces it and
-never adds to it. All tables of a night are written beside first (ROOT/_staged), then marked as
-complete, then put in their places one by one: a run that is killed before the mark leaves the old
-night, one that is killed after it the new one, which whoever opens the tables next puts in place.
-One run at a time: what another one has begun to write is taken for a killed run's.
+Each partition is one file, always of the same name, so that a repeated audit replaces it and never
+adds to it. All tables of a night are written to ROOT/_staged, marked as complete, then put in place
+one by one: a run killed before the mark leaves the old night, a run killed after it the new one,
+which the next opening puts in place. Only one run at a time: the staged tables of another would be
+taken for a killed run's.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 _RENAMES_OVER = ("hdfs", "viewfs")
-"""File systems (besides this machine's) whose rename replaces a file in one step."""
+"""File systems, besides the local one, whose rename replaces a file in one step."""
 
 
 @dataclass(slots=True)
 class TableFiles:
-    """URIs or paths, as Spark takes them."""
+    """File operations by URI or path, as Spark takes them."""
 
     spark: Any
 
     def under(self, pattern: str) -> list[str]:
-        """What matches, sorted."""
+        """Return the sorted matches of a pattern."""
         system, path = self._at(pattern)
         found = system.globStatus(path) or ()
         return sorted(str(one.getPath().toString()) for one in found)
@@ -36,7 +36,7 @@ class TableFiles:
         return bool(system.exists(path))
 
     def delete(self, uri: str) -> None:
-        """A file or a whole folder, if it is there."""
+        """Delete a file or folder, if present."""
         system, path = self._at(uri)
         system.delete(path, True)
 
@@ -45,8 +45,8 @@ class TableFiles:
         system.create(path, True).close()
 
     def replace(self, source: str, target: str) -> None:
-        """`target` is the old file until it is the new one, whole. On this machine and HDFS by a
-        rename; on an object store by a copy, whose object appears when it is complete.
+        """Replace `target`, which stays the old file until it is the whole new one: by a rename
+        locally and on HDFS, by a copy on an object store, where an object appears when complete.
         """
         system, path = self._at(target)
         system.mkdirs(path.getParent())
@@ -89,14 +89,14 @@ class TableFiles:
 
 FINDINGS, COUNTS, PENDING, FILES, NIGHTS = "findings", "counts", "pending", "files", "nights"
 TABLES = (FINDINGS, COUNTS, PENDING, FILES, NIGHTS)
-"""In the order in which they are put in place: a night that stands in `nights` has the others."""
+"""Tables in the order of their placing: a night found in `nights` has all the others."""
 _PART = "part.parquet"
 _STAGED = "_staged"
 _COMPLETE = "COMPLETE"
 
 
 class DamagedTables(Exception):
-    """A night's tables are not what that night wrote."""
+    """A night's tables are not as the night wrote them."""
 
     def __init__(self, day: str, why: str) -> None:
         super().__init__(f"the tables of {day} {why}")
@@ -105,7 +105,7 @@ class DamagedTables(Exception):
 
 @dataclass(slots=True)
 class NightTables:
-    """`root`: a path or URI of any file system that Spark writes to."""
+    """Tables of all nights. `root`: a path or URI of any file system that Spark writes to."""
 
     spark: Any
     root: str
@@ -116,7 +116,7 @@ class NightTables:
         self.files = TableFiles(self.spark)
 
     def recover(self) -> None:
-        """Ends what a killed run began: to be called before anything is read."""
+        """Finish what a killed run began; call before any reading."""
         for staged in self.files.under(f"{self.root}/{_STAGED}/date=*"):
             if self.files.exists(f"{staged}/{_COMPLETE}"):
                 self._put_in_place(staged)
@@ -124,13 +124,13 @@ class NightTables:
                 self.files.delete(staged)
 
     def days(self, table: str = NIGHTS) -> list[str]:
-        """Days that have a partition, in order."""
+        """Return the days that have a partition, in order."""
         found = self.files.under(f"{self.root}/{table}/date=*/{_PART}")
         return [uri.split("/")[-2].removeprefix("date=") for uri in found]
 
     def read(self, table: str, day: str, schema: str) -> Any:
-        """A partition, as a DataFrame of these columns. Raises DamagedTables where it is missing;
-        what is in it is read later.
+        """Return a partition with these columns. Raises DamagedTables if the partition is missing;
+        its rows are read later.
         """
         uri = self._place(table, day)
         if not self.files.exists(uri):
@@ -138,7 +138,7 @@ class NightTables:
         return self.spark.read.schema(schema).parquet(uri)
 
     def collect(self, table: str, day: str, schema: str) -> list[Any]:
-        """A small one. Raises DamagedTables."""
+        """Return the rows of a small partition. Raises DamagedTables."""
         rows = self.read(table, day, schema)
         try:
             return list(rows.collect())
@@ -148,7 +148,7 @@ class NightTables:
             raise
 
     def count(self, table: str, day: str, schema: str) -> int:
-        """All values are read for it. Raises DamagedTables."""
+        """Count the rows by reading every value. Raises DamagedTables."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = self.read(table, day, schema)
@@ -161,7 +161,7 @@ class NightTables:
         return int(told[0])
 
     def write(self, day: str, tables: Mapping[str, Any]) -> None:
-        """All tables of a night at once."""
+        """Write all tables of a night as one step."""
         staged = f"{self.root}/{_STAGED}/date={day}"
         self.files.delete(staged)
         for name in TABLES:
@@ -181,7 +181,7 @@ class NightTables:
 
 
 def _is_unreadable(error: Exception) -> bool:
-    """Whether Spark could not make rows of a file."""
+    """True if Spark could not decode a file."""
     said = str(error)
     return any(
         sign in said

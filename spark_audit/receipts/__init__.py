@@ -1,1 +1,1 @@
-"""What publishers and consumers wrote down themselves."""
+"""Receipts that publishers and consumers write themselves."""

@@ -1,7 +1,8 @@
-"""Findings of receipts: DataFrames with the columns that `COLUMNS` chooses a finding from.
+"""Evidence of receipts beside the ledgers: end to end, from before the egress to behind the queue.
 
-`said` are the receipts, beside what was packed; `whole` all batches with what each was to come to;
-`messages` those that were opened, judged.
+Findings are DataFrames from which `COLUMNS` selects. `said`: the receipts joined with the packed
+messages (`statements`); `whole`: all batches with their expected sites; `messages`: judged messages
+of opened batches.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _HEX = "lower(replace(message_id, '-', ''))"
 
 
 ORDER_MS = 60_000
-"""What was published so much later was put into its egress queue later: a publisher notes the time
-a while before, or after."""
+"""Time after which a later publishing certainly entered the egress queue later: publishers note
+times a while before or after."""
 
 
 def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
-    """Published and confirmed, and no consumer at a site that was to have it has a receipt, nor
-    the ledger another reason. `is_heard`: that site has receipts of this exchange at all;
-    `is_told`: also of what came there before and of what came after.
+    """Return messages published and confirmed, without a receipt of any consumer at an expected
+    site, and without another reason in the ledger. `is_heard`: the site has receipts of the
+    exchange; `is_told`: also of earlier and later messages.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -84,8 +85,8 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
 
 
 def never_packed(said: Statements) -> Any:
-    """Published and confirmed, and in no ledger: one finding, wherever it was to go. `is_told`:
-    what came later into that egress queue was packed, so that it does not wait there any more.
+    """Return messages published and confirmed that no ledger has, one finding each. `is_told`:
+    later messages of the egress queue were packed, so that the message does not wait there.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -125,8 +126,8 @@ def never_packed(said: Statements) -> Any:
 
 
 def consumed_twice(said: Statements, messages: Any) -> Any:
-    """Two receipts of one queue that are not marked as redelivered. Not at the site where it
-    was published: there its own broker delivers, as often as it was published.
+    """Return messages with two receipts of one queue, neither marked as redelivered. The publishing
+    site is left out: its own broker delivers as often as the message was published.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -166,8 +167,8 @@ def consumed_twice(said: Statements, messages: Any) -> Any:
 
 
 def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
-    """Consumed, and no publisher has a receipt of it. `is_heard`: publishers of its origin
-    write receipts at all; `is_told`: also of what was published before and after.
+    """Return consumed messages without a publisher's receipt. `is_heard`: publishers of the origin
+    write receipts; `is_told`: also of earlier and later messages.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -210,8 +211,8 @@ def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the receipts of a period come to. `findings` as `verdicts.findings_of` has them; counts
-    are of messages, a consumed one at each site by itself.
+    """Result for a period. `findings` have the columns of `verdicts.findings_of`; counts are of
+    messages, consumed ones per site.
     """
 
     findings: Any
@@ -219,7 +220,7 @@ class Evidence:
     published: int
     consumed: int
     compared: int
-    """Of the published, those that a ledger knows."""
+    """Published messages that a ledger knows."""
 
     def as_json(self) -> dict[str, int]:
         return {
@@ -232,8 +233,8 @@ class Evidence:
 def evidence_of(
     assumptions: Assumptions, receipts: Any, packed: Any, whole: Any, messages: Any
 ) -> Evidence:
-    """Hold receipts (`receipts.read_receipts`) against each other and against what was packed.
-    `whole`: all batches with what each was to come to; `messages`: those that were opened, judged.
+    """Compare receipts (`read_receipts`) with each other and with the packed messages. `whole`: all
+    batches with their expected sites; `messages`: judged messages of opened batches.
     """
     said = Statements(assumptions, receipts, packed)
     reach = ConsumersReach.of(said, whole)
@@ -269,8 +270,8 @@ def evidence_of(
 def _silent(
     assumptions: Assumptions, found: Any, column: str, whose: str, what: str
 ) -> list[LedgerProblem]:
-    """Of what was found, that nobody can tell it: sites (of this column) without such receipts, or
-    whose receipts begin later or end before.
+    """Return problems of findings that the receipts cannot decide: sites (in `column`) without
+    receipts, or whose receipts begin later or end before.
     """
     rows = (
         found.where("NOT (is_heard AND is_told)")
@@ -291,7 +292,7 @@ def _silent(
 
 
 def _waiting(assumptions: Assumptions, never: Any) -> list[LedgerProblem]:
-    """What was published and is in no ledger, and may be on its way from its exchange into one."""
+    """Return problems of published messages in no ledger that may wait in their egress queue."""
     rows = never.where("NOT is_told").groupBy("origin", "exchange").count().collect()
     return [
         LedgerProblem(

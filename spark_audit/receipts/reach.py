@@ -1,9 +1,9 @@
-"""How far receipts go: what a witness says nothing of, since it began later or ended before.
+"""Reach of receipts: the range of messages that a witness covers.
 
-A consumer's file that ends at noon does not say that what came later was not received. How far a
-witness goes is told from the messages that it names, by the ledger's own clocks: a queue hands out
-its messages one after the other, so that who has a receipt of an earlier and one of a later message
-would have one of those between them. All receipts of a site and exchange count as one witness.
+A consumer's file that ends at noon is no evidence about later messages. The reach follows from the
+named messages, by the ledger's clocks: a queue hands out messages in order, so that receipts of an
+earlier and a later message imply one of any message between. All receipts of a site and exchange
+count as one witness.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from spark_audit.receipts.statements import Statements
 
 @dataclass(frozen=True, slots=True)
 class ConsumersReach:
-    """`came`: by message, destination and exchange, when the site delivered it, `came_from` to
-    `came_to` (a row tells of many messages). `heard`: by destination and exchange, `heard_from` and
-    `heard_to`: the same of the first and last message of which there is a receipt.
+    """Reach of consumers. `came`: time range of the delivery by message, destination and exchange,
+    `came_from` to `came_to` (a row covers many messages). `heard`: times of the first and last
+    message with a receipt by destination and exchange, `heard_from` and `heard_to`.
     """
 
     came: Any
@@ -26,7 +26,7 @@ class ConsumersReach:
 
     @classmethod
     def of(cls, said: Statements, whole: Any) -> ConsumersReach:
-        """`whole`: all batches with what every site did (`batches.together`)."""
+        """Build from receipts. `whole`: all batches with their settlements (`batches.together`)."""
         from pyspark.sql import functions as F  # noqa: N812
 
         places = "transform(filter(places, p -> p.at = destination), p -> p.recorded_ms)"
@@ -63,8 +63,9 @@ class ConsumersReach:
 
     @staticmethod
     def is_told(otherwise: str) -> str:
-        """SQL over both: whether the witness would have it. `otherwise`: another reason to go by
-        what it says. A message that came by another batch has its own time, `delivered_ms`.
+        """Return SQL over both tables: true if the witness would have the message. `otherwise`:
+        another condition for trusting the witness. A message that came by another batch has a time
+        of its own, `delivered_ms`.
         """
         begin, end = "coalesce(delivered_ms, came_from)", "coalesce(delivered_ms, came_to)"
         return f"{otherwise} OR coalesce({begin} > heard_from AND {end} < heard_to, false)"
@@ -72,8 +73,8 @@ class ConsumersReach:
 
 @dataclass(frozen=True, slots=True)
 class PublishersReach:
-    """`heard`: by origin and exchange, `heard_from` and `heard_to`: when the first and the last
-    message was taken off its exchange of which there is a publisher's receipt.
+    """Reach of publishers. `heard`: times at which the first and last message with a publisher's
+    receipt left its exchange, by origin and exchange.
     """
 
     heard: Any
@@ -93,8 +94,9 @@ class PublishersReach:
 
 
 def packed_to(said: Statements) -> Any:
-    """`packed_to_ms` by `to_at`, `to_by`: the latest receipt's time of what the site has packed of
-    that exchange. Where a receipt says no exchange (null), of the exchange that is furthest behind.
+    """Return `packed_to_ms` by `to_at`, `to_by`: the latest receipt time of the exchange's packed
+    messages at the site. A null exchange stands for receipts without one, and has the time of the
+    exchange furthest behind.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -114,7 +116,7 @@ def packed_to(said: Statements) -> Any:
 
 
 def _published(said: Statements) -> Any:
-    """What was packed and has a receipt of its publishing there, with the receipt's `at_ms`."""
+    """Return packed messages that have a publisher's receipt at their origin, with its `at_ms`."""
     receipts = said.published.selectExpr(
         "message_id", "at AS origin", "exchange AS said_exchange", "at_ms"
     )

@@ -1,9 +1,9 @@
-"""Receipts: what publishers and consumers wrote down themselves. Reads them, whatever their form.
+"""Read receipts that publishers and consumers write themselves, in any of three forms.
 
-Parquet, JSON Lines or CSV (with a heading), a file or a folder of them, on any file system that
-Spark reads. Columns, or keys: `message_id`, `site`, `time`, `role` (published or consumed), and if
-known `exchange`, `confirmed`, `queue`, `redelivered`. Others are passed over. A line that is not to
-be understood ends the audit, named: a witness that is misheard is worse than none.
+Parquet, JSON Lines or CSV (with a heading), a file or a folder, on any file system that Spark
+reads. Columns or keys: `message_id`, `site`, `time`, `role` (published or consumed), and optionally
+`exchange`, `confirmed`, `queue`, `redelivered`; others are ignored. A malformed line ends the audit
+with its place: a misread witness is worse than none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PACKED = (".gz", ".bz2", ".zst")
 
 
 class BadReceipts(Exception):
-    """They cannot be read, or not understood. `line` counts from 1; None where there are none."""
+    """Receipts are unreadable or malformed. `line` counts from 1; None without a line."""
 
     def __init__(self, file: str, line: int | None, what: str) -> None:
         super().__init__(f"{file}{'' if line is None else f', line {line}'}: {what}")
@@ -31,9 +31,9 @@ class BadReceipts(Exception):
 
 
 def read_receipts(spark: Any, path: str, sites: dict[str, str]) -> Any:
-    """One row a receipt: message_id, at (cluster ID), at_ms, is_published, is_confirmed, exchange
-    and queue (null where not said), is_redelivered. `sites`: name -> cluster ID, of every site that
-    may have receipts. Raises BadReceipts.
+    """Return one row per receipt: message_id, at (cluster ID), at_ms, is_published, is_confirmed,
+    exchange and queue (null if absent), is_redelivered. `sites`: name -> cluster ID of every site
+    that may have receipts. Raises BadReceipts.
     """
     files = _files(spark, path)
     lines = None
@@ -56,7 +56,7 @@ def read_receipts(spark: Any, path: str, sites: dict[str, str]) -> Any:
 
 
 def _judged(lines: Any, sites: dict[str, str]) -> Any:
-    """Of texts, values; `wrong` says why a line is none."""
+    """Parse texts to values; `wrong` is the reason if a line is malformed."""
     from pyspark.sql import functions as F  # noqa: N812
 
     cluster = F.create_map(*[F.lit(part) for pair in sites.items() for part in pair])
@@ -126,7 +126,7 @@ def _json(spark: Any, files: list[str]) -> Any:
 
 
 def _csv(spark: Any, files: list[str]) -> Any:
-    """Files may have their columns in different orders: each heading is read by itself."""
+    """Read each heading's files together, since columns may differ in order."""
     from pyspark.sql import functions as F  # noqa: N812
 
     by_heading: dict[str, list[str]] = {}
@@ -205,7 +205,7 @@ def _lines(spark: Any, files: list[str]) -> Any:
 
 
 def _files(spark: Any, path: str) -> list[tuple[str, str]]:
-    """(URI, kind) of all files there. Raises BadReceipts."""
+    """Return (URI, kind) of all files. Raises BadReceipts."""
     jvm = spark.sparkContext._jvm
     top = jvm.org.apache.hadoop.fs.Path(path)
     found = []
@@ -242,13 +242,13 @@ def _kind(name: str) -> str | None:
 
 
 def _heading(spark: Any, file: str) -> str:
-    """A CSV file's first line."""
+    """Return a CSV file's first line."""
     first = spark.read.text(file).head(1)
     return str(first[0][0]) if first else ""
 
 
 def _number(spark: Any, file: str, line: str | None) -> int | None:
-    """Where this line stands first in its file."""
+    """Return the number of the first such line in the file."""
     if line is None:
         return None
     numbered = spark.sparkContext.textFile(file).zipWithIndex()
@@ -257,7 +257,7 @@ def _number(spark: Any, file: str, line: str | None) -> int | None:
 
 
 def _display_path(uri: str) -> str:
-    """As people look for it."""
+    """Return the path as people write it."""
     return uri.removeprefix("file://").removeprefix("file:")
 
 

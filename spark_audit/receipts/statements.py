@@ -1,8 +1,8 @@
-"""What receipts say, and the same messages in the ledgers.
+"""Statements of receipts, joined with the same messages in the ledgers.
 
-A receipt names a message by its message_id, a ledger by its identity. Where an exchange goes by
-something else, or the message_id is no UUID where it should be one, the two cannot be held
-together, and nothing is said. Who was to have a message is what the ledger's batch of it expects.
+A receipt names a message by its message_id, a ledger by its identity. Where an exchange takes its
+identity from elsewhere, or a message_id is not the UUID it should be, the two cannot be compared,
+and no finding is made. The expected sites of a message are those of its batch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 class Statements:
-    """Receipts (`receipts.read_receipts`), held against what was packed.
+    """Receipts (`read_receipts`) compared with the packed messages.
 
-    `published`: one row a message, site and exchange, with the first `at_ms`. `consumed`: every
-    receipt. `sent`: their messages as `entries.sent_entries` has them, with `message_id`. `known`:
-    those of `published` that the ledger knows of the period. `within`: SQL, whether a receipt is of
-    the period. `publishers`, `consumers`: (site, exchange) that have receipts at all; with an
-    exchange None, of any.
+    `published`: one row per message, site and exchange, with the first `at_ms`. `consumed`: every
+    receipt. `sent`: their messages as `entries.sent_entries`, with `message_id`. `known`: published
+    messages of the period that the ledger has. `within`: SQL, true if a receipt is of the period.
+    `publishers`, `consumers`: (site, exchange) with receipts; exchange None stands for any.
     """
 
     def __init__(self, assumptions: Assumptions, receipts: Any, packed: Any) -> None:
@@ -75,7 +74,7 @@ class Statements:
 
     @property
     def exchanges(self) -> list[str]:
-        """All of the mesh, by name."""
+        """Names of all exchanges."""
         return list(self._exchanges)
 
     def _goes_by(self) -> Any:
@@ -85,8 +84,8 @@ class Statements:
         return F.create_map(*pairs)[F.col("exchange")] if pairs else F.lit("")
 
     def _known(self) -> Any:
-        """What has receipts of being published, and was packed by that site in the period: the
-        ledger's time decides, as for everything else.
+        """Return published messages with receipts that their site packed within the period, by the
+        ledger's time, as everywhere.
         """
         period = self.assumptions.period
         published = self.published.selectExpr(
@@ -99,7 +98,7 @@ class Statements:
         )
 
     def comparable(self) -> str:
-        """Whether a ledger would know a receipt's message by its message_id."""
+        """Return SQL: true if a ledger would know a receipt's message by its message_id."""
         by_uuid = [name for name, kind in self._exchanges.items() if kind is IdentityKind.UUID]
         by_text = [
             name for name, kind in self._exchanges.items() if kind is IdentityKind.MESSAGE_ID
@@ -120,7 +119,7 @@ def _heard(receipts: Any) -> set[tuple[str, str | None]]:
 
 
 def is_heard(heard: set[tuple[str, str | None]], column: str) -> str:
-    """SQL: whether the site in this column has receipts of the row's exchange, or of any."""
+    """Return SQL: true if the site in `column` has receipts of the row's exchange, or of any."""
     of_any = sorted(site for site, exchange in heard if exchange is None)
     of_one = sorted(f"{site}\n{exchange}" for site, exchange in heard if exchange is not None)
     by_both = one_of(f"concat({column}, '\\n', exchange)", of_one)
@@ -128,21 +127,21 @@ def is_heard(heard: set[tuple[str, str | None]], column: str) -> str:
 
 
 def one_of(column: str, values: list[str]) -> str:
-    """SQL: whether the column has one of these values."""
+    """Return SQL: true if the column has one of these values."""
     if not values:
         return "false"
     return f"{column} IN ({', '.join(map(_text, values))})"
 
 
 def _text(value: str) -> str:
-    """As a literal of SQL."""
+    """Return a SQL literal."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return f"'{escaped}'"
 
 
 def _text_identity() -> Any:
-    """What `identity: message_id` makes of a text. Spark has no such hash; only receipts of
-    exchanges that go by it are put through Python.
+    """Return a function that hashes a text as `identity: message_id` does. Spark lacks the hash, so
+    only receipts of such exchanges pass through Python.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

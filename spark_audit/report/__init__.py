@@ -1,1 +1,1 @@
-"""What an audit comes to, as text, JSON, tables and one HTML page."""
+"""Outcome of an audit as text, JSON, tables and one HTML page."""

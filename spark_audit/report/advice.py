@@ -1,4 +1,4 @@
-"""What a kind of finding means to whoever reads the report in the morning, and what to do then."""
+"""Meaning of each kind of finding for a morning reader, with the next step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`repairs`: `isthmus repair` mends it."""
+    """Advice on a kind of finding. `repairs`: True if `isthmus repair` mends it."""
 
     meaning: str
     to_do: str
@@ -68,7 +68,7 @@ ADVICE: dict[str, Advice] = {
         "See the slowest links below, and whether a site or link was held back or away then.",
     ),
 }
-"""By kind, the worst first."""
+"""Advice by kind, the worst first."""
 
 _UNKNOWN = Advice("A finding of a later version.", "See the documentation of the audit.")
 
@@ -78,7 +78,7 @@ def advice(kind: str) -> Advice:
 
 
 def by_gravity(kinds: dict[str, int]) -> list[tuple[str, int]]:
-    """Kinds that there are, the worst first."""
+    """Return kinds with findings, the worst first."""
     order = list(ADVICE)
     return sorted(
         ((kind, count) for kind, count in kinds.items() if count),
@@ -88,7 +88,7 @@ def by_gravity(kinds: dict[str, int]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The commands that a report tells people to type. `ledger`: where it is not the usual one."""
+    """Commands that a report recommends. `ledger`: set if not the usual folder."""
 
     mesh_file: str = "mesh.yaml"
     out: str = "DIR"

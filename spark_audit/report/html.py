@@ -1,7 +1,7 @@
-"""The report as one HTML file that opens offline: no script, and nothing is fetched.
+"""Write the report as one HTML file that opens offline, without scripts or requests.
 
-Names and identities come from whoever could publish or write a ledger: the template escapes all it
-is given, and what cannot be seen (controls, directions of writing) is shown as what it is.
+Names and identities come from whoever could publish or write a ledger: the template escapes every
+value, and invisible characters (controls, writing directions) become visible escapes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from spark_audit.report.report import AuditReport, PairMinute
 from spark_audit.report.tables import counts_table
 
 MOST_SITES = 40
-"""With more, a matrix is nothing that anybody can look at: the pairs with something to say then."""
+"""Most sites of a matrix; with more, only notable pairs are listed."""
 MOST_PAIRS = 200
 FIRST_FINDINGS = 5
-"""Of a kind, before one has to unfold the others."""
+"""Findings of a kind shown before the rest is folded."""
 SLOWEST = 10
 _HOUR_MS = 3_600_000
 _HOURS_APART = 48
-"""Periods longer than this are shown by day."""
+"""Hours of a period above which days are shown."""
 
 
 def page(report: AuditReport, commands: Commands) -> str:
-    """All of it."""
+    """Return the whole page."""
     measured = report.latencies
     pairs = [one for one in measured if one.way is Way.DELIVERY]
     links = [one for one in measured if one.way is Way.LINK]
@@ -91,7 +91,7 @@ def _template() -> Environment:
 
 
 def _seen(value: Any) -> Any:
-    """Text with nothing in it that is not seen."""
+    """Escape unprintable characters of a text."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(
@@ -100,7 +100,7 @@ def _seen(value: Any) -> Any:
 
 
 def _with_code(text: str) -> Markup:
-    """What stands between backticks as code."""
+    """Turn text between backticks into code."""
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
         for number, part in enumerate(text.split("`"))
@@ -151,7 +151,7 @@ def _kinds(report: AuditReport, commands: Commands) -> list[_Kind]:
 
 
 def tone_of(verdict: str) -> str:
-    """How a verdict is coloured; the words stand beside it always."""
+    """Return the colour class of a verdict, whose words always stand beside it."""
     if verdict == "delivered":
         return "good"
     if verdict in ADVICE:
@@ -160,7 +160,7 @@ def tone_of(verdict: str) -> str:
 
 
 def _notes(counts: Counter[str], left_out: Sequence[str] = ("delivered",)) -> list[dict[str, Any]]:
-    """What a count says in words, the worst first."""
+    """Describe counts in words, the worst first."""
     tones = ["bad", "open", "known", "good"]
     said = [
         {"verdict": verdict, "count": count, "tone": tone_of(verdict)}
@@ -182,7 +182,7 @@ def _cell(counts: Counter[str] | None) -> dict[str, Any] | None:
 
 
 def _matrix(report: AuditReport) -> dict[str, Any] | None:
-    """Rows are origins, columns destinations; None with too many sites."""
+    """Return a matrix of origins (rows) and destinations (columns), or None with too many sites."""
     pairs = report.pairs
     sites = sorted({*report.names.values(), *(site for pair in pairs for site in pair)})
     if len(sites) > MOST_SITES:
@@ -197,7 +197,7 @@ def _matrix(report: AuditReport) -> dict[str, Any] | None:
 
 
 def _notable(report: AuditReport) -> list[dict[str, Any]]:
-    """Pairs with more to say than that all was delivered, the worst first."""
+    """Return pairs with more than plain deliveries, the worst first."""
     tones = ["bad", "open", "known", "good"]
     cells = [
         {"origin": origin, "destination": destination, **cell}
@@ -217,7 +217,7 @@ def _carried_days(report: AuditReport) -> list[dict[str, Any]]:
 
 
 def _hours(counts: Iterable[PairMinute]) -> list[dict[str, Any]]:
-    """By hour of publishing, or by day; those between, in which nothing was, as well."""
+    """Count by hour of publishing, or by day, with empty steps between."""
     minutes: dict[int, Counter[str]] = {}
     for one in counts:
         minutes.setdefault(one.minute_ms, Counter())[one.verdict] += one.messages
@@ -256,7 +256,7 @@ def _hour(ms: int, step: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Of times, by their order of magnitude: 0 at its left end, 100 at its right."""
+    """Logarithmic scale of times: 0 at its left end, 100 at its right."""
 
     least: float
     most: float
@@ -299,7 +299,7 @@ def _slowest_of(measured: Iterable[Latency], way: Way) -> list[Latency]:
 
 
 def duration(ms: int) -> str:
-    """In the unit that says it shortest: 12 ms, 3.4 s, 5 min 10 s, 7 h 2 min."""
+    """Format in the shortest unit: 12 ms, 3.4 s, 5 min 10 s, 7 h 2 min."""
     if ms < 0:
         return f"−{duration(-ms)}"
     if ms < 1000:
@@ -314,8 +314,8 @@ def duration(ms: int) -> str:
 
 
 def write_report(report: AuditReport, folder: Path, commands: Commands | None = None) -> None:
-    """report.html, report.json, and the tables findings.parquet and counts.parquet. `commands`:
-    as the page is to tell them.
+    """Write report.html, report.json, and the tables findings.parquet and counts.parquet.
+    `commands`: commands recommended by the page.
     """
     folder.mkdir(parents=True, exist_ok=True)
     report.table.coalesce(1).write.mode("overwrite").parquet(str(folder / "findings.parquet"))

@@ -1,4 +1,4 @@
-"""What an audit comes to: the verdict, what is behind it, as text, JSON and tables."""
+"""Outcome of an audit: the verdict and its evidence, as text and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from spark_audit.report.advice import by_gravity
 
 @dataclass(frozen=True, slots=True)
 class AuditedAgain:
-    """An earlier day whose missing rows have come. `is_worse`: it has findings that it had not."""
+    """Earlier day audited again once missing rows had come. `is_worse`: True if it has new
+    findings.
+    """
 
     day: str
     verdict: str
@@ -29,8 +31,8 @@ class AuditedAgain:
 
 @dataclass(slots=True)
 class EarlierDays:
-    """`since`: the last audited day, empty where there is none. `days`: by day of publishing, what
-    became of the messages that were open. `reasons`: of days, why not all of them is known.
+    """Outcome of earlier days. `since`: last audited day, or empty. `days`: day of publishing ->
+    verdicts of its open messages. `reasons`: reasons why days stay unproven.
     """
 
     since: str = ""
@@ -42,7 +44,7 @@ class EarlierDays:
 
     @property
     def totals(self) -> Counter[str]:
-        """By verdict."""
+        """Messages by verdict."""
         found: Counter[str] = Counter()
         for counts in self.days.values():
             found.update(counts)
@@ -54,7 +56,7 @@ class EarlierDays:
 
     @property
     def told(self) -> list[str]:
-        """What has become of earlier days, a line each."""
+        """Lines on the outcome of earlier days."""
         said = [
             f"published on {day}: {', '.join(f'{n:,} {what}' for what, n in sorted(one.items()))}"
             for day, one in sorted(self.days.items())
@@ -85,7 +87,7 @@ class EarlierDays:
 
 FORMAT = 1
 _PLACES = 5
-"""Of those where messages wait, so many are told in a line."""
+"""Most waiting places in a line."""
 
 
 class AuditVerdict(StrEnum):
@@ -95,12 +97,12 @@ class AuditVerdict(StrEnum):
 
     @property
     def exit_status(self) -> int:
-        """What is wrong goes before what is not known; both are told."""
+        """Exit status; findings outrank unproven messages, though both are reported."""
         return {"proven": 0, "findings": 1, "not proven": 2}[self.value]
 
 
 class PairMinute(NamedTuple):
-    """How many messages of one minute of publishing have a verdict. Sites are cluster IDs."""
+    """Number of messages with a verdict, by minute of publishing. Sites are cluster IDs."""
 
     origin: str
     destination: str
@@ -112,7 +114,9 @@ class PairMinute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """`names`: cluster ID -> site name. `table`: all findings of messages, as a DataFrame."""
+    """Outcome of one audit. `names`: cluster ID -> site name. `table`: all findings, as a
+    DataFrame.
+    """
 
     mesh: str
     revision: str
@@ -127,26 +131,26 @@ class AuditReport:
     table: Any
     latencies: list[Latency] = field(default_factory=list)
     timed_every: int = 1
-    """Of so many minutes one was measured for `latencies`, and stands for all."""
+    """Minutes of which one was measured for `latencies`."""
     receipts: dict[str, int] | None = None
-    """Messages that receipts tell of, see `evidence.Evidence`; None without receipts."""
+    """Message counts of receipts, see `evidence.Evidence`, or None without receipts."""
     level: Level = Level.EXACT
     left: Any = None
-    """Messages that are open, as a DataFrame (`open_messages`)."""
+    """Open messages, as a DataFrame (`open_messages`)."""
     leaked_before: Any = None
-    """Judged messages of earlier days that a copy of this time shows to have come twice."""
+    """Judged messages of earlier days that came twice, as a copy in the period shows."""
     revisions_unknown: list[str] = field(default_factory=list)
     """Revisions of batches that no ledger has."""
     accepted_gaps: list[AcceptedGap] = field(default_factory=list)
-    """What people have had stages go on without: what of it came no other way is lost."""
+    """Gaps that people accepted: their messages are lost unless they came another way."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Options of the call by which the same can be asked again; none where it was no command's."""
+    """Options that repeat the call; empty if no command made it."""
     carried: EarlierDays | None = None
-    """What became of earlier days; None where only this time was asked for."""
+    """Outcome of earlier days, or None for an audit of its own."""
 
     @property
     def totals(self) -> Counter[str]:
-        """Messages by verdict, each counted once a destination."""
+        """Messages by verdict, counted once a destination."""
         found: Counter[str] = Counter()
         for one in self.counts:
             found[one.verdict] += one.messages
@@ -154,7 +158,7 @@ class AuditReport:
 
     @property
     def pairs(self) -> dict[tuple[str, str], Counter[str]]:
-        """The same by origin and destination, by site name."""
+        """Messages by verdict for each (origin, destination), by site name."""
         found: dict[tuple[str, str], Counter[str]] = {}
         for one in self.counts:
             pair = self.name(one.origin), self.name(one.destination)
@@ -193,7 +197,7 @@ class AuditReport:
 
     @property
     def sentence(self) -> str:
-        """The verdict, for people."""
+        """Verdict as a sentence for people."""
         totals = self.totals
         arrived = totals["delivered"] + totals["late"]
         about = f"messages published from {self.period}"

@@ -1,4 +1,4 @@
-"""How many messages have which verdict, by minute of publishing."""
+"""Tables of a report: messages by verdict and minute of publishing, and the displayed findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_audit.report.report import PairMinute
 
 
 def counts_by_minute(messages: Any, whole: Any) -> list[PairMinute]:
-    """Of the messages that were opened, and of what is whole and was not: `origin`, `expected`,
+    """Count the messages of opened batches, and of unopened whole ones: `origin`, `expected`,
     `exchange`, `first_ms`, `count`.
     """
     from pyspark.sql import functions as F  # noqa: N812
@@ -29,7 +29,7 @@ def counts_by_minute(messages: Any, whole: Any) -> list[PairMinute]:
 
 
 def counts_table(spark: Any, counts: Iterable[PairMinute]) -> Any:
-    """As a DataFrame."""
+    """Return the counts as a DataFrame."""
     return small_table(
         spark,
         counts,
@@ -43,7 +43,7 @@ def counts_table(spark: Any, counts: Iterable[PairMinute]) -> Any:
 
 
 def _of_messages(messages: Any) -> Any:
-    """Counts by verdict, and of what came besides: `redelivered`, `suppressed`, ..."""
+    """Count by verdict, and by secondary outcomes: `redelivered`, `suppressed`, ..."""
     extras = """
         stack(7,
             verdict, 1L,
@@ -66,11 +66,11 @@ def _of_messages(messages: Any) -> Any:
 
 
 DISPLAYED = 200
-"""Of a kind."""
+"""Most findings of a kind that the report itself shows."""
 
 
 def displayed_findings(found: Any) -> list[dict[str, Any]]:
-    """`found`: the table of findings, as a DataFrame. Times in ms."""
+    """Return the first findings of each kind. `found`: the table of findings. Times in ms."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,1 +1,1 @@
-"""The whole life of one message, from the ledgers of all sites; needs no Spark."""
+"""History of one message from the ledgers of all sites, without Spark."""

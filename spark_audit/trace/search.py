@@ -1,7 +1,7 @@
-"""Looks through ledger files for single messages and batches, without Spark.
+"""Search ledger files for single messages and batches, without Spark.
 
-Identities are searched for in the packed column as it is, as bytes, file after file; nothing is
-opened but rows that have one. Files of any file system that pyarrow reads.
+Identities are searched for as bytes in the packed column, file after file; only rows with a match
+are opened. Files may lie on any file system that pyarrow reads.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from spark_audit.judge.expectation import Revisions
 from spark_audit.ledgers.files import LedgerPath, ledger_path
 
 Row = dict[str, Any]
-"""A ledger row by the columns of `relay.ledger.columns.parquet_schema`."""
+"""Ledger row by the columns of `relay.ledger.columns.parquet_schema`."""
 
 
 class LedgerNotFound(Exception):
-    """Nothing lies there, or it cannot be reached."""
+    """No ledger at this place, or the place cannot be reached."""
 
 
 @dataclass(slots=True)
 class LedgerSearch:
-    """The ledgers below one folder. `bad`: file -> why it could not be read."""
+    """Ledgers below one folder. `bad`: file -> reason why it could not be read."""
 
     system: Any
     files: list[LedgerPath]
@@ -38,7 +38,7 @@ class LedgerSearch:
 
     @classmethod
     def open(cls, root: str, say: Callable[[str], None] = lambda text: None) -> LedgerSearch:
-        """Lists what is there. Raises LedgerNotFound."""
+        """List the ledgers. Raises LedgerNotFound."""
         from pyarrow import ArrowException, fs
 
         try:
@@ -59,7 +59,7 @@ class LedgerSearch:
         return cls(system, files, Revisions.read(documents), sites, say)
 
     def of_stage(self, *stages: str, dates: tuple[str, str] = ("", "9")) -> list[LedgerPath]:
-        """Files that may hold rows of these stages; `dates`: the first and last, inclusive."""
+        """Return files that may hold rows of these stages; `dates`: first and last, inclusive."""
         return [
             file
             for file in self.files
@@ -69,7 +69,7 @@ class LedgerSearch:
     def having(
         self, stage: str, identities: Collection[bytes], dates: tuple[str, str]
     ) -> Iterator[tuple[Row, list[int]]]:
-        """Rows that have one of these identities, and where in the row."""
+        """Yield rows that have one of these identities, with its places in the row."""
         files = self.of_stage(stage, dates=dates)
         for number, path in enumerate(files):
             self.say(f"{stage}: file {number + 1} of {len(files)}, {path.site} {path.date}")
@@ -78,7 +78,7 @@ class LedgerSearch:
     def matching(
         self, files: Sequence[LedgerPath], columns: Sequence[str] | None, conditions: list[Any]
     ) -> Iterator[Row]:
-        """Rows that meet conditions as pyarrow takes them; `columns`: None for all."""
+        """Yield rows that meet pyarrow's conditions; `columns`: None for all."""
         import pyarrow.parquet as pq
 
         def read(path: LedgerPath) -> list[Row]:
@@ -98,7 +98,7 @@ class LedgerSearch:
             yield from self._attempt(path, read)
 
     def _attempt(self, path: LedgerPath, read: Callable[[LedgerPath], list[Any]]) -> list[Any]:
-        """One bad file does not end a search; that it was not searched is told."""
+        """Read a file; an unreadable one is noted and does not end the search."""
         import pyarrow as pa
 
         if path.name in self.bad:
@@ -137,7 +137,7 @@ class LedgerSearch:
 
 
 def places(packed: bytes | None, identities: Collection[bytes]) -> list[int]:
-    """Numbers of the messages in a packed column that have one of these identities."""
+    """Return the entries of a packed column that have one of these identities."""
     found = []
     for identity in identities:
         at = (packed or b"").find(identity)
@@ -149,7 +149,7 @@ def places(packed: bytes | None, identities: Collection[bytes]) -> list[int]:
 
 
 def _uri(root: str) -> str:
-    """As pyarrow writes what Spark calls s3a, and paths of this machine."""
+    """Return pyarrow's form of Spark's s3a URIs and local paths."""
     if root.startswith("file:") and not root.startswith("file://"):
         return "file://" + root.removeprefix("file:")
     return "s3://" + root.removeprefix("s3a://") if root.startswith("s3a://") else root

@@ -1,4 +1,4 @@
-"""What a trace tells: steps of messages, and where was looked."""
+"""Result of a trace: steps of messages, and the searched places."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that a stage did. Times in ms since 1970, by the site's own clock (of publishing,
-    the origin's). `at_ms` None: nothing was done, and `said` why.
+    """Action of a stage. Times in ms since 1970, by the site's own clock (the origin's, for
+    publishing). `at_ms` is None if nothing was done, with the reason in `said`.
     """
 
     at_ms: int | None
     site: str
     what: str
-    """published, packed, sent, came, settled, or missing."""
+    """Kind: published, packed, sent, came, settled, or missing."""
     said: str
     batch: str
     entry: int | None = None
@@ -26,7 +26,7 @@ class TraceStep:
 
 @dataclass(slots=True)
 class TracedMessage:
-    """One identity within its exchange."""
+    """Identity within its exchange."""
 
     exchange: str
     identity: str
@@ -40,7 +40,7 @@ class TracedMessage:
 
 @dataclass(slots=True)
 class TraceResult:
-    """What was found, and where was looked."""
+    """Traced messages, and the searched places."""
 
     messages: list[TracedMessage]
     files: int

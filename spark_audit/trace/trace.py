@@ -1,7 +1,7 @@
-"""Looks for one message in the ledgers of all sites.
+"""Trace one message through the ledgers of all sites.
 
-Copies of a message may stand in several batches, of several origins even: they are told together,
-since barriers know them as one.
+Copies of a message may lie in several batches, even of several origins: they are shown together,
+since barriers know them as one message.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from spark_audit.trace.steps import TracedMessage, TraceResult, TraceStep
 
 
 class Absence:
-    """Looked for in the files of these dates, first and last."""
+    """Search for the reason why an expected site has no row, in files of these dates."""
 
     def __init__(self, search: LedgerSearch, dates: tuple[str, str]) -> None:
         self._search = search
         self._dates = dates
 
     def why(self, site: str, row: Row) -> str:
-        """Of the site, by name, and the row of its origin that packed it."""
+        """Return the reason for a site (by name). `row`: the origin's row that packed the
+        message.
+        """
         files = [
             file
             for file in self._search.of_stage("delivered", dates=self._dates)
@@ -78,7 +80,7 @@ class Absence:
         )
 
     def _seen(self, row: Row) -> list[SeenIncarnation]:
-        """The rows of each of the origin's runs, by its own ledger."""
+        """Return the rows of each of the origin's incarnations."""
         files = [
             file
             for file in self._search.of_stage("packed", dates=self._dates)
@@ -127,7 +129,9 @@ _ORDER = ("published", "packed", "sent", "came", "settled", "missing")
 
 
 class Life:
-    """`packed` and `settled`: rows with it, and where in them it stands."""
+    """History of one message. `packed` and `settled`: rows with the message, and its
+    entry in them.
+    """
 
     def __init__(self, search: LedgerSearch, dates: tuple[str, str]) -> None:
         self._search = search
@@ -137,7 +141,7 @@ class Life:
         self.settled: list[tuple[Row, int]] = []
 
     def steps(self) -> list[TraceStep]:
-        """In the order of their times, what is missing last."""
+        """Return the steps in order of time, missing ones last."""
         steps = [step for row, entry in self.packed for step in self._packing(row, entry)]
         steps += [self._settling(row, entry) for row, entry in self.settled]
         of_batches = list(self._of_batches())
@@ -182,7 +186,9 @@ class Life:
         )
 
     def _of_batches(self) -> Iterable[Row]:
-        """Rows of links, and of sites that dealt with the whole batch, of the batches with it."""
+        """Yield rows of links, and of sites that treated a whole batch, for the message's
+        batches.
+        """
         batches = {batch_name(row): row for row, _ in [*self.packed, *self.settled]}
         if not batches:
             return
@@ -237,7 +243,7 @@ class Life:
 
 
 def batch_name(row: Row) -> str:
-    """As `status` and the findings have it."""
+    """Return a batch's name as `status` and findings show it."""
     destinations = ",".join(row["destinations"]) or "*"
     return (
         f"{row['origin']}/{(row['incarnation'] or b'').hex()}/{row['exchange']}.{row['lane']}"
@@ -248,8 +254,8 @@ def batch_name(row: Row) -> str:
 def trace(
     search: LedgerSearch, identities: Collection[bytes], day: date | None = None
 ) -> TraceResult:
-    """All that the ledgers tell of messages with one of these identities. `day`: about when it was
-    published, which spares the search the other days' files.
+    """Trace all messages with one of these identities. `day`: approximate day of publishing, which
+    limits the search to few files.
     """
     dates = (_day(day, -1), _day(day, 1)) if day else ("", "9")
     packed = list(search.having("packed", identities, dates))
