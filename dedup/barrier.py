@@ -87,7 +87,7 @@ class Barrier:
             and self._claims.keys().isdisjoint(keys)
             and len(distinct := dict.fromkeys(keys, judgement)) == len(keys)
         ):
-            # The common case by far, and the one that is counted in nanoseconds.
+            # The common case by far, in which nanoseconds count.
             judgement.verdicts = [Verdict.NEW] * len(keys)
             self._claims.update(distinct)
             return judgement
@@ -182,7 +182,7 @@ class Barrier:
             return Verdict.DUPLICATE
         if again in self._claims:
             return self._same(judgement, index, again, None)
-        # Of what is remembered nobody else can make anything: the claim is among repairs.
+        # Only repairs compete for a remembered message: the claim is on the repair's key.
         judgement.second_keys[index] = again
         self._claims[again] = judgement
         return Verdict.NEW
@@ -213,8 +213,8 @@ class Barrier:
                 self._claims[key] = judgement
                 return Verdict.NEW
             if holder.claimant != judgement.claimant:
-                # Whatever its content: only its outcome says whether ours is new, a duplicate or
-                # a conflict.
+                # Whatever its content: only the holder's outcome decides whether this message is
+                # new, a duplicate or a conflict.
                 judgement.blocked_on = key
                 return Verdict.CLAIMED
             first_content = holder.contents[holder.keys.index(key)]
@@ -272,7 +272,7 @@ class Barrier:
         """
         end = len(judgement) if end is None else end
         if judgement.whole and not undelivered and not self._waiting:
-            # No look at single entries.
+            # All entries at once.
             keys, contents, places = judgement.keys, judgement.contents, judgement.places
             if end - begin != len(keys):
                 keys, contents, places = keys[begin:end], contents[begin:end], places[begin:end]
@@ -327,8 +327,8 @@ class Barrier:
             if index in judgement.repair_keys:
                 table[judgement.repair_keys[index]] = value
             if key is not first and first not in table and self._recall(first) is None:
-                # What it conflicted with is not delivered (yet). Then this content must stop its
-                # own further copies; if the other is delivered after all, it writes over it.
+                # The message in conflict is not delivered (yet). Until then this content has to stop
+                # its own further copies; a later delivery of the other writes over the entry.
                 if first in self._claims:
                     self._owed[first] = value
                 else:

@@ -50,7 +50,7 @@ class Generations:
             self._young, self._age_ms, self._seen_ms = _GENERATION.unpack(kept)
         self._old_is_empty = self._is_empty(self._old_table)
         remembered = store.get(meta_table, _MEMORY_KEY)
-        # Without a record the window has never been another one.
+        # Without a record the window has never changed.
         self._memory_ms = window_ms if remembered is None else int.from_bytes(remembered)
         self.set_window(window_ms)
 
@@ -99,7 +99,7 @@ class Generations:
         self._seen_ms = now_ms
         due = self._age_ms > self._window_ms
         if due:
-            # First emptied, then named young: killed in between, it is emptied again.
+            # Empty first, then name it young: after a kill in between, it is emptied again.
             self._store.clear_table(self._old_table)
             self._young, self._age_ms = 1 - self._young, 0
         changes = Changes()

@@ -91,13 +91,13 @@ class RocksdbStore:
         try:
             families = {name: self._options(name) for name in tables}
             if (self._folder / "CURRENT").exists():
-                # RocksDB opens only with all the tables that are there, an older version's too.
+                # RocksDB opens only with all existing tables, those of an older version too.
                 for name in Rdict.list_cf(path, Options(raw_mode=True)):
                     if name != "default":
                         families.setdefault(name, self._options(name))
             return Rdict(path, self._options("default"), column_families=families)
         except Exception as error:
-            # rocksdict raises bare Exceptions; the text is all that tells them apart.
+            # rocksdict raises bare Exceptions, which only their text distinguishes.
             reason = str(error)
             if "LOCK" in reason or "lock" in reason.split(":")[0].lower():
                 raise StoreLocked(self._folder, _lock_holder(self._folder / "LOCK")) from error
@@ -278,7 +278,7 @@ class RocksdbStore:
         try:
             Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:
-            # The store itself is sound: a target that exists, or a full other disk.
+            # The store itself is sound: the target exists, or its disk is full.
             raise StoreFailed(f"copy {self._folder} to {folder}", str(error)) from error
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class Audit:
             self.say("reading receipts")
             clusters = {name: cluster for cluster, name in revisions.site_names().items()}
             receipts = read_receipts(self.spark, self.receipts, clusters)
-        # Lenient: what cannot be read is missed by the books then, and named.
+        # Lenient: the books miss an unreadable file, and name it.
         table = keep(digest(source, links_by_flow=bool(revisions.begins_at_start)))
         return source.without_bad_files(
             lambda: self._attempt(listing, plan, source, revisions, keep, table, receipts)
@@ -220,7 +220,7 @@ class Audit:
         self.spark.conf.set(
             "spark.sql.shuffle.partitions", str(max(cores, size // BYTES_OF_A_PARTITION))
         )
-        # What can be compressed well is small as files, and no less work.
+        # Well compressed rows make small files, and no less work.
         is_small = size <= SMALL_BYTES and rows <= SMALL_ROWS
         for setting in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
             self.spark.conf.set(setting, str(not is_small).lower())
@@ -242,8 +242,8 @@ def compare(
     `table`: digest of the files that count. `open_all`: open also batches that add up. `receipts`:
     rows of `read_receipts`, or None.
     """
-    # What several steps need is worked out once and cut off from where it came from: plans that
-    # hang together cost Spark more than the work itself.
+    # Tables that several steps need are computed once and cut off from their plans: joined
+    # plans cost Spark more than the work itself.
     keep = assumptions.keep
     expected = expectations(assumptions, table)
     reading = LedgerReading(assumptions, source, table, reported_positions(assumptions, table))

@@ -82,7 +82,7 @@ def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
     plain = "event = 'batch' AND first_entry = 0"
     is_clean, is_own = f"{plain} AND {_all(1)}", f"{plain} AND {_all(7)}"
     if level is Level.FINGERPRINT:
-        # The sums count nothing else; a site's own rows are those that came from nowhere.
+        # Sums cover delivered messages only; a site's own rows have no path from elsewhere.
         counted = "event = 'batch' AND coalesce(delivered_count = count, false)"
         own = "at = origin AND size(path) <= 1"
         is_clean, is_own = f"{counted} AND NOT ({own})", f"{counted} AND {own}"

@@ -43,7 +43,7 @@ def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
     by_flow = _by_flow(source.rows(only=others, lenient=True))
     of_files = _by_file(source.rows(only=of_links, lenient=True))
     table = by_flow.unionByName(of_files, allowMissingColumns=True)
-    # Of each file once: to decode a name costs more than all else of a row.
+    # Once per row of the digest: decoding a name costs more than the rest of a file's row.
     return table.selectExpr(
         *(f"{FILE_URI} AS uri" if one == "uri" else one for one in table.columns)
     )

@@ -57,7 +57,7 @@ def repeated_identities(
         _hashed(settled, by_origin, "coalesce(first_entry, 0)")
     )
     return (
-        # Nearly none repeats: to sum up what a task has before it is moved would only cost a table.
+        # Nearly no hash repeats: partial sums before the shuffle would only cost a table.
         places.repartition(partitions, "known_as")
         .groupBy("known_as")
         .agg(F.min("stands_at").alias("a"), F.max("stands_at").alias("b"))
@@ -95,7 +95,7 @@ def _hashed(rows: Any, by_origin: ExchangesWhere, first: str, *columns: str) -> 
         rows.where("identities IS NOT NULL")
         .selectExpr(
             *columns,
-            # Of a batch once, so that the hash of each message is of a number and 16 bytes.
+            # Once a batch, so that the hash of each message is of a number and 16 bytes.
             f"xxhash64(exchange, {_widest_scope(by_origin, 'whose')}) AS within",
             "identities",
             f"xxhash64(series, sequence) + {first} AS batch",

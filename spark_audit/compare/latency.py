@@ -168,7 +168,7 @@ def hops(told: Any) -> Any:
             "CASE WHEN stage = 'linked_in' THEN neighbour ELSE site END AS source",
         )
         .join(came, ["series", "sequence", "source"])
-        # What an origin settles is its own, which it does not deliver.
+        # An origin settles its own messages without delivering them.
         .where(f"NOT (is_origin AND way = '{Way.SETTLING}')")
         .selectExpr(
             *("way", "source", "target"),

@@ -228,7 +228,7 @@ def _opened(
     packed = batches.of_blocks(reading.packed(files), blocks)
     settled = batches.of_blocks(reading.settled(files), blocks)
     whole = keep(compared_whole(assumptions, reading.source, packed, settled, expected))
-    # Of what differs only: what adds up by sums is not looked at for its order.
+    # Only of blocks that differ: the order within sums that add up is not checked.
     overtaken = keep(reading.overtaken(settled))
     differs = "true" if open_all else f"NOT is_whole AND {assumptions.touches_period()}"
     odd = keep(whole.where(differs).select(*NAME).unionByName(besides).distinct())

@@ -53,7 +53,7 @@ def opened_messages(
         _set_aside(done, came),
     )
     messages = verdicts.by_message(
-        # A repair is expected nowhere: what it brings counts for what was published.
+        # A repair is expected nowhere: its deliveries count for the published message.
         sent.where("NOT is_repair").join(pairs, [*NAME]),
         came.drop("revision", "batch_known", "late_row", "packed_as", "packed_times"),
     )

@@ -27,7 +27,7 @@ def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str,
     }
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    # Of no rows Spark makes no table: of one that is none, it does.
+    # Spark makes no table of no rows, so filter a row of nulls.
     table = spark.createDataFrame(pa.Table.from_pylist(named or [{}], schema))
     return table if named else table.where("false")
 

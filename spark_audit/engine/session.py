@@ -43,11 +43,11 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Sums wrap, and a place beyond a column's end is no error of the whole night.
+    # Sums wrap, and an index beyond a column's end must not end the night.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
-    # Descriptions of plans that nobody looks at cost as much as the plans.
+    # Descriptions of plans, which nobody reads, cost as much as the plans.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
     "spark.sql.maxPlanStringLength": "0",

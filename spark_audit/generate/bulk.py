@@ -146,7 +146,7 @@ def _batches(
     count = len(numbers) * sites
     origins = np.tile(np.arange(sites), len(numbers))
     number = np.repeat(numbers, sites)
-    # One number a batch, another for each message within it.
+    # A number for each batch, another for each message within a batch.
     batch = (number * sites + origins).astype(np.uint64)[:, None]
     entry = np.arange(ENTRIES, dtype=np.uint64)[None, :]
     identities = np.empty((count, ENTRIES, 2), ">u8")

@@ -213,7 +213,7 @@ def leaked_across_origins(planting: Planting) -> None:
     entry = planting.chance.randrange(first.packed.row.count)
     place = repeat(planting, first, second, entry)
     origins = {planting.origin(first), planting.origin(second)}
-    # Each origin has its own; what comes to it from the other is stopped.
+    # Each origin has its own message; its barrier stops the other's.
     first_at = planting.origin(second)
     set_outcome(first.delivered[first_at], entry, Outcome.DUPLICATE)
     leak = planting.chance.choice(sorted(set(second.delivered) - origins))
@@ -380,7 +380,7 @@ def _last(planting: Planting, site: str, made: MadeRow) -> None:
 
 
 FAULTS: dict[str, Plant] = {
-    # First: some may not be at a site that has a second state folder.
+    # First, since some cannot be planted at a site with a second state folder.
     **DECEPTIONS,
     "late": late,
     "late-retried": late_retried,

@@ -203,7 +203,7 @@ def _damage(sites: Path, site: str, kind: str, planting: Planting) -> None:
         return
     stage, what = kind.split("-", 1) if kind.startswith(("packed-", "linked")) else ("", kind)
     files = sorted((sites / site / "ledger").glob(f"date=*/{stage or 'delivered'}-*.parquet"))
-    # Neither the first nor the last: what is before and behind tells that it is missing.
+    # Neither the first nor the last: the files before and behind show the hole.
     file = files[planting.chance.randrange(1, len(files) - 1)]
     named.append(site if what in ("file-missing", "ledger-ends") else file.name)
     if what == "file-missing":

@@ -74,8 +74,8 @@ class Positions:
         for flow, incarnation, sequence in through:
             rank = found.rank.get((flow.origin, incarnation))
             if rank is None:
-                # Its origin does not tell when it was: another clock is not asked instead. What
-                # packed nothing has nothing to lose.
+                # The origin's ledger lacks this incarnation, and another clock is no substitute.
+                # An incarnation that packed nothing has nothing to lose.
                 continue
             place = rank << SEQUENCE_BITS | sequence
             found.passed[flow] = max(place, found.passed.get(flow, place))

@@ -72,7 +72,7 @@ def by_message(sent: Any, settled: Any) -> Any:
 
     came = "outcome IS NOT NULL"
     delivered = _is(Outcome.DELIVERED)
-    # In conflict with what is another message: a message of its own, which comes once as well.
+    # Under an identity with other content: a message of its own, expected once as well.
     in_conflict = "is_conflict AND variant IS NULL"
     plain = f"{delivered} AND NOT is_flagged AND NOT ({in_conflict})"
     columns = [*MESSAGE, "origin"]
@@ -97,7 +97,7 @@ def by_message(sent: Any, settled: Any) -> Any:
         count(f"{delivered} AND is_flagged").alias("flagged"),
         count(f"{delivered} AND {in_conflict} AND NOT is_flagged").alias("conflicts"),
         count(f"{came} AND {_is(Outcome.DUPLICATE)}").alias("duplicates"),
-        # A repair that was refused says nothing of what became of the message before.
+        # A refused repair is no evidence of the message's own outcome.
         count(f"{came} AND {_is(Outcome.DUPLICATE)} AND is_repair").alias("repairs_refused"),
         count(f"{came} AND {_is(Outcome.EXPIRED)}").alias("expired"),
         count(f"{came} AND {_is(Outcome.DEAD)}").alias("dead"),
@@ -116,15 +116,15 @@ def by_message(sent: Any, settled: Any) -> Any:
         ).alias("published_ms"),
         F.min("deadline_ms").alias("deadline_ms"),
         F.max("gap_ms").alias("gap_ms"),
-        # Of the copies, one that counts: what is void or only begun cannot be sent again, and is
-        # not what is waited for.
+        # Prefer a copy that counts: a void or partial one cannot be sent again, and nothing
+        # waits for it.
         F.coalesce(
             *(
                 F.min(F.expr(f"CASE WHEN {which} THEN struct(series, sequence) END"))
                 for which in (is_live, "is_sent")
             )
         ).alias("batch"),
-        # As its origin packed it, if it did: not the repair's.
+        # As the origin packed the message, if any row shows so, and not as a repair did.
         F.coalesce(
             *(
                 F.min(F.expr(f"CASE WHEN {which} THEN {name} END"))

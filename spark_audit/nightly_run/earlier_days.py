@@ -54,7 +54,7 @@ def with_leaks_since(
         found = since if found is None else found.unionByName(since)
     if found is None:
         return report
-    # What came again later than that, a barrier need not know any more.
+    # A barrier need not remember a message for longer than the outage window.
     kept_ms = round(assumptions.mesh.retention_s * 1000)
     leaked = verdicts.findings_of(found.where(f"again_ms - delivered_ms <= {kept_ms}"))
     leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*SAME])
@@ -169,7 +169,7 @@ def carried_over(
     gone = keep(without_rows(left, judged))
     again = report.carried.findings if report.carried else {}
     found = verdicts.findings_of(judged)
-    if again:  # what was open and came twice was found as what came again, too
+    if again:  # an open message that came twice is among the leaked ones already
         told = report.table.select(*SAME).distinct()
         found = found.join(told, [*SAME], "left_anti").select(*found.columns)
     found = keep(found)

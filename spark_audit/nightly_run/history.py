@@ -63,7 +63,7 @@ def read_history(
     since = carried_since(day, retention_s)
     there = {one for table in tables.TABLES for one in store.days(table)}
     days = sorted(one for one in there if one < day)
-    # One more than is looked at, for what has to be given up.
+    # A day more than is looked at, for the messages that have to be given up.
     recent = days[-1:] + [one for one in days[:-1] if one >= since]
     good: dict[str, Night] = {}
     damaged: dict[str, str] = {

@@ -62,7 +62,7 @@ def looked_at_again(
     say("looking for what earlier days left open")
     names = keep(left.select(*NAME).distinct())
     files = files_of(reading.table, left)
-    # Whose flows' order is judged: all that was read, since what overtook it may be of today.
+    # The order is judged over all rows: the overtaking message may be of today.
     overtaken = keep(reading.overtaken(reading.settled(None if in_order else files)))
     judged = _judged(reading, expected, left, names, files, overtaken)
     known_as = keep(
@@ -72,7 +72,7 @@ def looked_at_again(
     )
     if not known_as.head(1):
         return judged
-    # Another batch may have brought it: a repair's, or the same message sent again.
+    # Another batch may have brought the message: a repair's, or a second publishing.
     packed = reading.packed()
     named = reading.with_identities(packed, known_as)
     elsewhere = keep(named.join(names, [*NAME], "left_anti"))

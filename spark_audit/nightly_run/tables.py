@@ -53,7 +53,7 @@ class TableFiles:
         _, source_path = self._at(source)
         scheme = str(system.getUri().getScheme())
         if scheme == "file":
-            # Past Hadoop's own checksums, which are files of their own: no rename moves both.
+            # Without Hadoop's checksums, which are separate files: no rename moves both.
             goal = Path(str(path.toUri().getPath()))
             goal.with_name(f".{goal.name}.crc").unlink(missing_ok=True)
             os.replace(str(source_path.toUri().getPath()), goal)

@@ -45,7 +45,7 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
     came = said.consumed.selectExpr(
         "message_id AS came_id", "at AS came_at", "exchange AS came_by"
     ).distinct()
-    # One identity may stand for several messages: what is lost of them goes before.
+    # An identity may stand for several messages: a lost one takes precedence.
     judged = (
         messages.withColumnRenamed("at", "destination")
         .groupBy("identity", "scope", "origin", "destination", "exchange")
@@ -64,7 +64,7 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
             ),
             "left_anti",
         )
-        # What was not opened is in a batch that was delivered whole.
+        # An unopened message is in a batch that was delivered whole.
         .join(judged, ["identity", "scope", "origin", "destination", "exchange"], "left")
         .join(reach.came, ["message_id", "destination", "exchange"], "left")
         .join(F.broadcast(reach.heard), ["destination", "exchange"], "left")
@@ -187,7 +187,7 @@ def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
         .join(told, "message_id", "left")
         .where(
             f"CASE WHEN identity IS NULL THEN {said.comparable()} AND {not lacking}"
-            # What came over midnight has its receipt in the day before.
+            # A message that came over midnight has its receipt in the day before.
             f" ELSE published_ms >= {from_ms} END"
         )
         .withColumn("exchange", F.expr("coalesce(exchange, of_exchange)"))

@@ -68,7 +68,7 @@ def _judged(lines: Any, sites: dict[str, str]) -> Any:
     return (
         lines.withColumn("at", cluster[F.col("site")])
         .withColumn("at_ms", F.expr(time))
-        # Who says nothing of confirms writes receipts of what was confirmed.
+        # Publishers without the column write receipts of confirmed messages only.
         .withColumn("is_confirmed", F.expr(_truth("confirmed", "true")))
         .withColumn("is_redelivered", F.expr(_truth("redelivered", "false")))
         .selectExpr(
@@ -104,7 +104,7 @@ def _truth(column: str, unsaid: str) -> str:
     )
 
 
-# -- the three forms: each as texts, with the file and the line as it stands there ---------------
+# -- the three forms: rows of texts, each with its file and the unparsed line ---------------------
 
 
 def _json(spark: Any, files: list[str]) -> Any:

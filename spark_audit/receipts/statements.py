@@ -147,7 +147,7 @@ def _text_identity() -> Any:
 
     size = IDENTITY_BYTES
 
-    # Within: so it goes to executors by itself, which need not have this package.
+    # A closure is sent to the executors, which need not have this package.
     def identity_of(text: str) -> bytes:
         return blake2b(text.encode(), digest_size=size).digest()
 

@@ -107,7 +107,7 @@ def _with_code(text: str) -> Markup:
     )
 
 
-# -- what stands in it -------------------------------------------------------------------------
+# -- contents of the page ----------------------------------------------------------------------
 
 
 def _facts(report: AuditReport) -> list[tuple[str, str]]:

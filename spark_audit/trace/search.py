@@ -82,7 +82,7 @@ class LedgerSearch:
         import pyarrow.parquet as pq
 
         def read(path: LedgerPath) -> list[Row]:
-            # One file, not a data set: `date=` in its path is no column.
+            # A single file, not a data set: `date=` in its path is no column.
             table = pq.read_table(
                 path.uri,
                 columns=list(columns) if columns else None,
@@ -188,5 +188,5 @@ def _documents(system: Any, ledger: str, site: str) -> Iterator[tuple[str, dict[
             try:
                 yield site, json.loads(content)
             except ValueError:
-                # `Revisions` tells of what it cannot read; this it can not even be shown.
+                # `Revisions` reports the empty document as unreadable.
                 yield site, {}

@@ -259,7 +259,7 @@ def trace(
     """
     dates = (_day(day, -1), _day(day, 1)) if day else ("", "9")
     packed = list(search.having("packed", identities, dates))
-    # Links and deliverers come later; a clock may be a day behind, no more.
+    # Links and deliverers act later; a clock may be a day behind at most.
     begin = min((_day(row["recorded"].date(), -1) for row, _ in packed), default=dates[0])
     since = (begin, "9")
     settled = list(search.having("delivered", identities, since))
