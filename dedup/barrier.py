@@ -327,7 +327,7 @@ class Barrier:
             if index in judgement.repair_keys:
                 table[judgement.repair_keys[index]] = value
             if key is not first and first not in table and self._recall(first) is None:
-                # The message in conflict is not delivered (yet). Until then this content has to stop
+                # The message in conflict is not delivered (yet). Until then this content must stop
                 # its own further copies; a later delivery of the other writes over the entry.
                 if first in self._claims:
                     self._owed[first] = value
