@@ -151,8 +151,8 @@ class Audit:
             for site in set(revisions.site_names().values()) - set(self.mesh.sites)
             if (last := revisions.last_with(site)) is not None
         }
-        told = without_files(table, [*source.bad])
-        rows = [*file_rows(told), *plan.known_rows]
+        readable = without_files(table, [*source.bad])
+        rows = [*file_rows(readable), *plan.known_rows]
 
         def judged(files: Sequence[LedgerPath], period: Period, opened: Collection[str]) -> Books:
             named = {file.uri for file in files}
@@ -167,7 +167,7 @@ class Audit:
 
         books = judged(plan.of_day, self.period, plan.day_opened)
         source.left_out, source.overlap = set(books.not_counted), books.overlap
-        counted = without_files(told, [*source.left_out])
+        counted = without_files(readable, [*source.left_out])
         before = self.before
         assumptions = Assumptions(
             self.spark,
@@ -207,7 +207,12 @@ class Audit:
         source.left_out |= set(older.books.not_counted)
         source.overlap |= older.books.overlap
         return carried_over(
-            report, older, source, without_files(told, [*source.left_out]), before.left, self.say
+            report,
+            older,
+            source,
+            without_files(readable, [*source.left_out]),
+            before.left,
+            self.say,
         )
 
     def _fit(self, files: Sequence[LedgerPath]) -> None:
@@ -257,14 +262,14 @@ def compare(
     latencies = _latencies(reading, sample)
     loops = _loops(reading)
     found = keep(verdicts.findings_of(compared.messages).unionByName(loops))
-    heard = None
+    evidence = None
     if receipts is not None:
         say("hearing the receipts")
         packed, whole = reading.packed(), compared.batches
         if whole is None:
             whole = compared_whole(assumptions, source, packed, reading.settled(), expected.table)
-        heard = evidence_of(assumptions, receipts, packed, whole, compared.messages)
-        found = keep(found.unionByName(heard.findings, allowMissingColumns=True))
+        evidence = evidence_of(assumptions, receipts, packed, whole, compared.messages)
+        found = keep(found.unionByName(evidence.findings, allowMissingColumns=True))
     return AuditReport(
         mesh=assumptions.mesh.name,
         revision=assumptions.mesh.revision,
@@ -278,12 +283,12 @@ def compare(
         waiting=pending_places(assumptions, source, compared.messages),
         problems=[
             *_problems(assumptions, listing, expected),
-            *(heard.problems if heard else ()),
+            *(evidence.problems if evidence else ()),
         ],
         table=found,
         latencies=latencies,
         timed_every=sample.every,
-        receipts=heard.as_json() if heard else None,
+        receipts=evidence.as_json() if evidence else None,
         left=left_open(compared.messages),
         leaked_before=reading.leaked_before,
         revisions_unknown=expected.unknown,
@@ -298,10 +303,10 @@ def _latencies(reading: LedgerReading, sample: MinuteSample) -> list[Latency]:
     files = reading.files_where(sample.is_in_file()) if sample.every > 1 else None
     rows = reading.source.rows(("packed", "linked_in", "delivered"), only=files)
     sampled = rows.where(sample.times(period)).where(sample.holds("unix_millis(first_published)"))
-    told = assumptions.keep(
+    timed_rows = assumptions.keep(
         latency.timed(sampled, assumptions.cluster_of(), period.from_ms, period.to_ms)
     )
-    return latency.percentiles(latency.deliveries(told).unionByName(latency.hops(told)))
+    return latency.percentiles(latency.deliveries(timed_rows).unionByName(latency.hops(timed_rows)))
 
 
 def _loops(reading: LedgerReading) -> Any:
@@ -316,5 +321,5 @@ def _loops(reading: LedgerReading) -> Any:
 def _problems(
     assumptions: Assumptions, listing: LedgerListing, expected: Expectations
 ) -> list[LedgerProblem]:
-    said = [*listing.unreadable, *assumptions.revisions.unreadable, *expected.problems()]
-    return [*assumptions.books.problems, *(LedgerProblem("", what) for what in said)]
+    unexplained = [*listing.unreadable, *assumptions.revisions.unreadable, *expected.problems()]
+    return [*assumptions.books.problems, *(LedgerProblem("", what) for what in unexplained)]

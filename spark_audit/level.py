@@ -12,7 +12,7 @@ class Level(StrEnum):
     """Compare every identity, and look for identities in two places."""
 
     @property
-    def not_told(self) -> list[str]:
+    def blind_spots(self) -> list[str]:
         """Blind spots of the level, for people; none of them can be a finding."""
         if self is Level.EXACT:
             return []

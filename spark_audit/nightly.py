@@ -37,8 +37,8 @@ from spark_audit.report.tables import counts_table
 @dataclass(slots=True)
 class NightlyAudit:
     """Audit of one night. `root`: root of `NightTables`. `now_ms`: clock that orders two audits of
-    the same day. `reported`: days that have a report. `told`: callback that receives the reports of
-    days audited again.
+    the same day. `reported`: days that have a report. `on_report`: callback that receives the
+    reports of days audited again.
     """
 
     spark: Any
@@ -47,7 +47,7 @@ class NightlyAudit:
     root: str
     now_ms: Callable[[], int]
     say: Callable[[str], None] = lambda text: None
-    told: Callable[[str, AuditReport], None] = lambda day, report: None
+    on_report: Callable[[str, AuditReport], None] = lambda day, report: None
     receipts: str | None = None
     level: Level = Level.EXACT
     work: str = ""
@@ -66,7 +66,7 @@ class NightlyAudit:
             self.say(f"auditing {one.day} again, whose missing rows have come")
             earlier = self._findings(store, one.day)
             report = self._night(store, one.day, self._before(store, one.day), [])
-            self.told(one.day, report)
+            self.on_report(one.day, report)
             found = sum(report.findings.values())
             again.append(
                 AuditedAgain(one.day, report.verdict.value, report.sentence, found > earlier)
@@ -154,17 +154,17 @@ def has_come(day: OpenDay, listing: LedgerListing, before: NightHistory) -> bool
 
 def _reasons(before: NightHistory) -> list[str]:
     command = "isthmus audit FILE --date"
-    said = [f"{one} was never audited: `{command} {one}`" for one in before.skipped]
+    reasons = [f"{one} was never audited: `{command} {one}`" for one in before.skipped]
     for one in before.open_days:
-        said.append(
+        reasons.append(
             f"{one.day} is not proven: {one.why}: `{command} {one.day}` once that is mended"
         )
     for day, count in sorted(before.given_up.items()):
-        said.append(
+        reasons.append(
             f"of messages published on {day}, {count:,} have not come in all this time, and"
             f" nobody's rows tell what became of them: they are not looked for any more"
         )
-    return said
+    return reasons
 
 
 def _own(day: str, report: AuditReport, looked: AuditCoverage) -> list[OpenDay]:

@@ -65,5 +65,5 @@ def milliseconds(moment: datetime) -> int:
 
 
 def _text(ms: int) -> str:
-    said = datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")
-    return said.removesuffix("+00:00").removesuffix(".000").removesuffix(":00") + "Z"
+    text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")
+    return text.removesuffix("+00:00").removesuffix(".000").removesuffix(":00") + "Z"

@@ -172,7 +172,7 @@ def audit_file(
                 if results is not None:
                     job = NightlyAudit(
                         *(spark, mesh, ledger, results, _now_ms, progress),
-                        told=lambda day, report: write(again_in / f"from={day}", report),
+                        on_report=lambda day, report: write(again_in / f"from={day}", report),
                         receipts=receipts,
                         level=level,
                         work=kept,
@@ -263,7 +263,7 @@ def show(report: AuditReport, out: Path) -> None:
     if found > SHOWN:
         console.print(f"... {found - SHOWN} more: {out / 'findings.parquet'}")
     if report.carried is not None:
-        for line in report.carried.told:
+        for line in report.carried.lines:
             console.print(escape(f"of earlier days: {line}"), soft_wrap=True)
     for gap in report.accepted_gaps[:SHOWN]:
         console.print(escape(f"accepted gap: {gap}"), soft_wrap=True)
@@ -272,7 +272,7 @@ def show(report: AuditReport, out: Path) -> None:
         console.print(escape(f"not proven: {line}"), soft_wrap=True)
     if len(reasons) > SHOWN:
         console.print(f"... {len(reasons) - SHOWN} more reasons: {out / 'report.json'}")
-    for line in report.level.not_told:
+    for line in report.level.blind_spots:
         console.print(escape(f"not told at this level: {line}"), soft_wrap=True)
     console.print(escape(report.sentence), style="bold", soft_wrap=True)
     console.print(escape(f"report: {out / 'report.html'}"), soft_wrap=True)

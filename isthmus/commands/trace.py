@@ -157,10 +157,10 @@ def _show(console: Console, message: TracedMessage, form: str) -> None:
 
 def _said(step: TraceStep) -> str:
     if step.what in ("published", "packed"):
-        return f"{step.what}: {step.said}"
+        return f"{step.what}: {step.text}"
     if step.what == "came" and step.path:
-        return f"{step.said}, by {' > '.join(step.path)}"
-    return f"{step.said}, content hash {step.content}" if step.content else step.said
+        return f"{step.text}, by {' > '.join(step.path)}"
+    return f"{step.text}, content hash {step.content}" if step.content else step.text
 
 
 def _clock(at_ms: int | None) -> str:

@@ -52,7 +52,7 @@ def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
 def _by_flow(rows: Any) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = rows.selectExpr(
+    columns = rows.selectExpr(
         f"{RAW_URI} AS uri",
         *_WHOSE[1:],
         "origin",
@@ -76,7 +76,7 @@ def _by_flow(rows: Any) -> Any:
         "size(path) > 1 AS is_from_elsewhere",
     )
     return (
-        told.groupBy(*_WHOSE, *_FLOW, *BLOCK[1:])
+        columns.groupBy(*_WHOSE, *_FLOW, *BLOCK[1:])
         .agg(
             *_of_rows(),
             F.max("incarnation_sequence").alias("last_sequence"),
@@ -97,8 +97,8 @@ def _by_flow(rows: Any) -> Any:
 
 
 def _by_file(rows: Any) -> Any:
-    told = rows.selectExpr(f"{RAW_URI} AS uri", *_WHOSE[1:], *_OF_A_ROW)
-    return told.groupBy(*_WHOSE).agg(*_of_rows())
+    columns = rows.selectExpr(f"{RAW_URI} AS uri", *_WHOSE[1:], *_OF_A_ROW)
+    return columns.groupBy(*_WHOSE).agg(*_of_rows())
 
 
 def _of_rows() -> list[Any]:

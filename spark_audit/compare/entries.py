@@ -229,10 +229,10 @@ def with_variants(sent: Any, settled: Any, conflicts: Any) -> tuple[Any, Any]:
     from pyspark.sql import functions as F  # noqa: N812
 
     here = ("series", "sequence", "entry", "identity")
-    told = settled.where("content IS NOT NULL").join(conflicts, [*_MESSAGE], "left_semi")
+    recorded = settled.where("content IS NOT NULL").join(conflicts, [*_MESSAGE], "left_semi")
     own = F.expr(f"CASE WHEN {_IS_OWN} THEN content END")
-    known = told.groupBy(*_MESSAGE).agg(F.collect_set(own).alias("own_contents"))
-    placed = told.groupBy(*here).agg(
+    known = recorded.groupBy(*_MESSAGE).agg(F.collect_set(own).alias("own_contents"))
+    placed = recorded.groupBy(*here).agg(
         F.coalesce(F.max(own), F.expr("mode(content)")).alias("variant")
     )
     return (

@@ -131,13 +131,13 @@ def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
     )
 
 
-def deliveries(told: Any) -> Any:
+def deliveries(timed_rows: Any) -> Any:
     """Return (way, source, target, ms, thirds) of `timed`, sites as cluster IDs. `thirds`: thirds
     of a message that the row stands for. An origin's own deliveries have another outcome and are
     left out.
     """
     return (
-        told.where("some IS NOT NULL AND NOT is_repair")
+        timed_rows.where("some IS NOT NULL AND NOT is_repair")
         .selectExpr("origin", "at", "count", "explode(some) AS one")
         .where("one.outcome = 1")
         .selectExpr(
@@ -150,10 +150,10 @@ def deliveries(told: Any) -> Any:
     )
 
 
-def hops(told: Any) -> Any:
+def hops(timed_rows: Any) -> Any:
     """Return (way, source, target, ms, thirds) of packing, links and settling, sites by name."""
     came = (
-        told.where("stage IN ('packed', 'linked_in')")
+        timed_rows.where("stage IN ('packed', 'linked_in')")
         .groupBy("series", "sequence", "site")
         .agg(
             *_aggregates("min(recorded_ms) AS came_ms", "bool_or(stage = 'packed') AS is_origin"),
@@ -161,7 +161,7 @@ def hops(told: Any) -> Any:
         .withColumnRenamed("site", "source")
     )
     return (
-        told.selectExpr(
+        timed_rows.selectExpr(
             *("series", "sequence", "count", "recorded_ms", "first_ms", "site AS target"),
             f"""CASE stage WHEN 'packed' THEN '{Way.PACKING}' WHEN 'linked_in' THEN '{Way.LINK}'
                     ELSE '{Way.SETTLING}' END AS way""",
@@ -197,7 +197,7 @@ def percentiles(samples: Any) -> list[Latency]:
             )
         )
     )
-    told = [
+    latencies = [
         Latency(
             Way(row["way"]),
             row["source"],
@@ -212,7 +212,7 @@ def percentiles(samples: Any) -> list[Latency]:
     ]
     ways = list(Way)
     return sorted(
-        told, key=lambda one: (ways.index(one.way), -one.messages, one.source, one.target)
+        latencies, key=lambda one: (ways.index(one.way), -one.messages, one.source, one.target)
     )
 
 
@@ -231,7 +231,7 @@ def _sample(entry: str) -> str:
     return f"named_struct('outcome', {outcome}, 'ms', {came} - ({published}))"
 
 
-def _aggregates(*said: str) -> list[Any]:
+def _aggregates(*expressions: str) -> list[Any]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    return [F.expr(one) for one in said]
+    return [F.expr(one) for one in expressions]

@@ -63,11 +63,11 @@ class LedgerReading:
         if not (files := self.files_where("event = 'gap_accepted'")):
             return []
         rows = self.source.rows(("linked_out", "delivered"), only=files)
-        told = rows.where("event = 'gap_accepted'").selectExpr(
+        accepted = rows.where("event = 'gap_accepted'").selectExpr(
             *("unix_millis(recorded) AS ms", "site", "coalesce(neighbour, '')"),
             *("coalesce(origin, '')", "coalesce(exchange, '')", "coalesce(reason, '')"),
         )
-        return [AcceptedGap(*row) for row in told.sort("ms", "site").collect()]
+        return [AcceptedGap(*row) for row in accepted.sort("ms", "site").collect()]
 
     def count(self) -> int:
         """Return the number of rows of all files."""

@@ -25,8 +25,8 @@ def waits_for(
     """
     if destination in having:
         return [f"deliverer of {destination}"]
-    said = mesh.exchanges.get(exchange)
-    kept_off = set(said.never_via) if said is not None else set()
+    settings = mesh.exchanges.get(exchange)
+    kept_off = set(settings.never_via) if settings is not None else set()
     links = [link for link in mesh.links if not {link.sender, link.receiver} & kept_off]
     having = {origin, *having}
     if mesh.rule is ForwardingRule.COMPLETE:

@@ -66,15 +66,15 @@ class SparkMissing(Exception):
 class SparkEnded(Exception):
     """Java did not start, or ended during the audit."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"Spark's Java process ended; the last it said: {said}")
+    def __init__(self, last_output: str) -> None:
+        super().__init__(f"Spark's Java process ended; the last it said: {last_output}")
 
 
 class SparkFailed(Exception):
     """A Spark job failed: an unreadable folder, a worker without memory."""
 
-    def __init__(self, told: str) -> None:
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
+    def __init__(self, message: str) -> None:
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
         causes = [line for line in lines if line.startswith("Caused by:")]
         super().__init__("\n".join(["Spark could not do it:", *lines[:2], *causes[-1:]]))
 
@@ -91,7 +91,7 @@ def require_spark() -> None:
 
 class _Started(NamedTuple):
     session: Any
-    said: Path
+    java_log: Path
     """Log file of the Java process."""
 
 
@@ -132,13 +132,13 @@ def spark_session(
     if _kept is None:
         with (
             _start(master, memory, is_small=is_small) as started,
-            _failures_translated(started.said),
+            _failures_translated(started.java_log),
         ):
             yield started.session
         return
     if _kept.started is None:
         _kept.started = _kept.ends.enter_context(_start(master, memory, is_small=is_small))
-    with _failures_translated(_kept.started.said):
+    with _failures_translated(_kept.started.java_log):
         yield _kept.started.session
 
 
@@ -151,7 +151,7 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     folder = Path(tempfile.mkdtemp(prefix="isthmus-audit-"))
-    said = folder / "spark.log"
+    java_log = folder / "spark.log"
     try:
         conf = SparkConf()
         for name, value in _SETTINGS.items():
@@ -166,12 +166,12 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
             conf.set("spark.local.dir", str(folder))
             conf.set("spark.driver.bindAddress", "127.0.0.1")
             conf.set("spark.driver.host", "127.0.0.1")
-        with _failures_translated(said):
-            context = SparkContext(conf=conf, gateway=_gateway(conf, said))
+        with _failures_translated(java_log):
+            context = SparkContext(conf=conf, gateway=_gateway(conf, java_log))
             context.setLogLevel("ERROR")
             session = SparkSession(context)
         try:
-            yield _Started(session, said)
+            yield _Started(session, java_log)
         finally:
             with contextlib.suppress(ConnectionError):  # Java is gone already
                 session.stop()
@@ -196,19 +196,19 @@ def _before_java(folder: Path, memory: str, *, is_small: bool) -> dict[str, str]
     }
 
 
-def _gateway(conf: Any, said: Path) -> Any:
+def _gateway(conf: Any, java_log: Path) -> Any:
     """Start Java with its output going to a file, or return None if Java runs already."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
-    with said.open("wb") as file:
+    with java_log.open("wb") as file:
         return launch_gateway(conf, {"stdout": file, "stderr": file})
 
 
 @contextlib.contextmanager
-def _failures_translated(said: Path) -> Iterator[None]:
+def _failures_translated(java_log: Path) -> Iterator[None]:
     """Translate errors of Spark, with Java's last output if Java is gone. Raises SparkEnded,
     SparkFailed.
     """
@@ -218,7 +218,7 @@ def _failures_translated(said: Path) -> Iterator[None]:
     try:
         yield
     except (Py4JNetworkError, ConnectionError, PySparkRuntimeError) as error:
-        last = said.read_text(errors="replace")[-2000:].strip() if said.exists() else ""
+        last = java_log.read_text(errors="replace")[-2000:].strip() if java_log.exists() else ""
         raise SparkEnded(last or str(error)) from error
     except (PySparkException, Py4JJavaError) as error:
         raise SparkFailed(str(error)) from error

@@ -129,10 +129,10 @@ def generate_bulk(out: Path, sites: int, messages: int, period: Period, *, small
             numbers = np.arange(begin, min(of_each, begin + _AT_ONCE))
             made = _batches(np, numbers, sites, period.from_ms, step_ms, small=small)
             for nth, site in enumerate(mesh.sites):
-                _tell(np, files, mesh, site, nth, made)
+                _add_batches(np, files, mesh, site, nth, made)
             list(pool.map(_File.write_full, files.values()))
     for (site, stage), file in files.items():
-        _end(file, mesh, site, stage, of_each - 1, period.to_ms + 1000)
+        _add_end(file, mesh, site, stage, of_each - 1, period.to_ms + 1000)
         while file.written < file.rows:
             file.write(ROWS_OF_A_FILE)
     for site in mesh.sites:
@@ -154,7 +154,7 @@ def _batches(
     identities[:, :, 1] = entry if small else _mixed(np, identities[:, :, 0].astype(np.uint64))
     contents = np.empty((count, ENTRIES), ">u8")
     contents[:] = (entry if small else identities[:, :, 1].astype(np.uint64)) ^ np.uint64(1 << 40)
-    told = [
+    sums_of_rows = [
         one
         for begin in range(0, count, _HASHED_AT_ONCE)
         for one in fingerprints(
@@ -173,10 +173,10 @@ def _batches(
         if one is not None
     ]
     sums = {
-        "delivered_count": np.array([one.messages for one in told], np.int32),
-        "identity_sum_1": np.array([one.identity_1 for one in told], np.int64),
-        "identity_sum_2": np.array([one.identity_2 for one in told], np.int64),
-        "content_sum": np.array([one.content for one in told], np.int64),
+        "delivered_count": np.array([one.messages for one in sums_of_rows], np.int32),
+        "identity_sum_1": np.array([one.identity_1 for one in sums_of_rows], np.int64),
+        "identity_sum_2": np.array([one.identity_2 for one in sums_of_rows], np.int64),
+        "content_sum": np.array([one.content for one in sums_of_rows], np.int64),
     }
     first_ms = (from_ms + number * step_ms + origins * (step_ms / sites)).astype(np.int64)
     return _Batches(number, origins, first_ms, _binary(np, identities), _binary(np, contents), sums)
@@ -188,7 +188,7 @@ def _mixed(np: Any, x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-def _tell(
+def _add_batches(
     np: Any,
     files: Mapping[tuple[str, Stage], _File],
     mesh: Mesh,
@@ -309,7 +309,7 @@ def _idle(at_ms: int) -> dict[str, Any]:
     }
 
 
-def _end(file: _File, mesh: Mesh, site: str, stage: Stage, last: int, at_ms: int) -> None:
+def _add_end(file: _File, mesh: Mesh, site: str, stage: Stage, last: int, at_ms: int) -> None:
     """Append rows by which the site is done with everything and goes on."""
     import pyarrow as pa
 

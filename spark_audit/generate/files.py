@@ -96,11 +96,11 @@ def _write_file(path: Path, site: str, state: str, first: int, rows: list[MadeRo
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    told = [made.row for made in rows]
+    ledger_rows = [made.row for made in rows]
     values = [
         parquet_values(site, state, number, row, fingerprint)
         for number, (row, fingerprint) in enumerate(
-            zip(told, fingerprints(told), strict=True), first
+            zip(ledger_rows, fingerprints(ledger_rows), strict=True), first
         )
     ]
     path.parent.mkdir(parents=True, exist_ok=True)

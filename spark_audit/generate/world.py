@@ -87,10 +87,10 @@ def make_world(
         _pack(world, chance, origin, exchange, messages // len(sites), entries)
     for site in sites:
         _deliver(world, chance, site)
-    _say_idle(world)
-    _say_positions(world)
+    _add_idle_rows(world)
+    _add_position_rows(world)
     for site in sites:
-        _say_packed(world, site)
+        _add_through_rows(world, site)
     return world
 
 
@@ -196,7 +196,7 @@ def _deliver(world: MadeWorld, chance: random.Random, site: str) -> None:
         world.stage(site, stage).sort(key=_recorded)
 
 
-def _say_idle(world: MadeWorld) -> None:
+def _add_idle_rows(world: MadeWorld) -> None:
     """Add a row a minute of every stage, from before the time to past its end."""
     minutes = range(world.from_ms - 2 * MINUTE_MS, world.to_ms + _GOES_ON_MS, MINUTE_MS)
     for site in world.mesh.sites:
@@ -206,7 +206,7 @@ def _say_idle(world: MadeWorld) -> None:
             rows.sort(key=_recorded)
 
 
-def _say_positions(world: MadeWorld) -> None:
+def _add_position_rows(world: MadeWorld) -> None:
     """Add each deliverer's last row: done with everything packed."""
     last = {batch.packed.row.origin: batch.packed.row for batch in world.batches}
     for site in world.mesh.sites:
@@ -223,7 +223,7 @@ def _say_positions(world: MadeWorld) -> None:
             world.stage(site, Stage.DELIVERED).append(MadeRow(through))
 
 
-def _say_packed(world: MadeWorld, site: str) -> None:
+def _add_through_rows(world: MadeWorld, site: str) -> None:
     """Add rows, hourly and at the end, of the time up to which all packed messages have rows."""
     rows = world.stage(site, Stage.PACKED)
     end_ms = world.to_ms + _GOES_ON_MS

@@ -26,15 +26,17 @@ class ExchangesWhere:
     at_times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: Mapping[str, Mapping[str, bool]]) -> ExchangesWhere:
+    def of(cls, held_in: Mapping[str, Mapping[str, bool]]) -> ExchangesWhere:
         """Build from exchange -> revision -> True if the exchange has the property."""
-        held = {name: [r for r, holds in by.items() if holds] for name, by in told.items()}
+        held = {name: [r for r, holds in by.items() if holds] for name, by in held_in.items()}
         return cls(
-            tuple(sorted(name for name, by in told.items() if by and len(held[name]) == len(by))),
+            tuple(
+                sorted(name for name, by in held_in.items() if by and len(held[name]) == len(by))
+            ),
             {
                 name: tuple(sorted(revisions))
                 for name, revisions in sorted(held.items())
-                if 0 < len(revisions) < len(told[name])
+                if 0 < len(revisions) < len(held_in[name])
             },
         )
 

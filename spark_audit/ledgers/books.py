@@ -190,19 +190,19 @@ def _judge_files(
     for one in rows:
         seen[one.uri].append(one)
     for file in listing.files:
-        told = seen.get(file.uri, [])
+        found = seen.get(file.uri, [])
         why = unreadable.get(file.uri)
         named = file.last - file.first + 1 if file.last >= 0 else None
-        if why is None and not told:
+        if why is None and not found:
             why = "cannot be read: truncated, corrupt or empty"
-        elif why is None and named is not None and sum(one.count for one in told) < named:
-            why = f"has {sum(one.count for one in told)} of the {named} rows that its name says"
+        elif why is None and named is not None and sum(one.count for one in found) < named:
+            why = f"has {sum(one.count for one in found)} of the {named} rows that its name says"
         if why is not None:
             stages = [file.stage] if file.stage else [PACKED, DELIVERED]
             for stage in stages:
                 books.incomplete.add((file.site, stage))
             books.problems.append(LedgerProblem(file.site, why, file.name, file.stage))
-        for one in told:
+        for one in found:
             if one.site != file.site:
                 books.lack(
                     LedgerProblem(file.site, f"has rows of site {one.site}", by_uri[one.uri].name)
@@ -313,12 +313,12 @@ def _judge_through(books: Books, site: str, through_ms: int, period: Period) -> 
     """
     if through_ms >= period.to_ms:
         return
-    told = f"only until {_time(through_ms)}" if through_ms >= 0 else "nowhere"
+    reached = f"only until {_time(through_ms)}" if through_ms >= 0 else "nowhere"
     books.lack(
         LedgerProblem(
             site,
-            f"that all it had packed has its row is told {told}: see `isthmus status` for why the "
-            "site packs nothing, and audit again when it does",
+            f"that all it had packed has its row is told {reached}: see `isthmus status` for why "
+            "the site packs nothing, and audit again when it does",
             stage=PACKED,
         )
     )

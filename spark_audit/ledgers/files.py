@@ -104,7 +104,8 @@ def site_of(uri: str) -> str:
 def ledger_path(uri: str, size: int) -> LedgerPath:
     """Parse a file's folder and name."""
     date = uri.split("/")[-2].removeprefix("date=")
-    said = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
-    if said is None:
+    named = _NAME.fullmatch(uri.rsplit("/", 1)[-1])
+    if named is None:
         return LedgerPath(site_of(uri), date, uri, size)
-    return LedgerPath(site_of(uri), date, uri, size, said[1], first=int(said[3]), last=int(said[4]))
+    first, last = int(named[3]), int(named[4])
+    return LedgerPath(site_of(uri), date, uri, size, named[1], first, last)

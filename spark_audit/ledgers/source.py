@@ -95,8 +95,8 @@ class LedgerSource:
                 if len(self.bad) > MOST_BAD_FILES:
                     raise TooManyBadFiles(f"{len(self.bad)} files cannot be read") from error
 
-    def _known(self, said: str) -> str | None:
-        tails = {one.split(":", 1)[-1].lstrip("/") for one in (said, unquote(said))}
+    def _known(self, uri: str) -> str | None:
+        tails = {one.split(":", 1)[-1].lstrip("/") for one in (uri, unquote(uri))}
         for file in self.files:
             if file.uri.split(":", 1)[-1].lstrip("/") in tails and file.uri not in self.bad:
                 return file.uri

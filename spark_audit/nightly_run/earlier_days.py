@@ -41,11 +41,11 @@ def with_leaks_since(
     source: LedgerSource,
     table: Any,
     unseen: Collection[str],
-    told: Any,
+    known: Any,
     say: Callable[[str], None],
 ) -> AuditReport:
     """Add messages of earlier days that were delivered again. `table`: digest of the day's files;
-    `unseen`: URIs of files that no night has opened; `told`: findings of earlier nights
+    `unseen`: URIs of files that no night has opened; `known`: findings of earlier nights
     (FINDINGS_SCHEMA), or None.
     """
     found = report.leaked_before
@@ -58,8 +58,8 @@ def with_leaks_since(
     kept_ms = round(assumptions.mesh.retention_s * 1000)
     leaked = verdicts.findings_of(found.where(f"again_ms - delivered_ms <= {kept_ms}"))
     leaked = leaked.where("kind = 'leaked duplicate'").dropDuplicates([*SAME])
-    if told is not None:
-        leaked = leaked.join(told, [*SAME], "left_anti")
+    if known is not None:
+        leaked = leaked.join(known, [*SAME], "left_anti")
     leaked = assumptions.keep(leaked.select(*report.table.columns))
     count = leaked.count()
     if not count:
@@ -170,8 +170,8 @@ def carried_over(
     again = report.carried.findings if report.carried else {}
     found = verdicts.findings_of(judged)
     if again:  # an open message that came twice is among the leaked ones already
-        told = report.table.select(*SAME).distinct()
-        found = found.join(told, [*SAME], "left_anti").select(*found.columns)
+        reported = report.table.select(*SAME).distinct()
+        found = found.join(reported, [*SAME], "left_anti").select(*found.columns)
     found = keep(found)
     findings = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
     carried = EarlierDays(

@@ -125,12 +125,12 @@ def _put_together(
 
 def _earlier_findings(store: NightTables, days: Iterable[str]) -> Any:
     """Return the findings of these days, or None. Raises DamagedTables."""
-    told = None
+    findings = None
     for day in sorted(days):
         store.count(tables.FINDINGS, day, FINDINGS_SCHEMA)
         rows = store.read(tables.FINDINGS, day, FINDINGS_SCHEMA)
-        told = rows if told is None else told.unionByName(rows)
-    return told
+        findings = rows if findings is None else findings.unionByName(rows)
+    return findings
 
 
 def _take(found: NightHistory, left: Any, since: str) -> None:

@@ -39,8 +39,9 @@ class OpenDay:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> OpenDay:
-        return cls(said["day"], said["why"], tuple(said["sites"]), tuple(said["is_short"]))
+    def from_json(cls, content: Mapping[str, Any]) -> OpenDay:
+        sites, is_short = tuple(content["sites"]), tuple(content["is_short"])
+        return cls(content["day"], content["why"], sites, is_short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,17 @@ class Night:
     @classmethod
     def of(cls, day: str, ran_ms: int, verdict: str, findings: int, left: int, kept: str) -> Night:
         """Parse a row. Raises ValueError, KeyError, TypeError if `kept` is malformed."""
-        said = json.loads(kept)
+        content = json.loads(kept)
         return cls(
             day,
             ran_ms,
             verdict,
             findings,
             left,
-            tuple(OpenDay.from_json(one) for one in said["open_days"]),
+            tuple(OpenDay.from_json(one) for one in content["open_days"]),
             tuple(
                 SeenIncarnation(str(origin), str(incarnation), str(state), int(number), int(ms))
-                for origin, incarnation, state, number, ms in said["incarnations"]
+                for origin, incarnation, state, number, ms in content["incarnations"]
             ),
         )
 

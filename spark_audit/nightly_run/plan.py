@@ -63,21 +63,21 @@ def plan_night(
     """
     of_day, opened, day_opened, closed, unseen = [], [], set(), [], set()
     for file in files:
-        told = known.get(file.uri)
-        if told is not None and told.size != file.size:
-            told = None
+        earlier = known.get(file.uri)
+        if earlier is not None and earlier.size != file.size:
+            earlier = None
         is_of_day = file.date >= window_date
         if is_of_day:
             of_day.append(file)
-        needs_day = is_of_day and (told is None or told.to_ms >= window_ms)
-        if needs_day or (is_open and (told is None or told.is_held)):
+        needs_day = is_of_day and (earlier is None or earlier.to_ms >= window_ms)
+        if needs_day or (is_open and (earlier is None or earlier.is_held)):
             opened.append(file)
             if needs_day:
                 day_opened.add(file.uri)
-                if told is None:
+                if earlier is None:
                     unseen.add(file.uri)
-        elif told is not None:
-            closed += told.rows
+        elif earlier is not None:
+            closed += earlier.rows
     return NightPlan(
         tuple(of_day), tuple(opened), frozenset(day_opened), tuple(closed), frozenset(unseen)
     )

@@ -153,12 +153,12 @@ class NightTables:
 
         rows = self.read(table, day, schema)
         try:
-            told = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).head()
+            counted = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).head()
         except Exception as error:
             if _is_unreadable(error):
                 raise DamagedTables(day, f"cannot be read: {table} is corrupt") from error
             raise
-        return int(told[0])
+        return int(counted[0])
 
     def write(self, day: str, tables: Mapping[str, Any]) -> None:
         """Write all tables of a night as one step."""
@@ -182,8 +182,8 @@ class NightTables:
 
 def _is_unreadable(error: Exception) -> bool:
     """True if Spark could not decode a file."""
-    said = str(error)
+    text = str(error)
     return any(
-        sign in said
+        sign in text
         for sign in ("FAILED_READ_FILE", "Encountered error while reading file", "not a Parquet")
     )

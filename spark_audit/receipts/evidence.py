@@ -1,8 +1,8 @@
 """Evidence of receipts beside the ledgers: end to end, from before the egress to behind the queue.
 
-Findings are DataFrames from which `COLUMNS` selects. `said`: the receipts joined with the packed
-messages (`statements`); `whole`: all batches with their expected sites; `messages`: judged messages
-of opened batches.
+Findings are DataFrames from which `COLUMNS` selects. `statements`: the receipts joined with the
+packed messages; `whole`: all batches with their expected sites; `messages`: judged messages of
+opened batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORDER_MS = 60_000
 times a while before or after."""
 
 
-def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
+def not_received(statements: Statements, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
     """Return messages published and confirmed, without a receipt of any consumer at an expected
     site, and without another reason in the ledger. `is_heard`: the site has receipts of the
     exchange; `is_told`: also of earlier and later messages.
@@ -36,13 +36,13 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
     from pyspark.sql import functions as F  # noqa: N812
 
     due = (
-        said.known.where("is_confirmed")
+        statements.known.where("is_confirmed")
         .join(whole.select("series", "sequence", "expected"), ["series", "sequence"])
         .withColumn("destination", F.explode("expected"))
         .groupBy("message_id", "identity", "scope", "origin", "destination", "exchange")
         .agg(F.min("at_ms").alias("published_ms"))
     )
-    came = said.consumed.selectExpr(
+    came = statements.consumed.selectExpr(
         "message_id AS came_id", "at AS came_at", "exchange AS came_by"
     ).distinct()
     # An identity may stand for several messages: a lost one takes precedence.
@@ -71,7 +71,7 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
         .withColumn("is_told", F.expr(reach.is_told("coalesce(verdict, '') = 'lost'")))
         .withColumn("verdict", F.expr("coalesce(verdict, 'delivered')"))
         .where("verdict IN ('delivered', 'late', 'suppressed', 'lost')")
-        .withColumn("is_heard", F.expr(is_heard(said.consumers, "destination")))
+        .withColumn("is_heard", F.expr(is_heard(statements.consumers, "destination")))
         .withColumn("kind", F.lit("not received"))
         .withColumn("identity", F.expr("lower(hex(identity))"))
         .withColumn(
@@ -84,23 +84,29 @@ def not_received(said: Statements, whole: Any, messages: Any, reach: ConsumersRe
     )
 
 
-def never_packed(said: Statements) -> Any:
+def never_packed(statements: Statements) -> Any:
     """Return messages published and confirmed that no ledger has, one finding each. `is_told`:
     later messages of the egress queue were packed, so that the message does not wait there.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    books = statements.assumptions.books
     lacking = [
         site
-        for site, stage in (*said.assumptions.books.incomplete, *said.assumptions.books.renewed)
+        for site, stage in (
+            *books.incomplete,
+            *books.renewed,
+        )
         if stage == "packed"
     ]
-    packed = said.sent.selectExpr(
+    packed = statements.sent.selectExpr(
         "message_id AS packed_id", "origin AS packed_at", "exchange AS packed_by"
     ).distinct()
     return (
-        said.published.where(f"{said.within} AND is_confirmed AND {said.comparable()}")
-        .withColumn("is_lacking", said.assumptions.is_one_of("at", lacking))
+        statements.published.where(
+            f"{statements.within} AND is_confirmed AND {statements.comparable()}"
+        )
+        .withColumn("is_lacking", statements.assumptions.is_one_of("at", lacking))
         .join(
             packed,
             F.expr(
@@ -109,7 +115,9 @@ def never_packed(said: Statements) -> Any:
             ),
             "left_anti",
         )
-        .join(F.broadcast(packed_to(said)), F.expr("at = to_at AND exchange <=> to_by"), "left")
+        .join(
+            F.broadcast(packed_to(statements)), F.expr("at = to_at AND exchange <=> to_by"), "left"
+        )
         .selectExpr(
             "'not received' AS kind",
             f"CASE WHEN is_uuid THEN {_HEX} END AS identity",
@@ -125,13 +133,13 @@ def never_packed(said: Statements) -> Any:
     )
 
 
-def consumed_twice(said: Statements, messages: Any) -> Any:
+def consumed_twice(statements: Statements, messages: Any) -> Any:
     """Return messages with two receipts of one queue, neither marked as redelivered. The publishing
     site is left out: its own broker delivers as often as the message was published.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = said.sent.groupBy("message_id").agg(
+    packed = statements.sent.groupBy("message_id").agg(
         F.expr("count(DISTINCT nullif(scope, ''))").alias("origins"),
         *(F.first(name).alias(name) for name in ("identity", "origin")),
         F.min("published_ms").alias("published_ms"),
@@ -141,12 +149,12 @@ def consumed_twice(said: Statements, messages: Any) -> Any:
         messages.where("leaked > 0").selectExpr("identity", "at", "true AS is_leaked").distinct()
     )
     return (
-        said.consumed.where(f"{said.within} AND NOT is_redelivered")
+        statements.consumed.where(f"{statements.within} AND NOT is_redelivered")
         .groupBy("message_id", "is_uuid", "at", "exchange", "queue")
         .agg(F.count("at").alias("times"), F.max("at_ms").alias("delivered_ms"))
         .where("times > 1")
-        .join(said.published.select("message_id", "at"), ["message_id", "at"], "left_anti")
-        .join(told, "message_id", "left")
+        .join(statements.published.select("message_id", "at"), ["message_id", "at"], "left_anti")
+        .join(packed, "message_id", "left")
         .where("times > greatest(coalesce(origins, 0), 1)")
         .join(leaked, ["identity", "at"], "left")
         .selectExpr(
@@ -166,27 +174,27 @@ def consumed_twice(said: Statements, messages: Any) -> Any:
     )
 
 
-def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
+def consumed_unpublished(statements: Statements, reach: PublishersReach) -> Any:
     """Return consumed messages without a publisher's receipt. `is_heard`: publishers of the origin
     write receipts; `is_told`: also of earlier and later messages.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    lacking = bool(said.assumptions.books.incomplete or said.assumptions.books.renewed)
-    told = said.sent.groupBy("message_id").agg(
+    lacking = bool(statements.assumptions.books.incomplete or statements.assumptions.books.renewed)
+    packed = statements.sent.groupBy("message_id").agg(
         *(F.first(name).alias(name) for name in ("identity", "origin")),
         F.min("published_ms").alias("published_ms"),
         F.first("exchange").alias("of_exchange"),
     )
-    from_ms = said.assumptions.period.from_ms
+    from_ms = statements.assumptions.period.from_ms
     return (
-        said.consumed.where(said.within)
+        statements.consumed.where(statements.within)
         .groupBy("message_id", "is_uuid", "at", "exchange")
         .agg(F.min("at_ms").alias("delivered_ms"))
-        .join(said.published.select("message_id"), "message_id", "left_anti")
-        .join(told, "message_id", "left")
+        .join(statements.published.select("message_id"), "message_id", "left_anti")
+        .join(packed, "message_id", "left")
         .where(
-            f"CASE WHEN identity IS NULL THEN {said.comparable()} AND {not lacking}"
+            f"CASE WHEN identity IS NULL THEN {statements.comparable()} AND {not lacking}"
             # A message that came over midnight has its receipt in the day before.
             f" ELSE published_ms >= {from_ms} END"
         )
@@ -203,7 +211,7 @@ def consumed_unpublished(said: Statements, reach: PublishersReach) -> Any:
             "concat('no publisher has a receipt of message_id ', message_id,"
             " CASE WHEN identity IS NULL THEN '; no ledger has it'"
             " ELSE '; the ledger says that its origin packed it' END) AS why",
-            f"identity IS NULL OR {is_heard(said.publishers, 'origin')} AS is_heard",
+            f"identity IS NULL OR {is_heard(statements.publishers, 'origin')} AS is_heard",
             f"identity IS NULL OR {reach.IS_TOLD} AS is_told",
         )
     )
@@ -236,15 +244,15 @@ def evidence_of(
     """Compare receipts (`read_receipts`) with each other and with the packed messages. `whole`: all
     batches with their expected sites; `messages`: judged messages of opened batches.
     """
-    said = Statements(assumptions, receipts, packed)
-    reach = ConsumersReach.of(said, whole)
-    missing = not_received(said, whole, messages, reach).cache()
-    strange = consumed_unpublished(said, PublishersReach.of(said)).cache()
-    never = never_packed(said).cache()
+    statements = Statements(assumptions, receipts, packed)
+    reach = ConsumersReach.of(statements, whole)
+    missing = not_received(statements, whole, messages, reach).cache()
+    strange = consumed_unpublished(statements, PublishersReach.of(statements)).cache()
+    never = never_packed(statements).cache()
     found = missing.where("is_heard AND is_told").selectExpr(*COLUMNS)
     for others in (
         never.where("is_told"),
-        consumed_twice(said, messages),
+        consumed_twice(statements, messages),
         strange.where("is_heard AND is_told"),
     ):
         found = found.unionByName(others.selectExpr(*COLUMNS))
@@ -261,10 +269,14 @@ def evidence_of(
             ),
             *_waiting(assumptions, never),
         ],
-        published=said.published.where(said.within).select("message_id", "at").distinct().count(),
-        consumed=said.consumed.where(said.within).select("message_id", "at").distinct().count(),
-        compared=said.known.select("message_id", "origin").distinct().count(),
+        published=_number_of_messages(statements.published.where(statements.within), "at"),
+        consumed=_number_of_messages(statements.consumed.where(statements.within), "at"),
+        compared=_number_of_messages(statements.known, "origin"),
     )
+
+
+def _number_of_messages(rows: Any, site: str) -> int:
+    return int(rows.select("message_id", site).distinct().count())
 
 
 def _silent(

@@ -25,13 +25,13 @@ class ConsumersReach:
     heard: Any
 
     @classmethod
-    def of(cls, said: Statements, whole: Any) -> ConsumersReach:
+    def of(cls, statements: Statements, whole: Any) -> ConsumersReach:
         """Build from receipts. `whole`: all batches with their settlements (`batches.together`)."""
         from pyspark.sql import functions as F  # noqa: N812
 
         places = "transform(filter(places, p -> p.at = destination), p -> p.recorded_ms)"
         came = (
-            said.sent.join(
+            statements.sent.join(
                 whole.select("series", "sequence", "expected", "places"), ["series", "sequence"]
             )
             .withColumn("destination", F.explode("expected"))
@@ -44,7 +44,7 @@ class ConsumersReach:
             .where("came_to IS NOT NULL")
             .cache()
         )
-        receipts = said.consumed.selectExpr(
+        receipts = statements.consumed.selectExpr(
             "message_id AS heard_id", "at AS heard_at", "exchange AS heard_by"
         ).distinct()
         heard = (
@@ -83,43 +83,43 @@ class PublishersReach:
     )
 
     @classmethod
-    def of(cls, said: Statements) -> PublishersReach:
+    def of(cls, statements: Statements) -> PublishersReach:
         from pyspark.sql import functions as F  # noqa: N812
 
         return cls(
-            _published(said)
+            _published(statements)
             .groupBy("origin", "exchange")
             .agg(F.min("published_ms").alias("heard_from"), F.max("published_ms").alias("heard_to"))
         )
 
 
-def packed_to(said: Statements) -> Any:
+def packed_to(statements: Statements) -> Any:
     """Return `packed_to_ms` by `to_at`, `to_by`: the latest receipt time of the exchange's packed
     messages at the site. A null exchange stands for receipts without one, and has the time of the
     exchange furthest behind.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = _published(said).groupBy("origin", "exchange").agg(F.max("at_ms")).collect()
+    latest = _published(statements).groupBy("origin", "exchange").agg(F.max("at_ms")).collect()
     by_site: dict[str, dict[str, int]] = {}
-    for origin, exchange, ms in told:
+    for origin, exchange, ms in latest:
         by_site.setdefault(origin, {})[exchange] = ms
     rows: list[tuple[str, str | None, int]] = []
     for origin, to_ms in by_site.items():
         rows += [(origin, exchange, ms) for exchange, ms in to_ms.items()]
-        if to_ms.keys() >= set(said.exchanges):
+        if to_ms.keys() >= set(statements.exchanges):
             rows.append((origin, None, min(to_ms.values())))
-    table = said.assumptions.frame(
+    table = statements.assumptions.frame(
         rows, {"to_at": "string", "to_by": "string", "packed_to_ms": "long"}
     )
     return table.select("to_at", "to_by", F.col("packed_to_ms"))
 
 
-def _published(said: Statements) -> Any:
+def _published(statements: Statements) -> Any:
     """Return packed messages that have a publisher's receipt at their origin, with its `at_ms`."""
-    receipts = said.published.selectExpr(
+    receipts = statements.published.selectExpr(
         "message_id", "at AS origin", "exchange AS said_exchange", "at_ms"
     )
-    return said.sent.join(receipts, ["message_id", "origin"]).where(
+    return statements.sent.join(receipts, ["message_id", "origin"]).where(
         "said_exchange IS NULL OR said_exchange = exchange"
     )

@@ -96,11 +96,11 @@ def _judged(lines: Any, sites: dict[str, str]) -> Any:
     )
 
 
-def _truth(column: str, unsaid: str) -> str:
-    said = f"lower(trim(coalesce({column}, '')))"
+def _truth(column: str, default: str) -> str:
+    text = f"lower(trim(coalesce({column}, '')))"
     return (
-        f"CASE WHEN {said} IN ('true', '1') THEN true WHEN {said} IN ('false', '0') THEN false"
-        f" WHEN {said} = '' THEN {unsaid} END"
+        f"CASE WHEN {text} IN ('true', '1') THEN true WHEN {text} IN ('false', '0') THEN false"
+        f" WHEN {text} = '' THEN {default} END"
     )
 
 
@@ -141,7 +141,7 @@ def _csv(spark: Any, files: list[str]) -> Any:
             )
         columns = ", ".join(f"c{number} STRING" for number in range(len(names)))
         options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_broken')"
-        said = [
+        values = [
             f"said.c{names.index(key)} AS {key}"
             if key in names
             else f"CAST(NULL AS STRING) AS {key}"
@@ -152,7 +152,7 @@ def _csv(spark: Any, files: list[str]) -> Any:
             .where(F.col("line") != F.lit(heading))
             .withColumn("said", F.expr(f"from_csv(line, '{columns}, _broken STRING', {options})"))
             .selectExpr(
-                *said,
+                *values,
                 f"CASE WHEN said IS NULL OR said._broken IS NOT NULL"
                 f" THEN 'it does not have the {len(names)} columns of its heading' END AS broken",
                 "file",
@@ -175,7 +175,7 @@ def _parquet(spark: Any, files: list[str]) -> Any:
     kinds = dict(rows.dtypes)
     if lacks := [key for key in MUST if key not in kinds]:
         raise BadReceipts(_display_path(files[0]), None, f"it lacks the columns {', '.join(lacks)}")
-    said = [
+    texts = [
         F.col(key).cast("string").alias(key)
         if key in kinds
         else F.lit(None).cast("string").alias(key)
@@ -183,10 +183,10 @@ def _parquet(spark: Any, files: list[str]) -> Any:
     ]
     if kinds["time"].startswith("timestamp"):
         time = F.expr("CAST(unix_millis(CAST(time AS TIMESTAMP)) AS STRING)").alias("time")
-        said[_KEYS.index("time")] = time
+        texts[_KEYS.index("time")] = time
     nothing = F.lit(None).cast("string")
     return rows.select(
-        *said,
+        *texts,
         nothing.alias("broken"),
         F.col("_metadata.file_path").alias("file"),
         nothing.alias("line"),
@@ -220,7 +220,7 @@ def _files(spark: Any, path: str) -> list[tuple[str, str]]:
                 found.append(inside.next().getPath().toString())
     except Exception as error:
         raise BadReceipts(path, None, f"cannot be read: {_first_line(error)}") from error
-    told = []
+    files = []
     for file in sorted(found):
         name = file.rsplit("/", 1)[-1]
         if not name.startswith((".", "_")):
@@ -229,10 +229,10 @@ def _files(spark: Any, path: str) -> list[tuple[str, str]]:
                 raise BadReceipts(
                     _display_path(file), None, f"its name ends in none of {', '.join(_KINDS)}"
                 )
-            told.append((file, kind))
-    if not told:
+            files.append((file, kind))
+    if not files:
         raise BadReceipts(path, None, "there are no receipts")
-    return told
+    return files
 
 
 def _kind(name: str) -> str | None:

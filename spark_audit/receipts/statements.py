@@ -37,23 +37,23 @@ class Statements:
             for name, exchange in assumptions.revisions.exchanges().items()
         }
         self.within = f"at_ms >= {period.from_ms} AND at_ms < {period.to_ms}"
-        said = receipts.withColumn("is_uuid", F.expr(f"message_id RLIKE '{_UUID}'"))
+        named = receipts.withColumn("is_uuid", F.expr(f"message_id RLIKE '{_UUID}'"))
         self.published = (
-            said.where("is_published")
+            named.where("is_published")
             .groupBy("message_id", "is_uuid", "at", "exchange")
             .agg(F.min("at_ms").alias("at_ms"), F.max("is_confirmed").alias("is_confirmed"))
             .cache()
         )
-        self.consumed = said.where("NOT is_published").cache()
-        self.sent = self._sent(packed, said).cache()
+        self.consumed = named.where("NOT is_published").cache()
+        self.sent = self._sent(packed, named).cache()
         self.known = self._known().cache()
         self.publishers = _heard(self.published)
         self.consumers = _heard(self.consumed)
 
-    def _sent(self, packed: Any, said: Any) -> Any:
+    def _sent(self, packed: Any, receipts: Any) -> Any:
         from pyspark.sql import functions as F  # noqa: N812
 
-        named = said.select("message_id", "is_uuid").distinct()
+        named = receipts.select("message_id", "is_uuid").distinct()
         ids = named.where("is_uuid").selectExpr(
             "message_id",
             f"'{IdentityKind.UUID}' AS goes_by",
@@ -104,11 +104,11 @@ class Statements:
             name for name, kind in self._exchanges.items() if kind is IdentityKind.MESSAGE_ID
         ]
         if len(by_uuid) + len(by_text) < len(self._exchanges):
-            unsaid = "false"  # it may be of an exchange that goes by something else
+            without_exchange = "false"  # it may be of an exchange that goes by something else
         else:
-            unsaid = "is_uuid" if by_uuid else "true"
+            without_exchange = "is_uuid" if by_uuid else "true"
         return (
-            f"CASE WHEN exchange IS NULL THEN {unsaid}"
+            f"CASE WHEN exchange IS NULL THEN {without_exchange}"
             f" WHEN {one_of('exchange', by_uuid)} THEN is_uuid"
             f" ELSE {one_of('exchange', by_text)} END"
         )

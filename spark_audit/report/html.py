@@ -140,13 +140,13 @@ def _kinds(report: AuditReport, commands: Commands) -> list[_Kind]:
     shown = report.as_json()["shown"]
     found = []
     for name, count in by_gravity(report.findings):
-        told = advice(name)
+        meaning = advice(name)
         rows = [one for one in shown if one["kind"] == name]
-        to_type = [commands.repair()] if told.repairs else []
+        to_type = [commands.repair()] if meaning.repairs else []
         if identity := next((one["identity"] for one in rows if one["identity"]), None):
             to_type.append(commands.trace(identity))
         first, others = rows[:FIRST_FINDINGS], rows[FIRST_FINDINGS:]
-        found.append(_Kind(name, count, told, first, others, count - len(rows), to_type))
+        found.append(_Kind(name, count, meaning, first, others, count - len(rows), to_type))
     return found
 
 
@@ -162,12 +162,12 @@ def tone_of(verdict: str) -> str:
 def _notes(counts: Counter[str], left_out: Sequence[str] = ("delivered",)) -> list[dict[str, Any]]:
     """Describe counts in words, the worst first."""
     tones = ["bad", "open", "known", "good"]
-    said = [
+    notes = [
         {"verdict": verdict, "count": count, "tone": tone_of(verdict)}
         for verdict, count in counts.items()
         if count and verdict not in left_out
     ]
-    return sorted(said, key=lambda one: (tones.index(str(one["tone"])), str(one["verdict"])))
+    return sorted(notes, key=lambda one: (tones.index(str(one["tone"])), str(one["verdict"])))
 
 
 def _cell(counts: Counter[str] | None) -> dict[str, Any] | None:

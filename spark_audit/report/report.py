@@ -55,22 +55,22 @@ class EarlierDays:
         return any(one.is_worse for one in self.again)
 
     @property
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Lines on the outcome of earlier days."""
-        said = [
+        lines = [
             f"published on {day}: {', '.join(f'{n:,} {what}' for what, n in sorted(one.items()))}"
             for day, one in sorted(self.days.items())
         ]
-        return said + [f"{one.day} audited again: {one.sentence}" for one in self.again]
+        return lines + [f"{one.day} audited again: {one.sentence}" for one in self.again]
 
     @property
     def why_not_proven(self) -> list[str]:
-        said = list(self.reasons)
+        reasons = list(self.reasons)
         for day, counts in sorted(self.days.items()):
             still = ", ".join(f"{counts[one]:,} are {one}" for one in OPEN if counts[one])
             if still:
-                said.append(f"of messages published on {day} that were open, {still}")
-        return said
+                reasons.append(f"of messages published on {day} that were open, {still}")
+        return reasons
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -168,24 +168,26 @@ class AuditReport:
     @property
     def why_not_proven(self) -> list[str]:
         totals = self.totals
-        said = [str(problem) for problem in self.problems]
+        reasons = [str(problem) for problem in self.problems]
         if totals["pending"]:
-            said.append(f"{totals['pending']} messages are still on their way{self._waiting_for()}")
+            reasons.append(
+                f"{totals['pending']} messages are still on their way{self._waiting_for()}"
+            )
         if totals["unproven"]:
-            said.append(
+            reasons.append(
                 f"of {totals['unproven']} messages it cannot be told, since rows are missing"
             )
         if self.carried is not None:
-            said += self.carried.why_not_proven
-        return said
+            reasons += self.carried.why_not_proven
+        return reasons
 
     def _waiting_for(self) -> str:
         places: Counter[str] = Counter()
         for one in self.waiting:
             places[" or ".join(one["waits_for"])] += one["messages"]
-        said = [f"{count} wait for {place}" for place, count in places.most_common(_PLACES)]
-        more = len(places) - len(said)
-        return f": {', '.join(said)}{f' and {more} other places' if more else ''}" if said else ""
+        texts = [f"{count} wait for {place}" for place, count in places.most_common(_PLACES)]
+        more = len(places) - len(texts)
+        return f": {', '.join(texts)}{f' and {more} other places' if more else ''}" if texts else ""
 
     @property
     def verdict(self) -> AuditVerdict:
@@ -232,7 +234,7 @@ class AuditReport:
             "ledger": self.ledger,
             "level": self.level.value,
             "asked": dict(self.asked),
-            "not_told": self.level.not_told,
+            "not_told": self.level.blind_spots,
             "totals": dict(sorted(self.totals.items())),
             "pairs": [
                 {"origin": origin, "destination": destination, "counts": dict(counts)}
@@ -281,13 +283,13 @@ class AuditReport:
         }
 
     def _finding(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        said = dict(one)
-        said["origin"] = self.name(said["origin"])
-        said["destination"] = self.name(said["destination"])
+        finding = dict(one)
+        finding["origin"] = self.name(finding["origin"])
+        finding["destination"] = self.name(finding["destination"])
         for key in ("published", "delivered"):
-            if said[key] is not None:
-                said[key] = _time(said[key])
-        return said
+            if finding[key] is not None:
+                finding[key] = _time(finding[key])
+        return finding
 
 
 def _time(ms: int) -> str:

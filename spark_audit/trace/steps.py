@@ -10,14 +10,14 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class TraceStep:
     """Action of a stage. Times in ms since 1970, by the site's own clock (the origin's, for
-    publishing). `at_ms` is None if nothing was done, with the reason in `said`.
+    publishing). `at_ms` is None if nothing was done, with the reason in `text`.
     """
 
     at_ms: int | None
     site: str
     what: str
     """Kind: published, packed, sent, came, settled, or missing."""
-    said: str
+    text: str
     batch: str
     entry: int | None = None
     path: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class TraceResult:
                             "time": _time(step.at_ms),
                             "site": step.site,
                             "what": step.what,
-                            "said": step.said,
+                            "said": step.text,
                             "batch": step.batch,
                             "entry": step.entry,
                             "path": list(step.path),
@@ -79,5 +79,5 @@ class TraceResult:
 def _time(ms: int | None) -> str | None:
     if ms is None:
         return None
-    told = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return told.replace("+00:00", "Z")
+    text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

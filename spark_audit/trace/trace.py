@@ -146,10 +146,10 @@ class Life:
         steps += [self._settling(row, entry) for row, entry in self.settled]
         of_batches = list(self._of_batches())
         steps += [self._event(row) for row in of_batches]
-        told = {row["site"] for row, _ in self.settled}
-        told |= {row["site"] for row in of_batches if row["event"] in _EVENTS}
+        reported = {row["site"] for row, _ in self.settled}
+        reported |= {row["site"] for row in of_batches if row["event"] in _EVENTS}
         steps.sort(key=lambda step: (step.at_ms or 0, _ORDER.index(step.what)))
-        return steps + self._missing(told)
+        return steps + self._missing(reported)
 
     def _packing(self, row: Row, entry: int) -> Iterable[TraceStep]:
         batch = batch_name(row)
@@ -157,19 +157,19 @@ class Life:
             at_ms = unpack_offsets(row["published"], milliseconds(row["first_published"]))[entry]
             yield TraceStep(at_ms, row["site"], "published", "taken off its exchange", batch, entry)
         piece = f", piece {row['fragment']} of it" if row["fragment"] is not None else ""
-        said = (
+        text = (
             f"in the site's log: entry {entry} of {row['count']} of {batch}{piece},"
             f" under revision {row['revision']}"
         )
         if row["kind"] == "repair":
-            said += ", by a repair"
-        yield TraceStep(milliseconds(row["recorded"]), row["site"], "packed", said, batch, entry)
+            text += ", by a repair"
+        yield TraceStep(milliseconds(row["recorded"]), row["site"], "packed", text, batch, entry)
 
     def _settling(self, row: Row, entry: int) -> TraceStep:
         byte = row["outcomes"][entry] if row["outcomes"] else 0
         outcome = Outcome(byte & OUTCOME_MASK)
-        said = [_EVENTS.get(row["event"], ANSWERS[outcome])]
-        said += [words for flag, words in _FLAGS.items() if byte & flag]
+        texts = [_EVENTS.get(row["event"], ANSWERS[outcome])]
+        texts += [words for flag, words in _FLAGS.items() if byte & flag]
         at_ms = milliseconds(row["recorded"])
         if row["delivered"]:
             at_ms = unpack_offsets(row["delivered"], at_ms)[entry]
@@ -178,7 +178,7 @@ class Life:
             at_ms,
             row["site"],
             "settled",
-            "; ".join(said),
+            "; ".join(texts),
             batch_name(row),
             row["first_entry"] + entry,
             self._path(row),
@@ -209,19 +209,19 @@ class Life:
         batch = batch_name(row)
         piece = f" (piece {row['fragment']})" if row["fragment"] is not None else ""
         if row["stage"] == "linked_out":
-            what, said = "sent", f"was told that {row['neighbour']} has it{piece}"
+            what, text = "sent", f"was told that {row['neighbour']} has it{piece}"
         elif row["stage"] == "linked_in":
-            what, said = "came", f"from {row['neighbour']}, in the site's log{piece}"
+            what, text = "came", f"from {row['neighbour']}, in the site's log{piece}"
         else:
-            what, said = "settled", _EVENTS[row["event"]]
+            what, text = "settled", _EVENTS[row["event"]]
         return TraceStep(
-            milliseconds(row["recorded"]), row["site"], what, said, batch, path=self._path(row)
+            milliseconds(row["recorded"]), row["site"], what, text, batch, path=self._path(row)
         )
 
     def _path(self, row: Row) -> tuple[str, ...]:
         return tuple(self._names.get(one, one) for one in row["path"])
 
-    def _missing(self, told: Collection[str]) -> list[TraceStep]:
+    def _missing(self, reported: Collection[str]) -> list[TraceStep]:
         steps = []
         absence = Absence(self._search, self._dates)
         for row, entry in self.packed:
@@ -231,15 +231,15 @@ class Life:
             batch = batch_name(row)
             expected = self._search.revisions.expected(kind)
             if expected is None:
-                said = f"who was to have it is not known: no ledger has revision {row['revision']}"
-                steps.append(TraceStep(None, row["site"], "missing", said, batch, entry))
+                text = f"who was to have it is not known: no ledger has revision {row['revision']}"
+                steps.append(TraceStep(None, row["site"], "missing", text, batch, entry))
                 continue
             for cluster in expected:
                 site = self._names.get(cluster, cluster)
-                if site not in told:
-                    said = absence.why(site, row)
-                    steps.append(TraceStep(None, site, "missing", said, batch, entry))
-        return list({(step.site, step.said): step for step in steps}.values())
+                if site not in reported:
+                    text = absence.why(site, row)
+                    steps.append(TraceStep(None, site, "missing", text, batch, entry))
+        return list({(step.site, step.text): step for step in steps}.values())
 
 
 def batch_name(row: Row) -> str:
@@ -275,12 +275,12 @@ def trace(
         for (exchange, identity), life in sorted(found.items())
     ]
     files = search.of_stage("packed", dates=dates) + search.of_stage("delivered", dates=since)
-    told = sorted({file.date for file in files})
+    days = sorted({file.date for file in files})
     return TraceResult(
         messages,
         files=len(search.searched),
         sites=search.sites,
-        dates=(told[0], told[-1]) if told else None,
+        dates=(days[0], days[-1]) if days else None,
         bad=search.bad | dict.fromkeys(search.revisions.unreadable, "not a mesh document"),
     )
 

@@ -45,9 +45,9 @@ def check(message: TracedMessage) -> None:
     assert ("missing", "lima") not in done, message
     assert done.count(("published", "paris")) == 1
     settled = {step.site: step for step in message.steps if step.what == "settled"}
-    assert settled["paris"].said.startswith("its own")
+    assert settled["paris"].text.startswith("its own")
     for site in ("tokyo", "lima"):
-        assert settled[site].said.startswith("delivered"), message
+        assert settled[site].text.startswith("delivered"), message
         assert settled[site].content == settled["paris"].content
     assert settled["lima"].path == ("paris", "tokyo", "lima")
     for site in ("tokyo", "lima"):

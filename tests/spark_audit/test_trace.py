@@ -36,7 +36,7 @@ def trace_of(folder: Path, identity: str, day: date | None = None) -> TraceResul
 
 def details_at(found: TraceResult, site: str, what: str) -> list[str]:
     (message,) = found.messages
-    return [step.said for step in message.steps if (step.site, step.what) == (site, what)]
+    return [step.text for step in message.steps if (step.site, step.what) == (site, what)]
 
 
 @pytest.mark.parametrize("day", [None, date(2026, 3, 1)])
@@ -72,7 +72,7 @@ def test_what_has_not_come_yet_is_pending_and_not_lost(tmp_path: Path, doubt: st
     last = packed_last(search)
     found = [trace(search, [one]) for one in last]
     missing = [
-        step.said for one in found for step in one.messages[0].steps if step.what == "missing"
+        step.text for one in found for step in one.messages[0].steps if step.what == "missing"
     ]
     assert missing
     assert all(said.endswith(": pending") for said in missing)

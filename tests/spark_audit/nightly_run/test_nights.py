@@ -102,7 +102,7 @@ def test_rows_that_come_late_and_tables_that_are_damaged(tmp_path: Path, spark: 
     made.next_night()
     told = []
     job = nightly(spark, made, clock)
-    job.told = lambda day, report: told.append((day, report))
+    job.on_report = lambda day, report: told.append((day, report))
     second = job.run(DAYS[1])
     assert second.carried is not None
     assert made.lost is not None

@@ -172,7 +172,7 @@ def test_it_says_where_messages_wait() -> None:
 
 def test_it_says_what_its_level_does_not_tell() -> None:
     found = page_of(report_of(level=Level.FINGERPRINT))
-    for words in Level.FINGERPRINT.not_told:
+    for words in Level.FINGERPRINT.blind_spots:
         assert words in found.text
     assert "by fingerprints" not in page_of(report_of()).text
 
