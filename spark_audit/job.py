@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from federation.mesh import Mesh
 from spark_audit.compare import batches, latency
@@ -40,6 +40,9 @@ from spark_audit.receipts.receipts import read_receipts
 from spark_audit.report.report import AuditReport
 from spark_audit.report.tables import counts_by_minute, displayed_findings
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 BYTES_OF_A_PARTITION = 16 << 20
 SMALL_BYTES = 64 << 20
 SMALL_ROWS = 100_000
@@ -59,7 +62,7 @@ class AuditCoverage:
     listing: LedgerListing
     plan: NightPlan
     books: Books
-    table: Any
+    table: DataFrame
     rows: list[FileRows]
     incarnations: list[SeenIncarnation]
 
@@ -70,7 +73,7 @@ class Audit:
     ledger.
     """
 
-    spark: Any
+    spark: SparkSession
     mesh: Mesh
     ledger: str
     period: Period
@@ -141,8 +144,8 @@ class Audit:
         source: LedgerSource,
         revisions: Revisions,
         keep: Keep,
-        table: Any,
-        receipts: Any,
+        table: DataFrame,
+        receipts: DataFrame | None,
     ) -> AuditReport:
         source.left_out, source.overlap = set(), False
         must_have = {site: stages_of(self.mesh, site) for site in self.mesh.sites}
@@ -235,12 +238,12 @@ def compare(
     assumptions: Assumptions,
     source: LedgerSource,
     listing: LedgerListing,
-    table: Any,
+    table: DataFrame,
     ledger: str,
     say: Callable[[str], None],
     *,
     open_all: bool = False,
-    receipts: Any = None,
+    receipts: DataFrame | None = None,
 ) -> AuditReport:
     """Compare packed with settled batches and return the report.
 
@@ -309,7 +312,7 @@ def _latencies(reading: LedgerReading, sample: MinuteSample) -> list[Latency]:
     return latency.percentiles(latency.deliveries(timed_rows).unionByName(latency.hops(timed_rows)))
 
 
-def _loops(reading: LedgerReading) -> Any:
+def _loops(reading: LedgerReading) -> DataFrame:
     """Return findings of looped batches, reading only files that have any."""
     assumptions = reading.assumptions
     first, last = "unix_millis(first_published)", "unix_millis(last_published)"

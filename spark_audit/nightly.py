@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING
 
 from federation.mesh import Mesh
 from spark_audit.engine.frames import Keep
@@ -33,6 +33,9 @@ from spark_audit.period import Period
 from spark_audit.report.report import AuditedAgain, AuditReport, EarlierDays
 from spark_audit.report.tables import counts_table
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 @dataclass(slots=True)
 class NightlyAudit:
@@ -41,7 +44,7 @@ class NightlyAudit:
     reports of days audited again.
     """
 
-    spark: Any
+    spark: SparkSession
     mesh: Mesh
     ledger: str
     root: str
@@ -193,7 +196,7 @@ def _merged(before: NightHistory, looked: AuditCoverage) -> tuple[SeenIncarnatio
     return tuple(in_order([*before.incarnations, *looked.incarnations]))
 
 
-def _known(looked: AuditCoverage, left: Any) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
+def _known(looked: AuditCoverage, left: DataFrame) -> tuple[dict[str, KnownFile], list[LedgerPath]]:
     """Return the files that the next night need not open, and the files that could not be read."""
     sizes = {file.uri: file.size for file in looked.listing.files}
     held = files_of(looked.table, left.where("series IS NOT NULL"))

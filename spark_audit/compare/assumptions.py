@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federation.mesh import Mesh
 from spark_audit.engine.frames import Keep, small_table
@@ -14,6 +14,9 @@ from spark_audit.ledgers.books import Books
 from spark_audit.level import Level
 from spark_audit.period import Period
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
 
 @dataclass(slots=True)
 class Assumptions:
@@ -22,7 +25,7 @@ class Assumptions:
     only.
     """
 
-    spark: Any
+    spark: SparkSession
     mesh: Mesh
     period: Period
     level: Level
@@ -45,11 +48,11 @@ class Assumptions:
         """Names of sites that have left the mesh."""
         return set(self.clusters) - set(self.mesh.sites)
 
-    def frame(self, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> Any:
+    def frame(self, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> DataFrame:
         """Return a small table of the driver as a DataFrame, see `small_table`."""
         return small_table(self.spark, rows, columns)
 
-    def cluster_of(self, column: str = "site") -> Any:
+    def cluster_of(self, column: str = "site") -> Column:
         """Map a column of site names to cluster IDs; a site in no revision stays as named."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -58,7 +61,7 @@ class Assumptions:
             return F.col(column)
         return F.coalesce(F.create_map(*pairs)[F.col(column)], F.col(column))
 
-    def is_one_of(self, column: str, sites: Iterable[str]) -> Any:
+    def is_one_of(self, column: str, sites: Iterable[str]) -> Column:
         """True if a column of cluster IDs has one of `sites`, given by name."""
         from pyspark.sql import functions as F  # noqa: N812
 

@@ -8,10 +8,13 @@ batch, named as the first piece. Order and loops follow from rows as well.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.judge.positions import SEQUENCE_BITS
 from spark_audit.level import Level
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 MESSAGES = "kind IN ('messages', 'fragment', 'repair')"
 ADDRESSED = "array_join(destinations, ',')"
@@ -57,7 +60,7 @@ _HASHES = {
 }
 
 
-def packed_rows(rows: Any, level: Level) -> Any:
+def packed_rows(rows: DataFrame, level: Level) -> DataFrame:
     """Return one row per packed batch: name, header, hashes and packed columns. Pieces keep rows of
     their own, told apart by `piece`; the first stands for all.
     """
@@ -75,7 +78,7 @@ def packed_rows(rows: Any, level: Level) -> Any:
     )
 
 
-def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
+def settled_rows(rows: DataFrame, cluster_of: Column, level: Level) -> DataFrame:
     """Return the deliverers' rows of messages and of batches that do not count. `cluster_of`:
     cluster ID as an expression over the column `site`.
     """
@@ -116,14 +119,14 @@ def settled_rows(rows: Any, cluster_of: Any, level: Level) -> Any:
     )
 
 
-def blocks_of(batches: Any) -> Any:
+def blocks_of(batches: DataFrame) -> DataFrame:
     """Return the blocks (`digest`) of these batches."""
     return batches.selectExpr(
         "series", "first_ms DIV 60000 AS first_minute", "last_ms DIV 60000 AS last_minute"
     ).distinct()
 
 
-def of_blocks(rows: Any, blocks: Any) -> Any:
+def of_blocks(rows: DataFrame, blocks: DataFrame) -> DataFrame:
     """Return the packed or settled rows whose batches lie in `blocks`."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -135,7 +138,7 @@ def of_blocks(rows: Any, blocks: Any) -> Any:
     )
 
 
-def ranked(packed: Any, ranks: Any) -> Any:
+def ranked(packed: DataFrame, ranks: DataFrame) -> DataFrame:
     """Add `place`, the batch's position among all of its origin. `ranks`: origin, incarnation,
     rank.
     """
@@ -148,7 +151,7 @@ def ranked(packed: Any, ranks: Any) -> Any:
     )
 
 
-def together(packed: Any, settled: Any) -> Any:
+def together(packed: DataFrame, settled: DataFrame) -> DataFrame:
     """Join packed and settled rows, one row per batch: the packed header, `packs` (number of
     packings; pieces count once), `places` (an array of the deliverers' rows).
     """
@@ -202,7 +205,7 @@ def together(packed: Any, settled: Any) -> Any:
     )
 
 
-def parts_together(settled: Any) -> Any:
+def parts_together(settled: DataFrame) -> DataFrame:
     """Sum the commits of a batch at a site into one row, for the level of fingerprints."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -218,7 +221,7 @@ def parts_together(settled: Any) -> Any:
     )
 
 
-def judged_whole(batches: Any, from_ms: int, to_ms: int, level: Level) -> Any:
+def judged_whole(batches: DataFrame, from_ms: int, to_ms: int, level: Level) -> DataFrame:
     """Add `is_whole`: packed once, no repair, published within the period, settled at exactly the
     expected sites, every message delivered once and in time, identities and contents alike
     everywhere. At the level *exact* also settled in one row at each site, without a flag,
@@ -253,7 +256,7 @@ IS_LOOPED = """(CASE size(path) WHEN 0 THEN false WHEN 1 THEN false WHEN 2 THEN 
 """SQL: true if the batch had been at a site twice. Short paths, nearly all, cost a comparison."""
 
 
-def overtaken_rows(settled: Any, ranks: Any) -> Any:
+def overtaken_rows(settled: DataFrame, ranks: DataFrame) -> DataFrame:
     """Return (at, state, number) of rows that delivered messages behind later ones of the origin's
     log. Compared within one state folder, where `number` is the order.
     """
@@ -275,6 +278,6 @@ def overtaken_rows(settled: Any, ranks: Any) -> Any:
     )
 
 
-def looped_rows(rows: Any) -> Any:
+def looped_rows(rows: DataFrame) -> DataFrame:
     """Return rows of batches that had been at a site twice."""
     return rows.where(IS_LOOPED)

@@ -11,11 +11,14 @@ of a batch has the times of the batch's header, so that all of them fall into th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare.batches import ADDRESSED, IS_LOOPED, MESSAGES, SERIES
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.source import FILE_URI, RAW_URI, LedgerSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 BLOCK = ("series", "first_minute", "last_minute")
 """Columns that name a block."""
@@ -33,7 +36,7 @@ OF_LINKS = f"stage IN {_LINKS!r} AND series IS NULL"
 """SQL: true for a digest row that sums up all flows of a link's file."""
 
 
-def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
+def digest(source: LedgerSource, *, links_by_flow: bool) -> DataFrame:
     """Return one row per file, stage, event and block, read leniently. Links' rows are more than
     half of all and are not summed: unless `links_by_flow`, they come to one row per file and event,
     with the range of publishing times.
@@ -49,7 +52,7 @@ def digest(source: LedgerSource, *, links_by_flow: bool) -> Any:
     )
 
 
-def _by_flow(rows: Any) -> Any:
+def _by_flow(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = rows.selectExpr(
@@ -96,12 +99,12 @@ def _by_flow(rows: Any) -> Any:
     )
 
 
-def _by_file(rows: Any) -> Any:
+def _by_file(rows: DataFrame) -> DataFrame:
     columns = rows.selectExpr(f"{RAW_URI} AS uri", *_WHOSE[1:], *_OF_A_ROW)
     return columns.groupBy(*_WHOSE).agg(*_of_rows())
 
 
-def _of_rows() -> list[Any]:
+def _of_rows() -> list[Column]:
     """Return the aggregates that every file has."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -127,14 +130,14 @@ def _minute(column: str, name: str) -> str:
     )
 
 
-def without_files(table: Any, uris: list[str]) -> Any:
+def without_files(table: DataFrame, uris: list[str]) -> DataFrame:
     """Return the digest without the rows of `uris`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return table.where(~F.col("uri").isin(*uris)) if uris else table
 
 
-def uris_of(table: Any, blocks: Any) -> set[str]:
+def uris_of(table: DataFrame, blocks: DataFrame) -> set[str]:
     """Return files that have rows of batches in these blocks or overlapping ones: an operator's row
     about one message has the time of the message.
     """
@@ -148,7 +151,7 @@ def uris_of(table: Any, blocks: Any) -> set[str]:
     return {row[0] for row in here.select("uri").distinct().collect()}
 
 
-def file_rows(table: Any) -> list[FileRows]:
+def file_rows(table: DataFrame) -> list[FileRows]:
     """Return the range, count and times of each file's rows, from the digest, for `judge_books`."""
     from pyspark.sql import functions as F  # noqa: N812
 

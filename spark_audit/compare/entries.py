@@ -6,7 +6,7 @@ packed columns.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from relay.ledger.rows import (
     CONFLICT,
@@ -19,6 +19,9 @@ from relay.ledger.rows import (
     Outcome,
 )
 from spark_audit.judge.expectation import ExchangesWhere
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _OF_ITS_BATCH = (
     *("series", "sequence", "whose AS origin", "is_repair", "incarnation"),
@@ -45,8 +48,8 @@ def _widest_scope(by_origin: ExchangesWhere, whose: str) -> str:
 
 
 def repeated_identities(
-    packed: Any, settled: Any, by_origin: ExchangesWhere, partitions: int
-) -> Any:
+    packed: DataFrame, settled: DataFrame, by_origin: ExchangesWhere, partitions: int
+) -> DataFrame:
     """Return hashes (`known_as`) of identities that are packed in more than one place, or delivered
     at another place than packed. `settled`: rows of batches that differ. `partitions`: number of
     partitions of the search.
@@ -66,7 +69,7 @@ def repeated_identities(
     )
 
 
-def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
+def known_as_of(messages: DataFrame, by_origin: ExchangesWhere) -> DataFrame:
     """Return the hash of each message, as in `repeated_identities`."""
     scope = _widest_scope(by_origin, "origin")
     return messages.selectExpr(
@@ -75,8 +78,8 @@ def known_as_of(messages: Any, by_origin: ExchangesWhere) -> Any:
 
 
 def batches_with(
-    rows: Any, by_origin: ExchangesWhere, known_as: Any, *, are_few: bool = True
-) -> Any:
+    rows: DataFrame, by_origin: ExchangesWhere, known_as: DataFrame, *, are_few: bool = True
+) -> DataFrame:
     """Return names of the batches whose rows have one of the hashes. `are_few`: True to send all
     hashes to every task.
     """
@@ -90,7 +93,7 @@ def batches_with(
     )
 
 
-def _hashed(rows: Any, by_origin: ExchangesWhere, first: str, *columns: str) -> Any:
+def _hashed(rows: DataFrame, by_origin: ExchangesWhere, first: str, *columns: str) -> DataFrame:
     return (
         rows.where("identities IS NOT NULL")
         .selectExpr(
@@ -113,7 +116,7 @@ def _known_as(within: str, identity: str) -> str:
     return f"xxhash64({within}, {identity})"
 
 
-def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:
+def sent_entries(packed: DataFrame, by_origin: ExchangesWhere) -> DataFrame:
     """Return one row per message and batch; a message in pieces has one row in all."""
     return (
         packed.where("piece = 0")
@@ -128,7 +131,7 @@ def sent_entries(packed: Any, by_origin: ExchangesWhere) -> Any:
     )
 
 
-def settled_entries(settled: Any, by_origin: ExchangesWhere) -> Any:
+def settled_entries(settled: DataFrame, by_origin: ExchangesWhere) -> DataFrame:
     """Return one row per action of a deliverer on a message."""
     byte = f"CAST(conv(hex({_slice('outcomes', 1)}), 16, 10) AS INT)"
     return (
@@ -155,7 +158,7 @@ def settled_entries(settled: Any, by_origin: ExchangesWhere) -> Any:
     )
 
 
-def with_scope_of(settled: Any, sent: Any) -> Any:
+def with_scope_of(settled: DataFrame, sent: DataFrame) -> DataFrame:
     """Give repairs and operators' rows the scope of the packed message, where an exchange's scope
     has changed: a repair has the revision of its own time, an operator's row none.
     """
@@ -174,7 +177,7 @@ def with_scope_of(settled: Any, sent: Any) -> Any:
     )
 
 
-def with_altered(settled: Any) -> Any:
+def with_altered(settled: DataFrame) -> DataFrame:
     """Add `is_altered`: delivered with other content than any origin's barrier recorded for the
     message, in whatever batch (a repair's batch has no such row), or else than most sites recorded.
     """
@@ -206,7 +209,7 @@ def with_altered(settled: Any) -> Any:
     )
 
 
-def conflicting(settled: Any) -> Any:
+def conflicting(settled: DataFrame) -> DataFrame:
     """Return identities (`exchange`, `scope`, `identity`) that origins' own barriers recorded with
     several contents.
     """
@@ -221,7 +224,9 @@ def conflicting(settled: Any) -> Any:
     )
 
 
-def with_variants(sent: Any, settled: Any, conflicts: Any) -> tuple[Any, Any]:
+def with_variants(
+    sent: DataFrame, settled: DataFrame, conflicts: DataFrame
+) -> tuple[DataFrame, DataFrame]:
     """Add `variant` to both tables: the content that distinguishes messages under one identity
     (`conflicts`), else null. A packed message takes its variant from the origin's row, else from
     most sites; a message that arrived altered takes the variant of its place.
@@ -247,7 +252,7 @@ def with_variants(sent: Any, settled: Any, conflicts: Any) -> tuple[Any, Any]:
     )
 
 
-def _numbers() -> Any:
+def _numbers() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.explode(F.expr("sequence(0, count - 1)"))

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from spark_audit.compare import batches
 from spark_audit.compare.entries import offset_at
 from spark_audit.period import Period
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 MOST_TIMED = 250_000
 """Approximate number of rows, over all stages, whose times are measured."""
@@ -108,7 +111,7 @@ class Latency(NamedTuple):
     most_ms: int
 
 
-def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
+def timed(rows: DataFrame, cluster_of: Column, from_ms: int, to_ms: int) -> DataFrame:
     """Return the columns that `deliveries` and `hops` share, of batches published in the period, in
     one reading. `rows`: stages `packed`, `linked_in`, `delivered`. `cluster_of`: cluster ID as an
     expression.
@@ -131,7 +134,7 @@ def timed(rows: Any, cluster_of: Any, from_ms: int, to_ms: int) -> Any:
     )
 
 
-def deliveries(timed_rows: Any) -> Any:
+def deliveries(timed_rows: DataFrame) -> DataFrame:
     """Return (way, source, target, ms, thirds) of `timed`, sites as cluster IDs. `thirds`: thirds
     of a message that the row stands for. An origin's own deliveries have another outcome and are
     left out.
@@ -150,7 +153,7 @@ def deliveries(timed_rows: Any) -> Any:
     )
 
 
-def hops(timed_rows: Any) -> Any:
+def hops(timed_rows: DataFrame) -> DataFrame:
     """Return (way, source, target, ms, thirds) of packing, links and settling, sites by name."""
     came = (
         timed_rows.where("stage IN ('packed', 'linked_in')")
@@ -178,7 +181,7 @@ def hops(timed_rows: Any) -> Any:
     )
 
 
-def percentiles(samples: Any) -> list[Latency]:
+def percentiles(samples: DataFrame) -> list[Latency]:
     """Return percentiles of each (way, source, target), the busiest first."""
     step = "pow(10, greatest(floor(log10(greatest(abs(ms), 1))) - 2, 0))"
     found = (
@@ -231,7 +234,7 @@ def _sample(entry: str) -> str:
     return f"named_struct('outcome', {outcome}, 'ms', {came} - ({published}))"
 
 
-def _aggregates(*expressions: str) -> list[Any]:
+def _aggregates(*expressions: str) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
     return [F.expr(one) for one in expressions]

@@ -14,7 +14,7 @@ opened there as well. A day on which all arrived is spared the search.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import batches, entries
 from spark_audit.compare.assumptions import Assumptions
@@ -23,12 +23,15 @@ from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.reading import Compared, LedgerReading
 from spark_audit.compare.whole_batches import compared_whole
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 IDENTITIES_AT_ONCE = 200_000
 """Identities per task of the search for repeats: a table of so many is small beside a gigabyte."""
 
 
 def by_batches(
-    reading: LedgerReading, expected: Any, say: Callable[[str], None], *, open_all: bool
+    reading: LedgerReading, expected: DataFrame, say: Callable[[str], None], *, open_all: bool
 ) -> Compared:
     """Compare all files by batches. `expected`: expected sites, see `Expectations`."""
     assumptions = reading.assumptions
@@ -70,7 +73,7 @@ _EVENTS = "event IN ('batch', 'void', 'quarantined', 'retried', 'dropped')"
 _KEY = ["revision", "exchange", "origin", "addressed"]
 
 
-def judged_blocks(assumptions: Assumptions, table: Any, expected: Any) -> Any:
+def judged_blocks(assumptions: Assumptions, table: DataFrame, expected: DataFrame) -> DataFrame:
     """Return one row per block with messages of the period, with `is_whole`. `table`: the digest.
     `expected`: expected sites by revision, exchange, origin and addressed.
     """
@@ -134,7 +137,7 @@ def judged_blocks(assumptions: Assumptions, table: Any, expected: Any) -> Any:
     return blocks.withColumn("is_whole", F.coalesce(F.expr(same), F.lit(False)))
 
 
-def _with_early(assumptions: Assumptions, table: Any, blocks: Any) -> Any:
+def _with_early(assumptions: Assumptions, table: DataFrame, blocks: DataFrame) -> DataFrame:
     """Add `early`: sites that begin at the start, with the publishing times of batches for every
     site that links brought them of the series. Links' rows are not split by minute, so only the
     batches show whether the sites were to have them.
@@ -165,7 +168,7 @@ _TO_EXPLAIN = "leaked > 0 OR conflicts > 1 OR verdict NOT IN ('delivered', 'late
 
 
 def by_blocks(
-    reading: LedgerReading, expected: Any, say: Callable[[str], None], *, open_all: bool
+    reading: LedgerReading, expected: DataFrame, say: Callable[[str], None], *, open_all: bool
 ) -> Compared:
     """Compare by the digest, and by rows of blocks that differ. `expected`: expected sites."""
     assumptions = reading.assumptions
@@ -202,7 +205,7 @@ def by_blocks(
     )
 
 
-def _in_whole_blocks(blocks: Any) -> Any:
+def _in_whole_blocks(blocks: DataFrame) -> DataFrame:
     """Return the rows of `Compared.whole` for blocks that add up."""
     return blocks.where("is_whole").selectExpr(
         "origin", "expected", "exchange", "first_ms", "sent[0].counted AS count"
@@ -211,13 +214,13 @@ def _in_whole_blocks(blocks: Any) -> Any:
 
 def _opened(
     reading: LedgerReading,
-    expected: Any,
-    blocks: Any,
-    besides: Any,
+    expected: DataFrame,
+    blocks: DataFrame,
+    besides: DataFrame,
     say: Callable[[str], None],
     *,
     open_all: bool,
-) -> tuple[Any, Any, Any]:
+) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Return the compared batches of these blocks, the names of the opened ones (batches that
     differ, and `besides`), and their messages.
     """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import entries
 from spark_audit.compare.assumptions import Assumptions
 from spark_audit.compare.reported_positions import passed_frame, ranks_frame, site_gaps_frame
 from spark_audit.judge import verdicts
 from spark_audit.judge.positions import SEQUENCE_BITS, Positions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NAME = ("series", "sequence")
 """Columns that name a batch."""
@@ -17,13 +20,13 @@ _SET_ASIDE = ("is_void", "is_refused", "is_disputed", "is_aside")
 
 def opened_messages(
     assumptions: Assumptions,
-    packed: Any,
-    settled: Any,
-    whole: Any,
-    odd: Any,
-    overtaken: Any,
+    packed: DataFrame,
+    settled: DataFrame,
+    whole: DataFrame,
+    odd: DataFrame,
+    overtaken: DataFrame,
     positions: Positions,
-) -> Any:
+) -> DataFrame:
     """Return one row per message, site and origin, judged, of the batches in `odd`: published in
     the period, or earlier and delivered too often. `whole`: all batches with their expected sites.
     `overtaken`: rows out of order.
@@ -78,7 +81,9 @@ def opened_messages(
     )
 
 
-def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:
+def _with_packed(
+    came: DataFrame, opened: DataFrame, sent: DataFrame, overtaken: DataFrame
+) -> DataFrame:
     """Add `is_known` and `is_reordered` by the message's place in its packed batch."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -102,7 +107,7 @@ def _with_packed(came: Any, opened: Any, sent: Any, overtaken: Any) -> Any:
     )
 
 
-def _set_aside(done: Any, came: Any) -> Any:
+def _set_aside(done: DataFrame, came: DataFrame) -> DataFrame:
     """Return batches that do not count at a site, or that the site could not decode: none of their
     messages can be missed there. Every site judges void by the same marks: if more sites took the
     batch than did not, the batch was good (and is lost at the others); if fewer did, nobody can
@@ -138,7 +143,9 @@ def _set_aside(done: Any, came: Any) -> Any:
     )
 
 
-def _pairs(assumptions: Assumptions, whole: Any, positions: Positions, aside: Any) -> Any:
+def _pairs(
+    assumptions: Assumptions, whole: DataFrame, positions: Positions, aside: DataFrame
+) -> DataFrame:
     """Return one row per batch and expected site: `is_passed`, `is_void`, `is_refused`,
     `is_disputed`, `is_aside`, `is_partial`. A message that a packer began and did not end is void
     once a later incarnation follows, which packed the message anew, unless rows of the packer are

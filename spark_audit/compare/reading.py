@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import batches, entries
 from spark_audit.compare.assumptions import Assumptions
@@ -17,6 +17,9 @@ from spark_audit.judge.verdicts import JUDGED
 from spark_audit.ledgers.books import AcceptedGap
 from spark_audit.ledgers.source import LedgerSource
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _MOST_SENT_TO_ALL = 1_000_000
 """Most identity hashes (8 bytes) or batch names that are sent to every task."""
 
@@ -27,9 +30,9 @@ class Compared:
     batches that add up: `origin`, `expected`, `exchange`, `first_ms`, `count`.
     """
 
-    messages: Any
-    whole: Any
-    batches: Any = None
+    messages: DataFrame
+    whole: DataFrame
+    batches: DataFrame | None = None
     """All batches with their expected sites, or None if not all were compared."""
 
 
@@ -39,17 +42,17 @@ class LedgerReading:
 
     assumptions: Assumptions
     source: LedgerSource
-    table: Any
+    table: DataFrame
     positions: Positions
-    ranks: Any = field(init=False)
-    leaked_before: Any = field(init=False, default=None)
+    ranks: DataFrame = field(init=False)
+    leaked_before: DataFrame | None = field(init=False, default=None)
     """Judged messages of the last opening that were published before the period and delivered
     twice, as a copy in the period shows."""
 
     def __post_init__(self) -> None:
         self.ranks = ranks_frame(self.assumptions, self.positions)
 
-    def files_of(self, blocks: Any) -> set[str]:
+    def files_of(self, blocks: DataFrame) -> set[str]:
         """Return files that have rows of these blocks."""
         return uris_of(self.table, blocks)
 
@@ -78,17 +81,17 @@ class LedgerReading:
         packed = self.table.where("stage = 'packed'")
         return int(packed.agg({"messages": "sum"}).head()[0] or 0)
 
-    def packed(self, only: Collection[str] | None = None) -> Any:
+    def packed(self, only: Collection[str] | None = None) -> DataFrame:
         """Return packed rows of all files that count, or `only` of these."""
         rows = self.source.rows(("packed",), only=only)
         return batches.ranked(batches.packed_rows(rows, self.assumptions.level), self.ranks)
 
-    def settled(self, only: Collection[str] | None = None) -> Any:
+    def settled(self, only: Collection[str] | None = None) -> DataFrame:
         """Return the deliverers' rows of all files that count, or `only` of these."""
         rows = self.source.rows(("delivered",), only=only)
         return batches.settled_rows(rows, self.assumptions.cluster_of(), self.assumptions.level)
 
-    def overtaken(self, settled: Any) -> Any:
+    def overtaken(self, settled: DataFrame) -> DataFrame:
         """Return rows out of order, of exchanges with an order. Repairs are left out: they come
         late by nature.
         """
@@ -100,7 +103,7 @@ class LedgerReading:
             self.ranks,
         )
 
-    def opened(self, whole: Any, odd: Any, overtaken: Any) -> Any:
+    def opened(self, whole: DataFrame, odd: DataFrame, overtaken: DataFrame) -> DataFrame:
         """Return the judged messages of the batches `odd`, from the files that have them. `whole`:
         all compared batches.
         """
@@ -122,14 +125,14 @@ class LedgerReading:
         self.leaked_before = judged.where(f"published_ms < {from_ms}")
         return judged.where(f"published_ms >= {from_ms}")
 
-    def nothing_opened(self) -> Any:
+    def nothing_opened(self) -> DataFrame:
         """Return an empty table of judged messages, for the usual day on which all adds up. A plan
         over no rows would cost a small audit as much as its whole comparison.
         """
         self.leaked_before = no_rows(self.assumptions.spark, JUDGED)
         return self.leaked_before
 
-    def few(self, names: Any) -> Any:
+    def few(self, names: DataFrame) -> DataFrame:
         """Mark a kept table of batch names for broadcast if small, so that the wide rows joined
         with it are not shuffled.
         """
@@ -138,7 +141,7 @@ class LedgerReading:
         are_few = names.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
         return F.broadcast(names) if are_few else names
 
-    def with_identities(self, packed: Any, known_as: Any) -> Any:
+    def with_identities(self, packed: DataFrame, known_as: DataFrame) -> DataFrame:
         """Return the packed batches that have one of these identities."""
         few = known_as.limit(_MOST_SENT_TO_ALL + 1).count() <= _MOST_SENT_TO_ALL
         return entries.batches_with(packed, self.assumptions.by_origin, known_as, are_few=few)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare.assumptions import Assumptions
 from spark_audit.judge.positions import FlowAt, Positions, SeenIncarnation
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-def seen_incarnations(table: Any) -> list[SeenIncarnation]:
+
+def seen_incarnations(table: DataFrame) -> list[SeenIncarnation]:
     """Return the first packed row of each incarnation and state folder, from the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -23,7 +26,7 @@ def seen_incarnations(table: Any) -> list[SeenIncarnation]:
     ]
 
 
-def reported_positions(assumptions: Assumptions, table: Any) -> Positions:
+def reported_positions(assumptions: Assumptions, table: DataFrame) -> Positions:
     """Return how far each site has come, from the digest."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -60,7 +63,7 @@ def reported_positions(assumptions: Assumptions, table: Any) -> Positions:
     )
 
 
-def ranks_frame(assumptions: Assumptions, positions: Positions) -> Any:
+def ranks_frame(assumptions: Assumptions, positions: Positions) -> DataFrame:
     """Return a table of origin, incarnation, rank."""
     return assumptions.frame(
         [(o, bytes.fromhex(i), r) for (o, i), r in positions.rank.items()],
@@ -68,7 +71,7 @@ def ranks_frame(assumptions: Assumptions, positions: Positions) -> Any:
     )
 
 
-def passed_frame(assumptions: Assumptions, positions: Positions) -> Any:
+def passed_frame(assumptions: Assumptions, positions: Positions) -> DataFrame:
     """Return a table of at, origin, exchange, lane, passed_to, gap_ms."""
     return assumptions.frame(
         [
@@ -86,7 +89,7 @@ def passed_frame(assumptions: Assumptions, positions: Positions) -> Any:
     )
 
 
-def site_gaps_frame(assumptions: Assumptions, positions: Positions) -> Any:
+def site_gaps_frame(assumptions: Assumptions, positions: Positions) -> DataFrame:
     """Return a table of at, site_gap_ms."""
     return assumptions.frame(
         list(positions.site_gaps.items()), {"at": "string", "site_gap_ms": "long"}

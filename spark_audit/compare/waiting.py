@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federation.mesh import ForwardingRule, Mesh
 from spark_audit.compare import batches
 from spark_audit.compare.assumptions import Assumptions
 from spark_audit.ledgers.source import LedgerSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def waits_for(
@@ -41,7 +44,7 @@ def waits_for(
 
 
 def pending_places(
-    assumptions: Assumptions, source: LedgerSource, messages: Any
+    assumptions: Assumptions, source: LedgerSource, messages: DataFrame
 ) -> list[dict[str, Any]]:
     """Return the pending messages by place (origin, destination, exchange, waits_for, messages,
     since_ms), from the links' rows of their batches.

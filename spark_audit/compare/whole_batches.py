@@ -5,13 +5,16 @@ sites.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import batches
 from spark_audit.compare.assumptions import Assumptions
 from spark_audit.judge.expectation import Addressed
 from spark_audit.ledgers.source import LedgerSource
 from spark_audit.level import Level
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Expectations:
     addressed. `unknown`: revisions without a document.
     """
 
-    table: Any
+    table: DataFrame
     unknown: list[str]
 
     def problems(self) -> list[str]:
@@ -30,7 +33,7 @@ class Expectations:
         ]
 
 
-def expectations(assumptions: Assumptions, table: Any) -> Expectations:
+def expectations(assumptions: Assumptions, table: DataFrame) -> Expectations:
     """Return the expected sites of everything packed, from the digest."""
     revisions = assumptions.revisions
     kinds = [
@@ -62,8 +65,12 @@ def expectations(assumptions: Assumptions, table: Any) -> Expectations:
 
 
 def compared_whole(
-    assumptions: Assumptions, source: LedgerSource, packed: Any, settled: Any, expected: Any
-) -> Any:
+    assumptions: Assumptions,
+    source: LedgerSource,
+    packed: DataFrame,
+    settled: DataFrame,
+    expected: DataFrame,
+) -> DataFrame:
     """Compare `batches.packed_rows` with `batches.settled_rows`: one row per batch, with
     `is_whole`.
     """
@@ -80,7 +87,7 @@ def compared_whole(
     return batches.judged_whole(together, period.from_ms, period.to_ms, assumptions.level)
 
 
-def _with_early(assumptions: Assumptions, source: LedgerSource, together: Any) -> Any:
+def _with_early(assumptions: Assumptions, source: LedgerSource, together: DataFrame) -> DataFrame:
     """Extend `expected` by sites that begin at the start: batches for every site that links brought
     them count, although the revision lacks the site.
     """

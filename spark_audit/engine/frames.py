@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> Any:
+def small_table(
+    spark: SparkSession, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]
+) -> DataFrame:
     """Make a DataFrame of the driver's rows, without Python on any executor. `columns`: name ->
     `string`, `int`, `long`, `binary` or `strings` (a list).
     """
@@ -32,7 +37,7 @@ def small_table(spark: Any, rows: Iterable[Sequence[Any]], columns: Mapping[str,
     return table if named else table.where("false")
 
 
-def no_rows(spark: Any, columns: Any, *more: str) -> Any:
+def no_rows(spark: SparkSession, columns: Any, *more: str) -> DataFrame:
     """Return a table that Spark knows to be empty, so that queries on it cost nothing. `columns`: a
     StructType, or DDL; `more`: expressions.
     """
@@ -50,11 +55,11 @@ class Keep:
     executor reaches; empty on one machine.
     """
 
-    spark: Any
+    spark: SparkSession
     folder: str = ""
     _count: int = field(default=0, init=False)
 
-    def __call__(self, table: Any) -> Any:
+    def __call__(self, table: DataFrame) -> DataFrame:
         if not self.folder:
             return table.localCheckpoint()
         self._count += 1

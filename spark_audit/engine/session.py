@@ -19,7 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DRIVER_MEMORY = "2g"
 _QUIET = """\
@@ -90,7 +93,7 @@ def require_spark() -> None:
 
 
 class _Started(NamedTuple):
-    session: Any
+    session: SparkSession
     java_log: Path
     """Log file of the Java process."""
 
@@ -123,7 +126,7 @@ def spark_kept() -> Iterator[None]:
 @contextlib.contextmanager
 def spark_session(
     master: str = "", *, is_small: bool = False, memory: str = DRIVER_MEMORY
-) -> Iterator[Any]:
+) -> Iterator[SparkSession]:
     """Yield a session, which ends with the block together with its temporary folder, except within
     `spark_kept`. Without a `master`: the one of `spark-submit`, or else this machine. `is_small`:
     True if the JVM will not live long enough for its second compiler to pay. Raises SparkMissing,
@@ -179,7 +182,7 @@ def _start(master: str, memory: str, *, is_small: bool) -> Iterator[_Started]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_on_one_machine(spark: Any) -> bool:
+def is_on_one_machine(spark: SparkSession) -> bool:
     """True if driver and executors are one process, so that no executor is lost alone."""
     return str(spark.sparkContext.master).startswith("local")
 
@@ -234,7 +237,7 @@ class ProgressLine:
     """
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
-    spark: Any = None
+    spark: SparkSession | None = None
     """Session, or None before the start."""
     _step: str = field(default="", init=False)
     _over: threading.Event = field(default_factory=threading.Event, init=False)
@@ -278,7 +281,7 @@ class ProgressLine:
             self.stream.flush()
 
 
-def tasks_of(spark: Any) -> tuple[int, int] | None:
+def tasks_of(spark: SparkSession) -> tuple[int, int] | None:
     """Return (done, all) tasks of the running stages, or None if none runs or Spark is ending."""
     if spark is None:
         return None

@@ -7,9 +7,12 @@ Copies may lie in several batches: a message is expected once at each site, by w
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from relay.ledger.rows import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 MESSAGE = ("at", "exchange", "scope", "identity", "variant")
 """Columns that name a message at a site. `variant` distinguishes messages published under one
@@ -61,7 +64,7 @@ def _is(outcome: Outcome) -> str:
     return f"outcome = {int(outcome)}"
 
 
-def by_message(sent: Any, settled: Any) -> Any:
+def by_message(sent: DataFrame, settled: DataFrame) -> DataFrame:
     """Return one row per message, site and origin: the number of expected copies, and the outcomes.
 
     `sent`: entries for each expected site, with `at`, `is_void`, `is_aside`, `is_refused`,
@@ -78,7 +81,7 @@ def by_message(sent: Any, settled: Any) -> Any:
     columns = [*MESSAGE, "origin"]
     both = sent.withColumn("is_sent", F.lit(True)).unionByName(settled, allowMissingColumns=True)
 
-    def count(what: str) -> Any:
+    def count(what: str) -> Column:
         return F.expr(f"CAST(count_if({what}) AS INT)")
 
     name = "struct(incarnation, lane, destinations, sequence, entry)"
@@ -134,7 +137,7 @@ def by_message(sent: Any, settled: Any) -> Any:
     )
 
 
-def findings_of(messages: Any) -> Any:
+def findings_of(messages: DataFrame) -> DataFrame:
     """Return one row per finding: `kind`, message, batch, times and reason."""
     kinds = """
         explode(filter(array(
@@ -175,7 +178,7 @@ def findings_of(messages: Any) -> Any:
     )
 
 
-def loops_of(rows: Any) -> Any:
+def loops_of(rows: DataFrame) -> DataFrame:
     """Return one finding per batch and site for batches that came to a site twice on one path."""
     return rows.selectExpr(
         "'looped' AS kind",

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _NAME = re.compile(r"(packed|linked_out|linked_in|delivered)-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
 
@@ -49,7 +52,7 @@ class LedgerListing:
     """Sites with a deliverer's files that are too old for `files`."""
 
 
-def list_ledgers(spark: Any, root: str, from_date: str) -> LedgerListing:
+def list_ledgers(spark: SparkSession, root: str, from_date: str) -> LedgerListing:
     """List `root` (a path or URI of any file system that Spark reads): files of `from_date` and
     later.
     """

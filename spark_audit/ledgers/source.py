@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from relay.ledger.columns import parquet_schema
 from spark_audit.engine.frames import no_rows
 from spark_audit.ledgers.files import LedgerPath
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Answer = TypeVar("Answer")
 _NAMED = re.compile(r"(?:Encountered error while reading file|reading file:?)\s+(.+?\.parquet)")
@@ -34,7 +37,7 @@ class TooManyBadFiles(Exception):
 class LedgerSource:
     """Files of one audit. `bad` grows while jobs run over them."""
 
-    spark: Any
+    spark: SparkSession
     files: list[LedgerPath]
     bad: dict[str, str] = field(default_factory=dict)
     """URI -> reason why the file cannot be read."""
@@ -54,7 +57,7 @@ class LedgerSource:
         *,
         only: Collection[str] | None = None,
         lenient: bool = False,
-    ) -> Any:
+    ) -> DataFrame:
         """Return the rows of these stages (default: all), `only` of these files."""
         from pyspark.sql import functions as F  # noqa: N812
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import entries
 from spark_audit.compare.assumptions import Assumptions
@@ -29,6 +29,9 @@ from spark_audit.period import Period
 from spark_audit.report.report import AuditReport, EarlierDays
 from spark_audit.report.tables import displayed_findings
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 FINDINGS_SCHEMA = "kind STRING, identity STRING, origin STRING, destination STRING, exchange STRING"
 """Columns read from the table `findings`."""
 SAME = ("kind", "identity", "origin", "destination", "exchange")
@@ -39,9 +42,9 @@ def with_leaks_since(
     report: AuditReport,
     assumptions: Assumptions,
     source: LedgerSource,
-    table: Any,
+    table: DataFrame,
     unseen: Collection[str],
-    known: Any,
+    known: DataFrame | None,
     say: Callable[[str], None],
 ) -> AuditReport:
     """Add messages of earlier days that were delivered again. `table`: digest of the day's files;
@@ -80,10 +83,10 @@ def with_leaks_since(
 def _leaked_since(
     assumptions: Assumptions,
     source: LedgerSource,
-    table: Any,
+    table: DataFrame,
     unseen: Collection[str],
     say: Callable[[str], None],
-) -> Any:
+) -> DataFrame | None:
     """Return judged messages that came more than once, of batches packed before the day and written
     by a deliverer since, or None.
     """
@@ -117,7 +120,7 @@ def _leaked_since(
     return reading.opened(whole, odd, reading.settled(set()))
 
 
-def _twice(reading: LedgerReading, names: Any) -> Any:
+def _twice(reading: LedgerReading, names: DataFrame) -> DataFrame:
     """Return the batches of which a site settled more messages than were packed."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -133,7 +136,7 @@ def _twice(reading: LedgerReading, names: Any) -> Any:
     )
 
 
-def _sharing(reading: LedgerReading, rows: Any, names: Any) -> Any:
+def _sharing(reading: LedgerReading, rows: DataFrame, names: DataFrame) -> DataFrame:
     """Return batches that share an identity with a batch of `names`, whose rows are `rows`."""
     by_origin = reading.assumptions.by_origin
     keep = reading.assumptions.keep
@@ -153,8 +156,8 @@ def carried_over(
     report: AuditReport,
     assumptions: Assumptions,
     source: LedgerSource,
-    table: Any,
-    left: Any,
+    table: DataFrame,
+    left: DataFrame,
     say: Callable[[str], None],
 ) -> AuditReport:
     """Add the outcome of `left` (`open_messages.SCHEMA`) to the report. `assumptions` cover the
@@ -192,7 +195,7 @@ def carried_over(
     )
 
 
-def _days(judged: Any, gone: Any) -> dict[str, Counter[str]]:
+def _days(judged: DataFrame, gone: DataFrame) -> dict[str, Counter[str]]:
     """Count messages by day of publishing and verdict."""
     by_day = (
         judged.selectExpr("timestamp_millis(published_ms) AS published", "verdict")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.engine.frames import small_table
 from spark_audit.judge.positions import SeenIncarnation
@@ -22,6 +22,10 @@ from spark_audit.nightly_run.night import (
 )
 from spark_audit.nightly_run.plan import KnownFile
 from spark_audit.nightly_run.tables import DamagedTables, NightTables
+from spark_audit.report.report import AuditReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FILES_SCHEMA = """
     uri STRING, size BIGINT, site STRING, state STRING, stage STRING, first BIGINT, last BIGINT,
@@ -41,7 +45,7 @@ class NightHistory:
     """
 
     since: str = ""
-    left: Any = None
+    left: DataFrame | None = None
     oldest_ms: int | None = None
     known: dict[str, KnownFile] = field(default_factory=dict)
     bad: dict[str, int] = field(default_factory=dict)
@@ -50,7 +54,7 @@ class NightHistory:
     skipped: list[str] = field(default_factory=list)
     incarnations: list[SeenIncarnation] = field(default_factory=list)
     given_up: dict[str, int] = field(default_factory=dict)
-    findings: Any = None
+    findings: DataFrame | None = None
     """Findings of earlier nights (`earlier_days.FINDINGS_SCHEMA`), or None on the first night."""
 
 
@@ -123,7 +127,7 @@ def _put_together(
     return found
 
 
-def _earlier_findings(store: NightTables, days: Iterable[str]) -> Any:
+def _earlier_findings(store: NightTables, days: Iterable[str]) -> DataFrame | None:
     """Return the findings of these days, or None. Raises DamagedTables."""
     findings = None
     for day in sorted(days):
@@ -133,7 +137,7 @@ def _earlier_findings(store: NightTables, days: Iterable[str]) -> Any:
     return findings
 
 
-def _take(found: NightHistory, left: Any, since: str) -> None:
+def _take(found: NightHistory, left: DataFrame, since: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     by_day = left.groupBy(F.to_date("published").cast("string").alias("day")).agg(
@@ -196,7 +200,9 @@ def _known_to_both(
     return {uri: other[uri] for uri in one.keys() & other.keys()}
 
 
-def files_table(spark: Any, known: dict[str, KnownFile], bad: Iterable[LedgerPath]) -> Any:
+def files_table(
+    spark: SparkSession, known: dict[str, KnownFile], bad: Iterable[LedgerPath]
+) -> DataFrame:
     """Return a table of FILES_SCHEMA. `bad`: unreadable files, written without rows."""
     rows: list[tuple[object, ...]] = [
         (
@@ -222,7 +228,7 @@ def files_table(spark: Any, known: dict[str, KnownFile], bad: Iterable[LedgerPat
     ).withColumn("is_held", _cast("is_held", "boolean"))
 
 
-def night_table(spark: Any, night: Night, report: Any) -> Any:
+def night_table(spark: SparkSession, night: Night, report: AuditReport) -> DataFrame:
     """Return a table of NIGHTS_SCHEMA with one row."""
     row = (
         night.ran_ms,
@@ -250,7 +256,7 @@ def night_table(spark: Any, night: Night, report: Any) -> Any:
     return table.selectExpr("timestamp_millis(ran_ms) AS ran", *names, "findings", "open", "kept")
 
 
-def _cast(column: str, kind: str) -> Any:
+def _cast(column: str, kind: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(column).cast(kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare import batches, entries
 from spark_audit.compare.digest import OF_LINKS
@@ -11,6 +11,9 @@ from spark_audit.compare.opened_batches import NAME
 from spark_audit.compare.reading import LedgerReading
 from spark_audit.compare.whole_batches import compared_whole
 from spark_audit.judge.verdicts import OPEN, batch_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SCHEMA = """
     published TIMESTAMP, verdict STRING, identity STRING, origin STRING, destination STRING,
@@ -31,7 +34,7 @@ _IS_ONE = """
 identity stands for several messages; then the batch decides."""
 
 
-def left_open(messages: Any) -> Any:
+def left_open(messages: DataFrame) -> DataFrame:
     """Return the open ones of judged messages, as rows of SCHEMA."""
     known = ", ".join(f"'{one}'" for one in OPEN)
     name = batch_name("name.incarnation", "name.lane", "name.destinations", "name.sequence")
@@ -52,8 +55,13 @@ def left_open(messages: Any) -> Any:
 
 
 def looked_at_again(
-    reading: LedgerReading, expected: Any, left: Any, say: Callable[[str], None], *, in_order: bool
-) -> Any:
+    reading: LedgerReading,
+    expected: DataFrame,
+    left: DataFrame,
+    say: Callable[[str], None],
+    *,
+    in_order: bool,
+) -> DataFrame:
     """Judge the messages of `left` (SCHEMA, kept) by all rows of `reading`; messages without a
     packed row any more are left out. `in_order`: True to judge the order too.
     """
@@ -84,8 +92,13 @@ def looked_at_again(
 
 
 def _judged(
-    reading: LedgerReading, expected: Any, left: Any, names: Any, files: set[str], overtaken: Any
-) -> Any:
+    reading: LedgerReading,
+    expected: DataFrame,
+    left: DataFrame,
+    names: DataFrame,
+    files: set[str],
+    overtaken: DataFrame,
+) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     assumptions = reading.assumptions
@@ -96,7 +109,7 @@ def _judged(
     return assumptions.keep(messages.join(left.alias("left"), F.expr(_IS_ONE), "left_semi"))
 
 
-def without_rows(left: Any, judged: Any) -> Any:
+def without_rows(left: DataFrame, judged: DataFrame) -> DataFrame:
     """Return the rows of `left` that `looked_at_again` left out."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -108,7 +121,7 @@ def without_rows(left: Any, judged: Any) -> Any:
     )
 
 
-def files_of(table: Any, left: Any) -> set[str]:
+def files_of(table: DataFrame, left: DataFrame) -> set[str]:
     """Return files of any stage that may have rows of these messages' batches. `table`:
     the digest.
     """

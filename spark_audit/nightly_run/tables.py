@@ -13,7 +13,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _RENAMES_OVER = ("hdfs", "viewfs")
 """File systems, besides the local one, whose rename replaces a file in one step."""
@@ -23,7 +26,7 @@ _RENAMES_OVER = ("hdfs", "viewfs")
 class TableFiles:
     """File operations by URI or path, as Spark takes them."""
 
-    spark: Any
+    spark: SparkSession
 
     def under(self, pattern: str) -> list[str]:
         """Return the sorted matches of a pattern."""
@@ -107,7 +110,7 @@ class DamagedTables(Exception):
 class NightTables:
     """Tables of all nights. `root`: a path or URI of any file system that Spark writes to."""
 
-    spark: Any
+    spark: SparkSession
     root: str
     files: TableFiles = field(init=False)
 
@@ -128,7 +131,7 @@ class NightTables:
         found = self.files.under(f"{self.root}/{table}/date=*/{_PART}")
         return [uri.split("/")[-2].removeprefix("date=") for uri in found]
 
-    def read(self, table: str, day: str, schema: str) -> Any:
+    def read(self, table: str, day: str, schema: str) -> DataFrame:
         """Return a partition with these columns. Raises DamagedTables if the partition is missing;
         its rows are read later.
         """
@@ -160,7 +163,7 @@ class NightTables:
             raise
         return int(counted[0])
 
-    def write(self, day: str, tables: Mapping[str, Any]) -> None:
+    def write(self, day: str, tables: Mapping[str, DataFrame]) -> None:
         """Write all tables of a night as one step."""
         staged = f"{self.root}/{_STAGED}/date={day}"
         self.files.delete(staged)

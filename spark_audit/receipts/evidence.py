@@ -8,12 +8,15 @@ opened batches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from spark_audit.compare.assumptions import Assumptions
 from spark_audit.ledgers.books import LedgerProblem
 from spark_audit.receipts.reach import ConsumersReach, PublishersReach, packed_to
 from spark_audit.receipts.statements import Statements, is_heard
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COLUMNS = (
     *("kind", "identity", "origin", "destination", "exchange"),
@@ -28,7 +31,9 @@ ORDER_MS = 60_000
 times a while before or after."""
 
 
-def not_received(statements: Statements, whole: Any, messages: Any, reach: ConsumersReach) -> Any:
+def not_received(
+    statements: Statements, whole: DataFrame, messages: DataFrame, reach: ConsumersReach
+) -> DataFrame:
     """Return messages published and confirmed, without a receipt of any consumer at an expected
     site, and without another reason in the ledger. `is_heard`: the site has receipts of the
     exchange; `is_told`: also of earlier and later messages.
@@ -84,7 +89,7 @@ def not_received(statements: Statements, whole: Any, messages: Any, reach: Consu
     )
 
 
-def never_packed(statements: Statements) -> Any:
+def never_packed(statements: Statements) -> DataFrame:
     """Return messages published and confirmed that no ledger has, one finding each. `is_told`:
     later messages of the egress queue were packed, so that the message does not wait there.
     """
@@ -133,7 +138,7 @@ def never_packed(statements: Statements) -> Any:
     )
 
 
-def consumed_twice(statements: Statements, messages: Any) -> Any:
+def consumed_twice(statements: Statements, messages: DataFrame) -> DataFrame:
     """Return messages with two receipts of one queue, neither marked as redelivered. The publishing
     site is left out: its own broker delivers as often as the message was published.
     """
@@ -174,7 +179,7 @@ def consumed_twice(statements: Statements, messages: Any) -> Any:
     )
 
 
-def consumed_unpublished(statements: Statements, reach: PublishersReach) -> Any:
+def consumed_unpublished(statements: Statements, reach: PublishersReach) -> DataFrame:
     """Return consumed messages without a publisher's receipt. `is_heard`: publishers of the origin
     write receipts; `is_told`: also of earlier and later messages.
     """
@@ -223,7 +228,7 @@ class Evidence:
     messages, consumed ones per site.
     """
 
-    findings: Any
+    findings: DataFrame
     problems: list[LedgerProblem]
     published: int
     consumed: int
@@ -239,7 +244,11 @@ class Evidence:
 
 
 def evidence_of(
-    assumptions: Assumptions, receipts: Any, packed: Any, whole: Any, messages: Any
+    assumptions: Assumptions,
+    receipts: DataFrame,
+    packed: DataFrame,
+    whole: DataFrame,
+    messages: DataFrame,
 ) -> Evidence:
     """Compare receipts (`read_receipts`) with each other and with the packed messages. `whole`: all
     batches with their expected sites; `messages`: judged messages of opened batches.
@@ -275,12 +284,12 @@ def evidence_of(
     )
 
 
-def _number_of_messages(rows: Any, site: str) -> int:
+def _number_of_messages(rows: DataFrame, site: str) -> int:
     return int(rows.select("message_id", site).distinct().count())
 
 
 def _silent(
-    assumptions: Assumptions, found: Any, column: str, whose: str, what: str
+    assumptions: Assumptions, found: DataFrame, column: str, whose: str, what: str
 ) -> list[LedgerProblem]:
     """Return problems of findings that the receipts cannot decide: sites (in `column`) without
     receipts, or whose receipts begin later or end before.
@@ -303,7 +312,7 @@ def _silent(
     ]
 
 
-def _waiting(assumptions: Assumptions, never: Any) -> list[LedgerProblem]:
+def _waiting(assumptions: Assumptions, never: DataFrame) -> list[LedgerProblem]:
     """Return problems of published messages in no ledger that may wait in their egress queue."""
     rows = never.where("NOT is_told").groupBy("origin", "exchange").count().collect()
     return [

@@ -9,9 +9,12 @@ count as one witness.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from spark_audit.receipts.statements import Statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,11 @@ class ConsumersReach:
     message with a receipt by destination and exchange, `heard_from` and `heard_to`.
     """
 
-    came: Any
-    heard: Any
+    came: DataFrame
+    heard: DataFrame
 
     @classmethod
-    def of(cls, statements: Statements, whole: Any) -> ConsumersReach:
+    def of(cls, statements: Statements, whole: DataFrame) -> ConsumersReach:
         """Build from receipts. `whole`: all batches with their settlements (`batches.together`)."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -77,7 +80,7 @@ class PublishersReach:
     receipt left its exchange, by origin and exchange.
     """
 
-    heard: Any
+    heard: DataFrame
     IS_TOLD: ClassVar[str] = (
         "coalesce(published_ms > heard_from AND published_ms < heard_to, false)"
     )
@@ -93,7 +96,7 @@ class PublishersReach:
         )
 
 
-def packed_to(statements: Statements) -> Any:
+def packed_to(statements: Statements) -> DataFrame:
     """Return `packed_to_ms` by `to_at`, `to_by`: the latest receipt time of the exchange's packed
     messages at the site. A null exchange stands for receipts without one, and has the time of the
     exchange furthest behind.
@@ -115,7 +118,7 @@ def packed_to(statements: Statements) -> Any:
     return table.select("to_at", "to_by", F.col("packed_to_ms"))
 
 
-def _published(statements: Statements) -> Any:
+def _published(statements: Statements) -> DataFrame:
     """Return packed messages that have a publisher's receipt at their origin, with its `at_ms`."""
     receipts = statements.published.selectExpr(
         "message_id", "at AS origin", "exchange AS said_exchange", "at_ms"

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 MUST = ("message_id", "site", "time", "role")
 MAY = ("exchange", "confirmed", "queue", "redelivered")
@@ -30,7 +33,7 @@ class BadReceipts(Exception):
         self.what = what
 
 
-def read_receipts(spark: Any, path: str, sites: dict[str, str]) -> Any:
+def read_receipts(spark: SparkSession, path: str, sites: dict[str, str]) -> DataFrame:
     """Return one row per receipt: message_id, at (cluster ID), at_ms, is_published, is_confirmed,
     exchange and queue (null if absent), is_redelivered. `sites`: name -> cluster ID of every site
     that may have receipts. Raises BadReceipts.
@@ -55,7 +58,7 @@ def read_receipts(spark: Any, path: str, sites: dict[str, str]) -> Any:
     return judged.drop("wrong", "file", "line")
 
 
-def _judged(lines: Any, sites: dict[str, str]) -> Any:
+def _judged(lines: DataFrame, sites: dict[str, str]) -> DataFrame:
     """Parse texts to values; `wrong` is the reason if a line is malformed."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -107,7 +110,7 @@ def _truth(column: str, default: str) -> str:
 # -- the three forms: rows of texts, each with its file and the unparsed line ---------------------
 
 
-def _json(spark: Any, files: list[str]) -> Any:
+def _json(spark: SparkSession, files: list[str]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = ", ".join(f"{key} STRING" for key in (*_KEYS, "_broken"))
@@ -125,7 +128,7 @@ def _json(spark: Any, files: list[str]) -> Any:
     )
 
 
-def _csv(spark: Any, files: list[str]) -> Any:
+def _csv(spark: SparkSession, files: list[str]) -> DataFrame:
     """Read each heading's files together, since columns may differ in order."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -163,7 +166,7 @@ def _csv(spark: Any, files: list[str]) -> Any:
     return read
 
 
-def _parquet(spark: Any, files: list[str]) -> Any:
+def _parquet(spark: SparkSession, files: list[str]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     try:
@@ -193,7 +196,7 @@ def _parquet(spark: Any, files: list[str]) -> Any:
     )
 
 
-def _lines(spark: Any, files: list[str]) -> Any:
+def _lines(spark: SparkSession, files: list[str]) -> DataFrame:
     return (
         spark.read.text(files)
         .selectExpr("value AS line", "_metadata.file_path AS file")
@@ -204,7 +207,7 @@ def _lines(spark: Any, files: list[str]) -> Any:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _files(spark: Any, path: str) -> list[tuple[str, str]]:
+def _files(spark: SparkSession, path: str) -> list[tuple[str, str]]:
     """Return (URI, kind) of all files. Raises BadReceipts."""
     jvm = spark.sparkContext._jvm
     top = jvm.org.apache.hadoop.fs.Path(path)
@@ -241,13 +244,13 @@ def _kind(name: str) -> str | None:
     return next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
 
 
-def _heading(spark: Any, file: str) -> str:
+def _heading(spark: SparkSession, file: str) -> str:
     """Return a CSV file's first line."""
     first = spark.read.text(file).head(1)
     return str(first[0][0]) if first else ""
 
 
-def _number(spark: Any, file: str, line: str | None) -> int | None:
+def _number(spark: SparkSession, file: str, line: str | None) -> int | None:
     """Return the number of the first such line in the file."""
     if line is None:
         return None

@@ -8,12 +8,15 @@ and no finding is made. The expected sites of a message are those of its batch.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federation.mesh import IdentityKind
 from relay.ledger.rows import IDENTITY_BYTES
 from spark_audit.compare import entries
 from spark_audit.compare.assumptions import Assumptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
@@ -27,7 +30,7 @@ class Statements:
     `publishers`, `consumers`: (site, exchange) with receipts; exchange None stands for any.
     """
 
-    def __init__(self, assumptions: Assumptions, receipts: Any, packed: Any) -> None:
+    def __init__(self, assumptions: Assumptions, receipts: DataFrame, packed: DataFrame) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
         period = assumptions.period
@@ -50,7 +53,7 @@ class Statements:
         self.publishers = _heard(self.published)
         self.consumers = _heard(self.consumed)
 
-    def _sent(self, packed: Any, receipts: Any) -> Any:
+    def _sent(self, packed: DataFrame, receipts: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
         named = receipts.select("message_id", "is_uuid").distinct()
@@ -77,13 +80,13 @@ class Statements:
         """Names of all exchanges."""
         return list(self._exchanges)
 
-    def _goes_by(self) -> Any:
+    def _goes_by(self) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
         pairs = [F.lit(str(part)) for pair in self._exchanges.items() for part in pair]
         return F.create_map(*pairs)[F.col("exchange")] if pairs else F.lit("")
 
-    def _known(self) -> Any:
+    def _known(self) -> DataFrame:
         """Return published messages with receipts that their site packed within the period, by the
         ledger's time, as everywhere.
         """
@@ -114,7 +117,7 @@ class Statements:
         )
 
 
-def _heard(receipts: Any) -> set[tuple[str, str | None]]:
+def _heard(receipts: DataFrame) -> set[tuple[str, str | None]]:
     return {(row[0], row[1]) for row in receipts.select("at", "exchange").distinct().collect()}
 
 

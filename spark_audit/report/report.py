@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_audit.compare.latency import Latency
 from spark_audit.judge.verdicts import OPEN
@@ -15,6 +15,9 @@ from spark_audit.ledgers.books import AcceptedGap, LedgerProblem
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.report.advice import by_gravity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class AuditReport:
     shown: list[dict[str, Any]]
     waiting: list[dict[str, Any]]
     problems: list[LedgerProblem]
-    table: Any
+    table: DataFrame
     latencies: list[Latency] = field(default_factory=list)
     timed_every: int = 1
     """Minutes of which one was measured for `latencies`."""
@@ -137,7 +140,7 @@ class AuditReport:
     level: Level = Level.EXACT
     left: Any = None
     """Open messages, as a DataFrame (`open_messages`)."""
-    leaked_before: Any = None
+    leaked_before: DataFrame | None = None
     """Judged messages of earlier days that came twice, as a copy in the period shows."""
     revisions_unknown: list[str] = field(default_factory=list)
     """Revisions of batches that no ledger has."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_audit.engine.frames import small_table
 from spark_audit.report.report import PairMinute
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-def counts_by_minute(messages: Any, whole: Any) -> list[PairMinute]:
+
+def counts_by_minute(messages: DataFrame, whole: DataFrame) -> list[PairMinute]:
     """Count the messages of opened batches, and of unopened whole ones: `origin`, `expected`,
     `exchange`, `first_ms`, `count`.
     """
@@ -28,7 +31,7 @@ def counts_by_minute(messages: Any, whole: Any) -> list[PairMinute]:
     return [PairMinute(*row) for row in by_verdict.agg(F.sum("count")).collect()]
 
 
-def counts_table(spark: Any, counts: Iterable[PairMinute]) -> Any:
+def counts_table(spark: SparkSession, counts: Iterable[PairMinute]) -> DataFrame:
     """Return the counts as a DataFrame."""
     return small_table(
         spark,
@@ -42,7 +45,7 @@ def counts_table(spark: Any, counts: Iterable[PairMinute]) -> Any:
     )
 
 
-def _of_messages(messages: Any) -> Any:
+def _of_messages(messages: DataFrame) -> DataFrame:
     """Count by verdict, and by secondary outcomes: `redelivered`, `suppressed`, ..."""
     extras = """
         stack(7,
@@ -69,7 +72,7 @@ DISPLAYED = 200
 """Most findings of a kind that the report itself shows."""
 
 
-def displayed_findings(found: Any) -> list[dict[str, Any]]:
+def displayed_findings(found: DataFrame) -> list[dict[str, Any]]:
     """Return the first findings of each kind. `found`: the table of findings. Times in ms."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
