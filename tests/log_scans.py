@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from unittest.mock import AsyncMock, patch
 
 from relay.log.memory_log import MemoryLog, MemoryStream
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_scan import LogScans
+from relay.log.scans.scan_cursor import ScanCursor
+from relay.log.scans.shared_scan import LogScans
 from tests.log_batches import batch, sequences
 
 FORMAT = 1

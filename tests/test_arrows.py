@@ -91,7 +91,7 @@ CIRCLES = {
 }
 """Files that import each other, in a circle, and why they may."""
 ONLY_IMPORTERS = {
-    "rstream": {"relay/log/stream_connection.py"},
+    "rstream": {"relay/log/rabbit/stream_connection.py"},
     "rocksdict": {"dedup/rocksdb_store.py"},
 }
 """A vendor's library behind a seam has one importer."""

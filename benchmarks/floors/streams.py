@@ -10,9 +10,14 @@ from dataclasses import dataclass
 
 from benchmarks.floors.amqp import BODY
 from benchmarks.floors.site import Site
+from relay.log.rabbit.stream_connection import (
+    PUBLISHER,
+    StreamConnection,
+    StreamEdge,
+    open_connection,
+)
+from relay.log.rabbit.stream_frames import KEY_PUBLISH, Chunk, publish_frame
 from relay.log.site_log import SiteLogError
-from relay.log.stream_connection import PUBLISHER, StreamConnection, StreamEdge, open_connection
-from relay.log.stream_frames import KEY_PUBLISH, Chunk, publish_frame
 
 _HEADER = struct.Struct(">IHHBIQBHII")
 _DATA = b"\x00\x53\x75\xb0"

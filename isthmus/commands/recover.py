@@ -27,7 +27,7 @@ from isthmus.options import (
     site_or_exit,
 )
 from isthmus.up.supervisor_record import read_record
-from relay.log.rabbit_log import open_rabbit_log
+from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
 from relay.node.recovery import Recovered
 from relay.node.site_folder import STATE, site_folder

@@ -17,8 +17,8 @@ from federation.brokers.one_cluster import (
 from federation.counted import counted
 from federation.names import Names
 from isthmus.doctor.finding import Findings
+from relay.log.rabbit.stream_connection import stream_cluster
 from relay.log.site_log import SiteLogError
-from relay.log.stream_connection import stream_cluster
 
 
 async def examine_cluster(book: AddressBook, site: str, found: Findings) -> None:

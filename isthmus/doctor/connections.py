@@ -22,7 +22,7 @@ from relay.bulk_amqp import (
     ConnectionFailed,
     connect,
 )
-from relay.log.rabbit_log import open_rabbit_log
+from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
 
 WITHIN_S = 10.0

@@ -1,9 +1,21 @@
-"""Headers that the relay gives messages, by name, and what each says."""
+"""Headers that the relay gives messages: their names and meanings, and the header of repairs.
+
+A repair batch brings messages that were lost at some site, sent again by any site that still has
+them. Name, number and incarnation of the batch are those of the sender's packer, its destinations
+are the sites that lack the messages. The origin of each message stands in its header
+`x-mesh-repaired`, which is delivered too: packers let no publisher set that header.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from relay.batches.batch import BatchHeader, BatchKind, Entry
+from relay.bulk_amqp import content_header, field_table
+from relay.bulk_amqp.errors import MalformedProperties
+
 FORGEABLE_PREFIX = b"x-mesh-"
-"""Names that begin so are the relay's: packers take them from what publishers send."""
+"""Prefix of the relay's own headers: packers remove such headers from published messages."""
 
 PATH_HEADER = b"x-mesh-path"
 EXCHANGE_HEADER = b"x-mesh-exchange"
@@ -44,4 +56,34 @@ PUT_ASIDE = {
     IDENTITY_HEADER: "identity by which the barrier knows it",
     PUBLISHED_HEADER: "time of publishing, in ms since 1970",
 }
-"""Headers of messages in a site's dead letters and quarantine, besides."""
+"""Further headers of messages in a site's dead letters and quarantine."""
+_LONG_STRING = b"S"
+_VALUE_AT = 5
+
+
+def as_repaired(entry: Entry, origin: str) -> Entry:
+    """Return the message as an entry of a repair batch. Raises MalformedProperties."""
+    return entry._replace(properties=with_repaired(entry.properties, origin))
+
+
+def with_repaired(properties: bytes, origin: str) -> bytes:
+    """Return the properties with the message's origin added. Raises MalformedProperties."""
+    added = field_table.entry(REPAIRED_HEADER, field_table.long_string(origin.encode()))
+    return content_header.rewrite(properties, {}, added)
+
+
+def message_origin(header: BatchHeader, entries: Sequence[Entry]) -> str:
+    """Cluster ID of the site where the batch's messages were published."""
+    told = repaired_of(entries[0].properties) if header.kind is BatchKind.REPAIR and entries else ""
+    return told or header.name.series.origin
+
+
+def repaired_of(properties: bytes) -> str:
+    """Cluster ID of the message's origin if a repair brought the message, else empty."""
+    try:
+        told = content_header.header(properties, REPAIRED_HEADER)
+    except MalformedProperties:
+        return ""
+    if told is None or told[:1] != _LONG_STRING:
+        return ""
+    return told[_VALUE_AT:].decode(errors="replace")

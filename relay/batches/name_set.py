@@ -1,34 +1,45 @@
-"""Sets of batch names: what the log has, what the deliverer is done with.
+"""Sets of batch names: the names that a log has, or that a deliverer is done with.
 
-Sequences are dense inside a series, so the names of one are a few intervals however many there
-are. A series is kept as one flat sorted list of bounds, `[start, end, start, end, ...]` with the
-ends exclusive: a sequence is in the set if an odd number of bounds lies at or below it. The usual
-case, the next number of a series, only raises the last bound.
+Sequences are dense inside a series, so the names of a series are a few intervals however many there
+are: a flat sorted list of bounds, `[start, end, start, end, ...]`, ends exclusive. A sequence is in
+the set if an odd number of bounds lies at or below the sequence. The usual case, the next number of
+a series, only raises the last bound.
 
 Bytes, for the snapshot and for a link's welcome::
 
     1       version (1)
-    table   of the series, as `series_table` draws it
+    table   of the series
     then for each series of the table:
       varint  number of intervals, then each:
                 varint  names missing since the end of the one before (for the first: since 0)
                 varint  names in it, at least 1
+
+A table of series writes each series once; names then refer to a series by number::
+
+    varint  number of texts, then each: varint length, UTF-8
+    varint  number of series, then each:
+              varint  origin (number of the text)        8  incarnation
+              varint  exchange (number of the text)      varint  lane
+              varint  number of destinations, then each: varint number of the text
+
+Cluster IDs and exchanges recur in hundreds of series; the table of texts keeps a set of names small
+that crosses the WAN at every welcome.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from relay.batches import varint
 from relay.batches.batch import BatchName, Series
-from relay.batches.series_table import get_series, put_series
 
+INCARNATION_BYTES = 8
 _VERSION = 1
 
 
 class BadNameSet(ValueError):
-    """These bytes are no set of names that this node can read."""
+    """Bytes are no set of names that this node can read."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a set of batch names: {reason}")
@@ -44,7 +55,7 @@ class NameSet:
         self._bounds: dict[Series, list[int]] = {}
 
     def add(self, name: BatchName) -> bool:
-        """Add one; whether it was new."""
+        """Add a name; return True if the name was new."""
         series, sequence = name
         bounds = self._bounds.get(series)
         if bounds is None:
@@ -64,14 +75,14 @@ class NameSet:
         return True
 
     def add_range(self, series: Series, start: int, end: int) -> None:
-        """Add `start` up to, without, `end`."""
+        """Add the sequences from `start` to `end` (exclusive)."""
         if not 0 <= start <= end:
             raise ValueError(f"no range: {start} to {end}")
         if start < end:
             _add_range(self._bounds.setdefault(series, []), start, end)
 
     def discard(self, name: BatchName) -> bool:
-        """Take one out; whether it was there."""
+        """Remove a name; return True if the name was there."""
         series, sequence = name
         bounds = self._bounds.get(series)
         if bounds is None:
@@ -106,11 +117,11 @@ class NameSet:
         return result
 
     def series(self) -> list[Series]:
-        """Every series of which there is a name."""
+        """Every series with a name in the set."""
         return list(self._bounds)
 
     def intervals(self, series: Series) -> list[tuple[int, int]]:
-        """(first, end without) of each run of names, in order; empty for an unknown series."""
+        """Intervals of names, (first, end exclusive), in order; empty for an unknown series."""
         bounds = self._bounds.get(series, [])
         return list(zip(bounds[::2], bounds[1::2], strict=True))
 
@@ -120,8 +131,8 @@ class NameSet:
         return bounds[-1] - 1 if bounds else -1
 
     def forget(self, gone: Callable[[Series], bool]) -> int:
-        """Drop every series for which `gone`, that is: incarnations older than the window.
-        How many series went.
+        """Drop every series for which `gone` is true (an incarnation older than the window); return
+        their number.
         """
         dropped = [series for series in self._bounds if gone(series)]
         for series in dropped:
@@ -129,7 +140,7 @@ class NameSet:
         return len(dropped)
 
     def is_within(self, other: NameSet) -> bool:
-        """Whether `other` has all of these names."""
+        """True if `other` has all of these names."""
         for series, bounds in self._bounds.items():
             theirs = other._bounds.get(series)
             if theirs is None:
@@ -141,7 +152,7 @@ class NameSet:
         return True
 
     def interval_count(self) -> int:
-        """Runs of names over all series: what the set costs in memory and bytes."""
+        """Number of intervals over all series: the measure of the set's memory and bytes."""
         return sum(len(bounds) for bounds in self._bounds.values()) // 2
 
     def __contains__(self, name: BatchName) -> bool:
@@ -169,7 +180,7 @@ class NameSet:
         return f"NameSet({len(self)} names in {self.interval_count()} intervals)"
 
     def encode(self) -> bytes:
-        """The bytes drawn above."""
+        """Encode as drawn above."""
         out = bytearray([_VERSION])
         put_series(out, self._bounds)
         for bounds in self._bounds.values():
@@ -183,7 +194,7 @@ class NameSet:
 
     @classmethod
     def decode(cls, data: bytes) -> NameSet:
-        """The set in these bytes. Raises BadNameSet: they may come from a neighbour."""
+        """Decode a set, which may come from a neighbour. Raises BadNameSet."""
         if not data or data[0] != _VERSION:
             raise BadNameSet(f"version {data[0]}" if data else "empty")
         result = cls()
@@ -229,3 +240,60 @@ def _get_bounds(data: bytes, at: int) -> tuple[list[int], int]:
         end += missing + names
         bounds.append(end)
     return bounds, at
+
+
+def put_series(out: bytearray, all_series: Iterable[Series]) -> None:
+    """Append a table of series, which are numbered in the given order from 0."""
+    texts: dict[str, int] = {}
+    body = bytearray()
+    count = 0
+    for series in all_series:
+        if len(series.incarnation) != INCARNATION_BYTES:
+            raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes: {series}")
+        count += 1
+        varint.put(body, texts.setdefault(series.origin, len(texts)))
+        body += series.incarnation
+        varint.put(body, texts.setdefault(series.exchange, len(texts)))
+        varint.put(body, series.lane)
+        varint.put(body, len(series.destinations))
+        for destination in series.destinations:
+            varint.put(body, texts.setdefault(destination, len(texts)))
+    varint.put(out, len(texts))
+    for text in texts:
+        varint.put_text(out, text)
+    varint.put(out, count)
+    out += body
+
+
+def get_series(data: bytes, at: int) -> tuple[list[Series], int]:
+    """Read the table at `at`; return the series and the position behind the table. Raises BadVarint
+    (a ValueError).
+    """
+    text_count, at = varint.get(data, at)
+    texts: list[str] = []
+    for _ in range(text_count):
+        text, at = varint.get_text(data, at)
+        texts.append(text)
+    series_count, at = varint.get(data, at)
+    result: list[Series] = []
+    for _ in range(series_count):
+        origin, at = _get_word(data, at, texts)
+        incarnation = data[at : at + INCARNATION_BYTES]
+        if len(incarnation) < INCARNATION_BYTES:
+            raise varint.BadVarint("cut off")
+        exchange, at = _get_word(data, at + INCARNATION_BYTES, texts)
+        lane, at = varint.get(data, at)
+        destination_count, at = varint.get(data, at)
+        destinations = []
+        for _ in range(destination_count):
+            destination, at = _get_word(data, at, texts)
+            destinations.append(destination)
+        result.append(Series(origin, bytes(incarnation), exchange, lane, tuple(destinations)))
+    return result, at
+
+
+def _get_word(data: bytes, at: int, texts: list[str]) -> tuple[str, int]:
+    number, at = varint.get(data, at)
+    if number >= len(texts):
+        raise varint.BadVarint(f"text {number} of {len(texts)}")
+    return texts[number], at

@@ -1,6 +1,6 @@
 """Whole numbers in as few bytes as they need (LEB128: 7 bits a byte, low first, top bit = more).
 
-For what a node writes every second or sends at every welcome, where most numbers are small.
+For data that a node writes every second or sends at every welcome, where most numbers are small.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ _MOST = (1 << 64) - 1
 
 
 class BadVarint(ValueError):
-    """Cut off, or more than 64 bits."""
+    """The bytes are cut off, or the number has more than 64 bits."""
 
 
 def put(out: bytearray, number: int) -> None:
-    """Append `number` (0 to 2^64-1). Raises ValueError for what does not fit."""
+    """Append `number` (0 to 2^64-1). Raises ValueError for any other number."""
     if not 0 <= number <= _MOST:
         raise ValueError(f"{number} is not between 0 and 2^64-1")
     while number > 0x7F:
@@ -23,7 +23,7 @@ def put(out: bytearray, number: int) -> None:
 
 
 def get(data: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and where the next one begins. Raises BadVarint."""
+    """Read the number at `at`; return the number and the next position. Raises BadVarint."""
     number = shift = 0
     while True:
         if at >= len(data):
@@ -48,7 +48,7 @@ def put_text(out: bytearray, text: str) -> None:
 
 
 def get_text(data: bytes, at: int) -> tuple[str, int]:
-    """The text at `at`, and where the next thing begins. Raises BadVarint."""
+    """Read the text at `at`; return the text and the next position. Raises BadVarint."""
     raw, at = get_bytes(data, at)
     try:
         return raw.decode(), at
@@ -63,7 +63,7 @@ def put_bytes(out: bytearray, raw: bytes) -> None:
 
 
 def get_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes at `at`, and where the next thing begins. Raises BadVarint."""
+    """Read the bytes at `at`; return the bytes and the next position. Raises BadVarint."""
     length, at = get(data, at)
     end = at + length
     if end > len(data):

@@ -26,10 +26,9 @@ drawn in errors.py. Consume and publish on separate connections: a blocked publi
 is not read by the broker, so acks sent on it would not be seen either.
 """
 
-from relay.bulk_amqp.address import Address
+from relay.bulk_amqp.address import Address, Cluster
 from relay.bulk_amqp.channel import Channel, DeclaredQueue
-from relay.bulk_amqp.cluster import Cluster
-from relay.bulk_amqp.confirms import Outcome, Publication
+from relay.bulk_amqp.confirms import Publication, PublishOutcome
 from relay.bulk_amqp.connection import Connection, connect
 from relay.bulk_amqp.consumer import Consumer
 from relay.bulk_amqp.errors import (
@@ -75,9 +74,9 @@ __all__ = [
     "Message",
     "MessageUnsendable",
     "Misuse",
-    "Outcome",
     "PeerSilent",
     "Publication",
+    "PublishOutcome",
     "Publisher",
     "Returned",
     "UnexpectedFrame",

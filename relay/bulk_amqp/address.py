@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from relay.bulk_amqp.errors import AddressInvalid
+from federation.brokers.address_ring import AddressRing
+from federation.brokers.endpoint import Endpoint, resolved
+from federation.brokers.first_answer import NoneAnswered, first_answer
+from relay.bulk_amqp.errors import (
+    AddressInvalid,
+    AuthenticationFailed,
+    ConnectionFailed,
+    ConnectionLost,
+    PeerSilent,
+)
 
 _EXTERNAL = "auth_mechanism=external"
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
@@ -62,3 +73,74 @@ class Address:
             vhost=unquote(path) or "/",
             is_external=bool(parts.query),
         )
+
+
+class NodeConnection(Protocol):
+    """Connection to one node, as far as a cluster needs it: ``Connection`` is one."""
+
+    @property
+    def close_reason(self) -> Exception | None: ...
+
+    @property
+    def lasted_s(self) -> float | None: ...
+
+    def abort(self, reason: str) -> None: ...
+
+
+C = TypeVar("C", bound=NodeConnection)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One login at several ``places``, which are tried in the order of ``ring``."""
+
+    login: Address
+    """User, password and virtual host; its own host and port are not used."""
+    places: tuple[Endpoint, ...]
+    ring: AddressRing[Endpoint] = field(default_factory=AddressRing, compare=False)
+
+    @classmethod
+    def of(
+        cls, uri: str, places: Sequence[Endpoint], ring: AddressRing[Endpoint] | None = None
+    ) -> Cluster:
+        """``uri`` has the login. Raises AddressInvalid."""
+        return cls(Address.parse(uri), tuple(places), ring or AddressRing())
+
+    async def connect(self, connect: Callable[[Address, str], Awaitable[C]]) -> C:
+        """Connect to a node that answers; ``connect`` takes an address and the host to dial.
+
+        Raises the error of the only place; of several AuthenticationFailed if any node refused the
+        login, else ConnectionFailed, with what each has said.
+        """
+
+        async def connected(place: Endpoint) -> C:
+            address = replace(self.login, host=place.host, port=place.port)
+            return await connect(address, place.dialled)
+
+        try:
+            place, connection = await first_answer(
+                self.ring.order(await resolved(self.places)),
+                connected,
+                lambda late: late.abort("another node has answered first"),
+                (ConnectionFailed,),
+            )
+        except NoneAnswered as none:
+            raise _combined(list(none.errors.values())) from none
+        self.ring.worked(place, lambda: _lasted_s(connection))
+        return connection
+
+
+def _lasted_s(connection: NodeConnection) -> float | None:
+    """Time that a connection lasted, None while it is open; 0 if its node was lost, or hangs: to
+    try that node first would cost seconds.
+    """
+    is_lost = isinstance(connection.close_reason, (ConnectionLost, PeerSilent))
+    return 0.0 if is_lost else connection.lasted_s
+
+
+def _combined(errors: list[Exception]) -> Exception:
+    if len(errors) == 1:
+        return errors[0]
+    refusals = [error for error in errors if isinstance(error, AuthenticationFailed)]
+    text = "; ".join(map(str, errors))
+    return AuthenticationFailed(text, refusals[0].code) if refusals else ConnectionFailed(text)

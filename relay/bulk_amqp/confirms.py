@@ -18,7 +18,7 @@ from relay.bulk_amqp.frame_writer import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PublishOutcome:
     """What became of publishes ``first`` to ``last``; each tuple names sequence numbers, ascending.
 
     Those in none of the tuples were confirmed and routed. ``returned`` ones were confirmed too, but
@@ -66,7 +66,7 @@ class Publication:
         self.low = first - 1  # answered up to here, without a gap
         self.messages_open = last - self.low  # as counted by the ledger
         self.bytes_open = size
-        self.outcome: Outcome | None = None
+        self.outcome: PublishOutcome | None = None
         self._above: set[int] = set()
         self._nacked: list[int] = []
         self._returned: list[int] = []
@@ -115,7 +115,7 @@ class Publication:
         unknown: tuple[int, ...] = ()
         if self.low < self.last:
             unknown = tuple(n for n in range(self.low + 1, self.last + 1) if n not in self._above)
-        self.outcome = Outcome(
+        self.outcome = PublishOutcome(
             self.first,
             self.last,
             tuple(sorted(self._nacked)),

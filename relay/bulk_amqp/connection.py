@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from itertools import count
@@ -28,9 +29,8 @@ from pamqp import frame as pamqp_frame
 
 from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay import ticks
-from relay.bulk_amqp.address import Address
+from relay.bulk_amqp.address import Address, Cluster
 from relay.bulk_amqp.channel import Channel
-from relay.bulk_amqp.cluster import Cluster
 from relay.bulk_amqp.errors import (
     AuthenticationFailed,
     BulkAmqpError,
@@ -50,7 +50,6 @@ from relay.bulk_amqp.frame_reader import (
     FrameReader,
     Method,
 )
-from relay.bulk_amqp.heartbeat import TICKS_PER_HEARTBEAT, HeartbeatWatch
 from relay.bulk_amqp.paced_writer import Pace, PacedWriter
 
 FRAME_MAX = 131072
@@ -60,6 +59,8 @@ _PACED_HIGH_WATER = 64 * 1024
 """Of a paced connection: what its turn has come for and the socket does not take is soon too much.
 """
 _HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+TICKS_PER_HEARTBEAT = 2
+_SILENT_AFTER = 2 * TICKS_PER_HEARTBEAT
 _MOST_CHANNELS = 2047
 _LOGIN_REFUSED = (403, 530)
 _CAPABILITIES = (
@@ -141,6 +142,27 @@ async def _open(
         raise ConnectionFailed(f"{address} cannot be reached: {why}") from error
     finally:
         connection.abort_unless_open()
+
+
+@dataclass(slots=True)
+class HeartbeatWatch:
+    """Sees the byte counts of both directions at every tick."""
+
+    sent: int = 0
+    received: int = 0
+    silent_ticks: int = 0
+
+    def tick(self, sent: int, received: int, *, listening: bool) -> tuple[bool, bool]:
+        """(send a heartbeat now?, is the peer silent for two heartbeats?).
+
+        ``listening`` is False while we ourselves do not read: that silence is ours.
+        """
+        due = sent == self.sent
+        self.silent_ticks = (
+            0 if received != self.received or not listening else (self.silent_ticks + 1)
+        )
+        self.sent, self.received = sent, received
+        return due, self.silent_ticks >= _SILENT_AFTER
 
 
 class Connection(asyncio.Protocol):

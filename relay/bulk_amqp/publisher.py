@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pamqp import commands
 
 from relay.bulk_amqp.channel import Channel
-from relay.bulk_amqp.confirms import ConfirmLedger, Outcome, Publication
+from relay.bulk_amqp.confirms import ConfirmLedger, Publication, PublishOutcome
 from relay.bulk_amqp.errors import BulkAmqpError, Misuse
 from relay.bulk_amqp.frame_reader import Confirms, Returned
 from relay.bulk_amqp.frame_writer import Message
@@ -37,7 +37,7 @@ class Publisher:
         self._ledger = ConfirmLedger() if confirms else None
         self._on_done = on_done
         self._on_returned = on_returned
-        self._waiting: dict[Publication, asyncio.Future[Outcome]] = {}
+        self._waiting: dict[Publication, asyncio.Future[PublishOutcome]] = {}
         self._started = False
 
     async def start(self) -> None:
@@ -75,7 +75,7 @@ class Publisher:
         now = channel.connection.loop.time()
         return self._ledger.published(len(messages), size, now, messages if mandatory else None)
 
-    async def wait(self, publication: Publication) -> Outcome:
+    async def wait(self, publication: Publication) -> PublishOutcome:
         """What became of it: nacked, returned, unknown. No time-out here; that is the caller's."""
         if publication.outcome is not None:
             return publication.outcome

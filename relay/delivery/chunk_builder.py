@@ -16,7 +16,7 @@ from federation.mesh import IdentityScope
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, LoggedBatch
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
-from relay.batches.repaired import message_origin
+from relay.batches.mesh_headers import message_origin
 from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_PRESENT, text
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.chunk import DeliveryChunk, Part

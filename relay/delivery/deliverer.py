@@ -18,7 +18,7 @@ from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_delivery import FlowDelivery
 from relay.delivery.flow_queue import Job
 from relay.delivery.local_exchange import DelivererLockHeld, LocalClosed, LocalExchange
-from relay.log.gap import just_before
+from relay.log.open_gap import just_before
 from relay.log.site_log import SiteLogError
 from relay.retry import reconnect_delay_s
 from relay.state.node_state import Commit

@@ -27,8 +27,7 @@ from relay.delivery.flow_publisher import FlowPublisher
 from relay.delivery.flow_queue import FlowQueue
 from relay.delivery.repair_proof import prove
 from relay.ledger.rows import Outcome, Stage
-from relay.log.gap import START, gap_reason, gap_row, just_before
-from relay.log.open_gap import OpenGap
+from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.state.flow_state import Announced, FlowState, announce, commit, withdraw
 from relay.state.node_state import Commit

@@ -24,8 +24,9 @@ from relay.batches.mesh_headers import (
     PATH_HEADER,
     PUBLISHED_HEADER,
     QUARANTINE_REASON_HEADER,
+    repaired_of,
+    with_repaired,
 )
-from relay.batches.repaired import repaired_of, with_repaired
 from relay.bulk_amqp.content_header import QUORUM_QUEUE_HEADERS, header, without_headers
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import Delivery

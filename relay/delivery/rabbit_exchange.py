@@ -24,8 +24,8 @@ from relay.bulk_amqp import (
     ConnectionClosed,
     Message,
     MessageUnsendable,
-    Outcome,
     Publisher,
+    PublishOutcome,
     connect,
 )
 from relay.delivery.local_exchange import (
@@ -160,7 +160,7 @@ class RabbitExchange:
     def _forget(self, exchange: str) -> None:
         self._opened.pop(exchange, None)
 
-    async def _wait(self, waiting: asyncio.Future[Outcome], timeout_s: float) -> bool:
+    async def _wait(self, waiting: asyncio.Future[PublishOutcome], timeout_s: float) -> bool:
         """Wait for the outcome; True if time ran out, which stands still while blocked."""
         left = timeout_s
         while left > 0:

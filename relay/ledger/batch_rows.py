@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relay.batches.batch import BatchHeader, BatchKind, PackedBatch
-from relay.batches.repaired import message_origin
+from relay.batches.mesh_headers import message_origin
 from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
 
 

@@ -15,7 +15,7 @@ from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, 
 from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.batches.known_formats import KNOWN
 from relay.batches.name_set import NameSet
-from relay.log.recent_names import Finding, RecentNames
+from relay.log.recent_names import NameMatch, RecentNames
 from relay.log.site_log import NOTHING, Record
 from relay.log.snapshot import LogLoss, LogMemory, LogSnapshot
 
@@ -144,13 +144,13 @@ class LogKnowledge:
             batch = self.decode(record)
             if batch is not None:
                 finding = self.note(batch.place, batch.header)
-                if finding is Finding.OUT_OF_ORDER or (
-                    finding is Finding.ALIEN and recent.next_awaited is not None
+                if finding is NameMatch.OUT_OF_ORDER or (
+                    finding is NameMatch.ALIEN and recent.next_awaited is not None
                 ):
                     orderly = False
         return orderly
 
-    def note(self, place: Place, header: BatchHeader) -> Finding:
+    def note(self, place: Place, header: BatchHeader) -> NameMatch:
         """The log has this batch at this place."""
         name = place.name
         finding = self.recent.read_back(
@@ -160,16 +160,16 @@ class LogKnowledge:
             header.byte_count,
             known=name in self.logged,
         )
-        if finding is Finding.COPY:
+        if finding is NameMatch.COPY:
             self.counts.copies += 1
             return finding
         self._changed = True
         self.logged.add(name)
         self._see(name.series, header.last_published_ms)
         self._mark_is_logged |= name == self._latest_mark
-        if finding is Finding.OUT_OF_ORDER:
+        if finding is NameMatch.OUT_OF_ORDER:
             self.counts.out_of_order += 1
-        elif finding is Finding.ALIEN:
+        elif finding is NameMatch.ALIEN:
             self.counts.aliens += 1
             if (
                 header.kind is BatchKind.MARK

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from relay.batches.batch import LoggedBatch, Place
 from relay.log.hot_tail import HotTail
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_scan import LogScans
+from relay.log.scans.scan_cursor import ScanCursor
+from relay.log.scans.shared_scan import LogScans
 from relay.log.site_log import LogClosed, LogMissing, SiteLogError
 
 _SEARCH_RECORDS = 20_000

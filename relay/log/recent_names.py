@@ -4,7 +4,7 @@ A name is first *awaited* (handed to the log, then confirmed) and then *checked*
 the log, with its offset; that may come before its confirm). Bytes of a block of checked names, of
 which a snapshot has some twenty::
 
-    table   of the series, as `series_table` draws it
+    table   of the series, as `name_set` draws it
     varint  first offset     varint  messages     varint  bytes    (running totals before it)
     varint  number of names, then each:
               varint  number of its series       varint  sequence
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from relay.batches import varint
 from relay.batches.batch import BatchName, Place, Series
-from relay.batches.series_table import get_series, put_series
+from relay.batches.name_set import get_series, put_series
 
 MAX_NAMES = 10_000
 """Names looked for after a loss: a tail of up to so many batches is noticed for what it is."""
@@ -53,7 +53,7 @@ class Totals(NamedTuple):
     bytes: int
 
 
-class Finding(Enum):
+class NameMatch(Enum):
     """What a record that was read back turns out to be."""
 
     AS_APPENDED = "the next one that this node appended"
@@ -158,20 +158,20 @@ class RecentNames:
 
     def read_back(
         self, name: BatchName, offset: int, messages: int, byte_count: int, *, known: bool
-    ) -> Finding:
+    ) -> NameMatch:
         """A record was read. `known`: the logged set has the name."""
         waiting = self._awaited.get(name)
         if waiting is not None:
             expected = self.next_awaited == name
             del self._awaited[name]
             self._unchecked_count -= waiting.confirmed
-            finding = Finding.AS_APPENDED if expected else Finding.OUT_OF_ORDER
+            finding = NameMatch.AS_APPENDED if expected else NameMatch.OUT_OF_ORDER
             totals = waiting.totals
         elif known:
-            return Finding.COPY
+            return NameMatch.COPY
         else:
             totals = self._add_alien(offset, messages, byte_count)
-            finding = Finding.ALIEN
+            finding = NameMatch.ALIEN
         self._add(Seen(name, offset, totals.messages, totals.bytes))
         return finding
 

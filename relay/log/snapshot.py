@@ -26,8 +26,7 @@ from typing import NamedTuple, Protocol
 
 from relay.batches import varint
 from relay.batches.batch import BatchName, Place
-from relay.batches.name_set import NameSet
-from relay.batches.series_table import get_series, put_series
+from relay.batches.name_set import NameSet, get_series, put_series
 from relay.log.recent_names import Totals
 
 SNAPSHOT_VERSION = 1

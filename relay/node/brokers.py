@@ -32,7 +32,7 @@ from relay.lease.cluster_lease import LeaseName
 from relay.lease.proofs import HOLDER_BYTES
 from relay.links.transport.link_end import LinkConnector
 from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
-from relay.log.rabbit_log import open_rabbit_log
+from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogClosed, LogRefused, SiteLog
 from relay.packing.egress import Egress, EgressClosed, EgressRefused
 from relay.packing.rabbit_egress import connect_egress

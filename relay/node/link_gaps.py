@@ -6,8 +6,7 @@ from federation.mesh import Link
 from relay.ledger.rows import Stage
 from relay.links.sender.task import LinkSenderTask
 from relay.links.transport.connection import Clock
-from relay.log.gap import gap_row, just_before
-from relay.log.open_gap import OpenGap
+from relay.log.open_gap import OpenGap, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory

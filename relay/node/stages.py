@@ -19,9 +19,8 @@ from relay.ledger.rows import Stage
 from relay.ledger_files.export import LedgerExport
 from relay.ledger_files.proof import LedgerProof
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.log.gap import START, gap_reason, gap_row, just_before
 from relay.log.knowledge import LogLag
-from relay.log.open_gap import OpenGap
+from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.deliverer_mark import MARKED, DelivererMark

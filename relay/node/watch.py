@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from federation.mesh import LogLimit
+from federation.mesh import LogLimit, WhenLogIsFull
 from relay import ticks
-from relay.log.room import LogRoom
 from relay.node.stages import Stages
 from relay.operator.holds import mark_drained
 from relay.operator.leave import Leave, Leaving
@@ -100,3 +99,32 @@ def _leaving(stages: Stages, egress: int) -> Leaving:
         unsent={link["to"]: link["lag_messages"] for link in stages.links.reports()},
         appending=stages.links.is_receiving,
     )
+
+
+WARN_AT = 0.8
+BLOCK_AT = 0.9
+GO_ON_BELOW = 0.7
+"""Well below, so that the packer does not stop and start with every batch."""
+
+
+class LogRoom:
+    """One site's. `fill` is the part of `max_bytes` that is needed; 0 without a limit."""
+
+    def __init__(self) -> None:
+        self.fill = 0.0
+        self.blocks = False
+        """The packer is to take nothing."""
+
+    def look(self, limit: LogLimit, needed_bytes: float) -> bool:
+        """Take note of how much is needed; whether `blocks` has changed."""
+        before = self.blocks
+        self.fill = needed_bytes / limit.max_bytes if limit.max_bytes else 0.0
+        may_block = limit.max_bytes is not None and limit.on_full is WhenLogIsFull.BLOCK
+        self.blocks = may_block and self.fill >= (GO_ON_BELOW if before else BLOCK_AT)
+        return self.blocks != before
+
+    def said(self, waiting_for: str) -> str:
+        """For people, from WARN_AT on; empty below. `waiting_for` names who lacks the most."""
+        if self.fill < WARN_AT and not self.blocks:
+            return ""
+        return f"{self.fill:.0%} of the log's max_bytes wait for {waiting_for}"

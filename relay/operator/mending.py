@@ -23,8 +23,12 @@ from dedup.judgement import Judgement, Verdict
 from dedup.keys import place_prefix, places_of
 from federation.mesh import Exchange, IdentityScope
 from relay.batches.batch import BatchKind, Entry
-from relay.batches.mesh_headers import ATTEMPTS_HEADER, DEAD_REASON_HEADER, QUARANTINE_REASON_HEADER
-from relay.batches.repaired import repaired_of
+from relay.batches.mesh_headers import (
+    ATTEMPTS_HEADER,
+    DEAD_REASON_HEADER,
+    QUARANTINE_REASON_HEADER,
+    repaired_of,
+)
 from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer
 from relay.bulk_amqp.content_header import rewrite
 from relay.bulk_amqp.frame_reader import Delivery

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from relay.batches.batch import BatchHeader, BatchName, Entry, LoggedBatch
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
-from relay.batches.repaired import as_repaired
+from relay.batches.mesh_headers import as_repaired
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.operator.repair_wanted import Wanted, by_place
 

@@ -9,7 +9,7 @@
     place   varint offset, name
 
 A text is a varint length and UTF-8. The same value always gives the same bytes, so that they serve
-as keys. (`series_table` is the form for many series at once.)
+as keys. (`name_set` draws the table for many series at once.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from relay.batches import varint
 from relay.batches.batch import BatchName, Flow, Place, Series
-from relay.batches.series_table import INCARNATION_BYTES
+from relay.batches.name_set import INCARNATION_BYTES
 
 
 @lru_cache(maxsize=4096)

@@ -10,9 +10,9 @@ import pytest
 
 from federation.brokers.addresses import StreamAddress
 from relay.log.memory_log import MemoryStream
-from relay.log.rabbit_log import open_rabbit_log
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_scan import LogScans
+from relay.log.rabbit.rabbit_log import open_rabbit_log
+from relay.log.scans.scan_cursor import ScanCursor
+from relay.log.scans.shared_scan import LogScans
 from relay.log.site_log import (
     LogClosed,
     LogCursor,

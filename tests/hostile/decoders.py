@@ -31,9 +31,8 @@ from relay.batches.format import (
     verify_digest,
 )
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch
-from relay.batches.name_set import BadNameSet, NameSet
-from relay.batches.repaired import repaired_of, with_repaired
-from relay.batches.series_table import get_series
+from relay.batches.mesh_headers import repaired_of, with_repaired
+from relay.batches.name_set import BadNameSet, NameSet, get_series
 from relay.batches.signature import OriginUnknown, authenticity
 from relay.bulk_amqp import content_header
 from relay.bulk_amqp.errors import BulkAmqpError, MalformedProperties
@@ -48,8 +47,8 @@ from relay.links.receiver.machine import LinkReceiver
 from relay.links.sender.machine import LinkSender, SenderParts
 from relay.links.transport.link_end import TransportStatus
 from relay.links.wire import NONCE_BYTES, BadFrame, decode_frame, encode_ask
+from relay.log.rabbit.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap
 from relay.log.recent_names import RecentNames
-from relay.log.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap
 from relay.packing.intake import Intake, headers_and_user, message_id_of
 from tests.federation.meshes import mesh_of
 from tests.relay.link_world import TO_TOKYO

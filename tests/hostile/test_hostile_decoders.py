@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from federation.mesh import IdentityKind, IdentityRule
 from relay.batches import varint
 from relay.batches.batch import BatchName, Series
-from relay.batches.name_set import BadNameSet, NameSet
-from relay.batches.series_table import get_series, put_series
+from relay.batches.name_set import BadNameSet, NameSet, get_series, put_series
 from relay.bulk_amqp import content_header, field_table
 from relay.bulk_amqp.frame_reader import FrameReader
 from relay.ledger.members import BadMembers, decode_members, encode_members

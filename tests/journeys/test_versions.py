@@ -10,7 +10,7 @@ import pytest
 from federation.names import Names
 from isthmus.doctor.finding import Finding, Grade
 from relay.batches.batch import BatchKind
-from relay.log.rabbit_log import open_rabbit_log
+from relay.log.rabbit.rabbit_log import open_rabbit_log
 from tests.journeys.conftest import LoadFactory, MeshFactory
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import Load

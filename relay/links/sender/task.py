@@ -34,7 +34,7 @@ from relay.links.sender.machine import LinkSender
 from relay.links.transport.connection import MOST_WAIT_S, RESTING_WAIT_S, LinkConnection, LinkParts
 from relay.links.transport.link_end import Carried, LinkEnd
 from relay.links.wire import Send
-from relay.log.gap import gap_reason, just_before
+from relay.log.open_gap import gap_reason, just_before
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.site_log import SiteLogError
 

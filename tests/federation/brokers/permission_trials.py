@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from relay.log.stream_connection import PUBLISHER, StreamEdge
+from relay.log.rabbit.stream_connection import PUBLISHER, StreamEdge
 from tests.federation.brokers.trier import OTHER, Trier
 
 CLOSE = "close connections of others by the management API"

@@ -25,7 +25,7 @@ from federation.brokers.addresses import StreamAddress
 from federation.brokers.users import links_meeting_at
 from federation.mesh import Link
 from relay.bulk_amqp import AuthenticationFailed, connect
-from relay.log.stream_connection import StreamConnection
+from relay.log.rabbit.stream_connection import StreamConnection
 from tests.federation.live_site import Site
 from tests.waiting import until
 

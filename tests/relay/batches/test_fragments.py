@@ -17,7 +17,7 @@ from relay.batches.fragments import (
     FragmentMismatch,
     split,
 )
-from relay.log.stream_appends import StreamAppends
+from relay.log.rabbit.stream_appends import StreamAppends
 
 SERIES = Series("paris", b"incarna1", "orders", 0, ())
 BODY = bytes(range(256)) * 10_000  # 2.5 MB: four pieces

@@ -12,8 +12,8 @@ from relay.bulk_amqp import (
     Consumer,
     Delivery,
     Message,
-    Outcome,
     Publisher,
+    PublishOutcome,
     content_header,
     field_table,
 )
@@ -48,7 +48,7 @@ class Inbox:
         return [delivery[2:] for delivery in self.got]
 
 
-async def publish_all(publisher: Publisher, messages: list[Message]) -> list[Outcome]:
+async def publish_all(publisher: Publisher, messages: list[Message]) -> list[PublishOutcome]:
     publications = []
     for at in range(0, len(messages), 256):
         publications.append(publisher.publish_many(messages[at : at + 256], mandatory=True))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.bulk_amqp.confirms import ConfirmLedger, Outcome, Publication
+from relay.bulk_amqp.confirms import ConfirmLedger, Publication, PublishOutcome
 from relay.bulk_amqp.errors import UnexpectedFrame
 from relay.bulk_amqp.frame_writer import Message
 
@@ -20,7 +20,7 @@ def ledger_with(*counts: int) -> tuple[ConfirmLedger, list[Publication]]:
 def test_one_cumulative_ack_ends_all_publications_up_to_it() -> None:
     ledger, (first, second, third) = ledger_with(3, 2, 4)
     assert ledger.answered(ACK, [(5, MULTIPLE)]) == [first, second]
-    assert first.outcome == Outcome(1, 3)
+    assert first.outcome == PublishOutcome(1, 3)
     assert first.outcome.all_routed
     assert third.outcome is None
     assert ledger.unconfirmed_messages == 4
@@ -42,7 +42,7 @@ def test_a_cumulative_ack_does_not_speak_for_what_was_nacked_before() -> None:
     ledger, (only,) = ledger_with(4)
     ledger.answered(NACK, [(2, SINGLE)])
     ledger.answered(ACK, [(4, MULTIPLE)])
-    assert only.outcome == Outcome(1, 4, nacked=(2,))
+    assert only.outcome == PublishOutcome(1, 4, nacked=(2,))
     assert not only.outcome.all_routed
 
 
@@ -50,8 +50,8 @@ def test_a_cumulative_nack_names_only_what_had_no_answer() -> None:
     ledger, (first, second) = ledger_with(3, 3)
     ledger.answered(ACK, [(2, SINGLE), (5, SINGLE)])
     assert ledger.answered(NACK, [(6, MULTIPLE)]) == [first, second]
-    assert first.outcome == Outcome(1, 3, nacked=(1, 3))
-    assert second.outcome == Outcome(4, 6, nacked=(4, 6))
+    assert first.outcome == PublishOutcome(1, 3, nacked=(1, 3))
+    assert second.outcome == PublishOutcome(4, 6, nacked=(4, 6))
 
 
 def test_the_same_answer_twice_counts_once() -> None:
@@ -74,8 +74,8 @@ def test_when_the_channel_closes_the_rest_is_unknown() -> None:
     ledger.answered(ACK, [(1, SINGLE)])
     ledger.answered(NACK, [(3, SINGLE)])
     assert ledger.close() == [first, second]
-    assert first.outcome == Outcome(1, 3, nacked=(3,), unknown=(2,))
-    assert second.outcome == Outcome(4, 5, unknown=(4, 5))
+    assert first.outcome == PublishOutcome(1, 3, nacked=(3,), unknown=(2,))
+    assert second.outcome == PublishOutcome(4, 5, unknown=(4, 5))
     assert (ledger.unconfirmed_messages, ledger.unconfirmed_bytes) == (0, 0)
 
 
@@ -133,7 +133,7 @@ def test_any_order_of_answers_gives_what_a_naive_book_gives(
     ledger.close()
     for publication in publications:
         mine = {n: book[n] for n in range(publication.first, publication.last + 1)}
-        assert publication.outcome == Outcome(
+        assert publication.outcome == PublishOutcome(
             publication.first,
             publication.last,
             nacked=tuple(n for n, answer in mine.items() if answer is False),
@@ -156,7 +156,7 @@ def test_a_return_is_found_by_what_it_carries() -> None:
     assert ledger.returned(*B) == (publication, 2)
     assert ledger.returned(*A_WITH_ID) == (publication, 3)
     ledger.answered(ACK, [(3, MULTIPLE)])
-    assert publication.outcome == Outcome(1, 3, returned=(2, 3))
+    assert publication.outcome == PublishOutcome(1, 3, returned=(2, 3))
     assert not publication.outcome.all_routed
 
 
@@ -201,7 +201,7 @@ def test_a_message_that_came_back_but_has_no_confirm_is_both_returned_and_unknow
     ledger, publication = mandatory(A, B)
     ledger.returned(*A)
     ledger.close()
-    assert publication.outcome == Outcome(1, 2, returned=(1,), unknown=(1, 2))
+    assert publication.outcome == PublishOutcome(1, 2, returned=(1,), unknown=(1, 2))
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B, A_WITH_ID]), st.booleans()), min_size=1))

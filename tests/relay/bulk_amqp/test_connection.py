@@ -14,12 +14,13 @@ from relay.bulk_amqp import (
     ConnectionLost,
     Consumer,
     Misuse,
-    Outcome,
     PeerSilent,
     Publisher,
+    PublishOutcome,
     UnexpectedFrame,
     connect,
 )
+from relay.bulk_amqp.connection import HeartbeatWatch
 from tests.conftest import Eventually
 from tests.relay.bulk_amqp import wire
 from tests.relay.bulk_amqp.fake_broker import Client, fake_broker, forever
@@ -29,7 +30,7 @@ PLAIN = b"\x10\x00\x02"
 
 @pytest.fixture
 def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks of 50 ms at a heartbeat of 1 s; test_heartbeat.py has the arithmetic."""
+    """Ticks of 50 ms at a heartbeat of 1 s; tests of HeartbeatWatch below have the arithmetic."""
     monkeypatch.setattr("relay.bulk_amqp.connection.TICKS_PER_HEARTBEAT", 20)
 
 
@@ -113,7 +114,7 @@ async def test_a_close_that_the_broker_sends_is_answered_and_told_to_all() -> No
         await publisher.start()
         publication = publisher.publish_many([("e", b"k", PLAIN, b"x")] * 3)
         outcome = await asyncio.wait_for(publisher.wait(publication), 5)
-        assert outcome == Outcome(1, 3, unknown=(2, 3))
+        assert outcome == PublishOutcome(1, 3, unknown=(2, 3))
         reason = await connection.wait_closed()
         assert (type(reason), reason.code) == (ConnectionClosed, 320)
         assert channel.close_reason is reason
@@ -333,3 +334,29 @@ async def test_when_all_channels_are_in_use_the_next_is_refused() -> None:
             await connection.channel()
         with pytest.raises(ConnectionFailed, match="all 100 channels are in use"):
             await connection.channel()
+
+
+def test_a_heartbeat_is_due_when_nothing_was_sent_since_the_last_tick() -> None:
+    watch = HeartbeatWatch()
+    assert watch.tick(100, 1, listening=True)[0] is False
+    assert watch.tick(100, 2, listening=True)[0] is True
+    assert watch.tick(108, 3, listening=True)[0] is False
+
+
+def test_a_peer_is_silent_after_four_ticks_of_half_a_heartbeat_without_a_byte() -> None:
+    watch = HeartbeatWatch()
+    heard = [watch.tick(0, 50, listening=True)[1] for _ in range(5)]
+    assert heard == [False, False, False, False, True]
+
+
+def test_any_byte_ends_the_silence() -> None:
+    watch = HeartbeatWatch()
+    for received in (1, 1, 1, 2, 2, 2, 2):
+        assert watch.tick(0, received, listening=True)[1] is False
+
+
+def test_silence_does_not_count_while_we_do_not_listen() -> None:
+    watch = HeartbeatWatch()
+    assert not any(watch.tick(0, 1, listening=False)[1] for _ in range(10))
+    heard = [watch.tick(0, 1, listening=True)[1] for _ in range(4)]
+    assert heard == [False, False, False, True]

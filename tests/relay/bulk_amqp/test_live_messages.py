@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from relay.bulk_amqp import MalformedProperties, Message, Outcome, connect, content_header
+from relay.bulk_amqp import MalformedProperties, Message, PublishOutcome, connect, content_header
 from tests.conftest import Eventually
 from tests.live_brokers import Vhost
 from tests.relay.bulk_amqp.live_channels import (
@@ -67,7 +67,7 @@ async def test_a_body_of_15_mib_and_an_empty_one_arrive_whole(
     body = random.Random(1).randbytes(15 << 20)
     messages: list[Message] = [("", b"big", PLAIN, data) for data in (b"", body, b"", b"x")]
     outcomes = await publish_all(await started_publisher(await connected()), messages)
-    assert outcomes == [Outcome(1, 4)]
+    assert outcomes == [PublishOutcome(1, 4)]
     await eventually(lambda: len(inbox.got) == 4, "four messages", deadline_s=30)
     assert inbox.messages() == messages
 

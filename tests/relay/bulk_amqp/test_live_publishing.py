@@ -9,8 +9,8 @@ import pytest
 from relay.bulk_amqp import (
     ChannelClosed,
     Message,
-    Outcome,
     Publisher,
+    PublishOutcome,
     Returned,
     content_header,
     field_table,
@@ -35,7 +35,7 @@ async def test_returns_are_matched_among_identical_neighbours(connected: Connect
     publication = publisher.publish_many(
         [good, lost, lost, good, good, lost, big, good], mandatory=True
     )
-    assert await asyncio.wait_for(publisher.wait(publication), 10) == Outcome(
+    assert await asyncio.wait_for(publisher.wait(publication), 10) == PublishOutcome(
         1, 8, returned=(2, 3, 6, 7)
     )
     assert [n for n, _ in returned] == [2, 3, 6, 7]
@@ -57,7 +57,7 @@ async def test_a_return_whose_bcc_header_the_broker_cut_is_still_matched(
         [("amq.direct", b"a", block, b"1"), ("amq.direct", b"b", block, b"2")], mandatory=True
     )
     outcome = await asyncio.wait_for(publisher.wait(publication), 10)
-    assert outcome == Outcome(1, 2, returned=(1, 2))
+    assert outcome == PublishOutcome(1, 2, returned=(1, 2))
 
 
 async def test_a_full_queue_that_rejects_is_a_nack_for_just_those(connected: Connect) -> None:
@@ -93,7 +93,7 @@ async def test_publishing_to_an_unknown_exchange_closes_that_channel_only(
     assert isinstance(reason, ChannelClosed)
     assert reason.code == 404
     assert "gone" in reason.text
-    assert publications[0].outcome == Outcome(1, 3, unknown=(1, 2, 3))
+    assert publications[0].outcome == PublishOutcome(1, 3, unknown=(1, 2, 3))
     with pytest.raises(ChannelClosed, match="gone"):
         publisher.publish_many([("", b"q", PLAIN, b"x")])
     assert connection.close_reason is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.batches.batch import EVERY_SITE, BatchName, Series
-from relay.batches.repaired import as_repaired, repaired_of
+from relay.batches.mesh_headers import as_repaired, repaired_of
 from relay.bulk_amqp.content_header import NONE_PRESENT, rewrite
 from relay.delivery.properties import text_field
 from relay.delivery.put_aside import put_aside

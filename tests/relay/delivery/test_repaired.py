@@ -8,8 +8,7 @@ from functools import partial
 from federation.mesh import Exchange, RetryRule
 from relay.batches.batch import BatchHeader, BatchKind, Entry
 from relay.batches.fragments import split
-from relay.batches.mesh_headers import REPAIRED_HEADER
-from relay.batches.repaired import as_repaired
+from relay.batches.mesh_headers import REPAIRED_HEADER, as_repaired
 from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relay.links.metrics import LinkState
-from relay.log.gap import just_before
+from relay.log.open_gap import just_before
 from relay.log.run import LogSettings
 from tests.log_batches import batch
 from tests.relay.link_chain import Chain, FolderLinkMemory, LoopClock, Site

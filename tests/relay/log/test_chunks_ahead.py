@@ -8,10 +8,10 @@ from typing import NoReturn
 import pytest
 
 from federation.brokers.addresses import StreamAddress
-from relay.log.rabbit_log import RabbitLog
+from relay.log.rabbit.rabbit_log import RabbitLog
+from relay.log.rabbit.stream_connection import StreamConnection, StreamEdge
+from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import LogClosed, Record
-from relay.log.stream_connection import StreamConnection, StreamEdge
-from relay.log.stream_frames import Chunk
 
 MIB = 1024 * 1024
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.brokers.endpoint import Endpoint
-from relay.log.leader_search import MEETINGS, LeaderSearch
+from relay.log.rabbit.leader_search import MEETINGS, LeaderSearch
 
 A, B, C = (Endpoint(name, 5552) for name in "abc")
 HIDDEN = ("rabbit-1.internal", 5552)

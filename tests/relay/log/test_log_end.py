@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from federation.brokers.addresses import StreamAddress
-from relay.log.rabbit_log import RabbitLog
+from relay.log.rabbit.rabbit_log import RabbitLog
+from relay.log.rabbit.stream_connection import StreamConnection, StreamEdge
+from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import UNCONFIRMED_S, LogClosed, Record
-from relay.log.stream_connection import StreamConnection, StreamEdge
-from relay.log.stream_frames import Chunk
 from tests.virtual_time import in_virtual_time
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relay.batches.batch import BatchName
-from relay.log.gap import just_before
+from relay.log.open_gap import just_before
 from relay.log.reader import LogGap, PlaceLost
 from relay.log.site_log import LogClosed
 from relay.log.writer import LogWriter

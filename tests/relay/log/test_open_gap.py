@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from relay.batches.batch import EVERY_SITE, BatchName, Place, Series
 from relay.ledger.rows import Event, Stage, decode_row, encode_row
-from relay.log.gap import just_before
-from relay.log.open_gap import OpenGap, read_gaps, write_gaps
+from relay.log.open_gap import OpenGap, just_before, read_gaps, write_gaps
 from relay.log.reader import LogGap
 from relay.log.recent_names import Seen
 

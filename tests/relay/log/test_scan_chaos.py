@@ -15,7 +15,7 @@ import pytest
 
 from relay.batches.batch import Place
 from relay.log.memory_log import MemoryLog, MemoryStream
-from relay.log.shared_scan import LINGER_S, LogScans
+from relay.log.scans.shared_scan import LINGER_S, LogScans
 from relay.log.site_log import LogClosed
 from tests.log_batches import batch
 from tests.virtual_time import in_virtual_time, let_pass
@@ -146,9 +146,9 @@ def test_each_gets_exactly_the_log_from_its_place(seed: int, breaks: bool) -> No
         await Chaos(seed, stretch_bytes).run(breaks=breaks)
 
     with (
-        patch("relay.log.shared_scan._NEAR", choose([0, 20, 1000])),
-        patch("relay.log.scan_cursor._PATIENCE_BYTES", choose([1, 10_000, 1_000_000])),
-        patch("relay.log.shared_scan._AHEAD_BYTES", choose([1, 10_000, 1_000_000])),
-        patch("relay.log.stretch.STRETCH_BYTES", stretch_bytes),
+        patch("relay.log.scans.shared_scan._NEAR", choose([0, 20, 1000])),
+        patch("relay.log.scans.scan_cursor._PATIENCE_BYTES", choose([1, 10_000, 1_000_000])),
+        patch("relay.log.scans.shared_scan._AHEAD_BYTES", choose([1, 10_000, 1_000_000])),
+        patch("relay.log.scans.stretch.STRETCH_BYTES", stretch_bytes),
     ):
         trial()

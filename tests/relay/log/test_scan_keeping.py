@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_scan import LINGER_S, LogScans
+from relay.log.scans.scan_cursor import ScanCursor
+from relay.log.scans.shared_scan import LINGER_S, LogScans
 from tests.log_batches import batch, sequences
 from tests.log_scans import FORMAT, scans_of, stream_of, take_from, watched_reads
 from tests.virtual_time import in_virtual_time, let_pass
@@ -73,7 +73,7 @@ async def test_what_is_kept_is_bounded_however_many_places_there_are() -> None:
     chunk, most = 10, 500_000
     scans = await scans_of(stream_of(4000, chunk=chunk, body=b"x" * 2000), most)
     places = range(0, 3000, 150)
-    with patch("relay.log.shared_scan._NEAR", 0):
+    with patch("relay.log.scans.shared_scan._NEAR", 0):
         cursors = [scans.cursor(place) for place in places]
     highest = 0
 

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from relay.log.memory_log import MemoryLog, MemoryStream
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_scan import LogScans
+from relay.log.scans.scan_cursor import ScanCursor
+from relay.log.scans.shared_scan import LogScans
 from relay.log.site_log import LogClosed, LogMissing, LogRefused
 from tests.log_batches import batch, sequences
 from tests.log_scans import FORMAT, scans_of, stream_of, take_from, watched_reads
@@ -51,7 +51,7 @@ async def test_readers_from_neighbouring_places_cost_one_cursor() -> None:
 @in_virtual_time
 async def test_a_reader_far_ahead_waits_for_nobody() -> None:
     scans = await scans_of(stream_of(5000))
-    with watched_reads() as read, patch("relay.log.shared_scan._NEAR", 1000):
+    with watched_reads() as read, patch("relay.log.scans.shared_scan._NEAR", 1000):
         behind, ahead = scans.cursor(0), scans.cursor(4000)
         assert (await take_from(ahead, 10))[0] == 4000
         assert (await take_from(behind, 10))[0] == 0
@@ -61,7 +61,7 @@ async def test_a_reader_far_ahead_waits_for_nobody() -> None:
 @in_virtual_time
 async def test_a_reader_leaves_a_scan_that_does_not_come_by() -> None:
     scans = await scans_of(stream_of(5000))
-    with watched_reads() as read, patch("relay.log.scan_cursor._PATIENCE_BYTES", 1_000_000):
+    with watched_reads() as read, patch("relay.log.scans.scan_cursor._PATIENCE_BYTES", 1_000_000):
         behind, ahead = scans.cursor(0), scans.cursor(4000)
         assert (await take_from(ahead, 10))[0] == 4000
         assert (await take_from(behind, 10))[0] == 0

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from relay.log.rabbit.stream_appends import StreamAppends
 from relay.log.site_log import MAX_UNCONFIRMED_BYTES, LogClosed, LogRefused, SiteLogError
-from relay.log.stream_appends import StreamAppends
 
 FRAME_BYTES = 100_000
 LENGTH_BYTES = 4

@@ -12,14 +12,14 @@ from rstream import exceptions
 from rstream.client import Client
 
 from federation.brokers.addresses import StreamAddress
-from relay.log.rabbit_log import open_rabbit_log
-from relay.log.site_log import LogClosed, LogMissing
-from relay.log.stream_connection import (
+from relay.log.rabbit.rabbit_log import open_rabbit_log
+from relay.log.rabbit.stream_connection import (
     ConnectionClosedError,
     StreamConnection,
     answer_or_cancelled,
     open_connection,
 )
+from relay.log.site_log import LogClosed, LogMissing
 from tests.live_brokers import Vhost
 from tests.waiting import until
 from wan_proxy import WanProxy

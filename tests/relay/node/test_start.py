@@ -10,8 +10,8 @@ import pytest
 from rstream import exceptions
 
 from dedup.memory_store import MemoryStore
+from relay.log.rabbit.stream_connection import NoOffset, log_errors
 from relay.log.site_log import LogClosed, LogRefused, SiteLogError
-from relay.log.stream_connection import NoOffset, log_errors
 from relay.log.writer import LogWriter
 from relay.node.start import NodeStopped, begin_with
 from relay.state.node_state import TABLES, NodeState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from relay.batches.batch import BatchName, Series
-from relay.batches.repaired import as_repaired
+from relay.batches.mesh_headers import as_repaired
 from relay.bulk_amqp import Connection
 from relay.delivery.put_aside import AsideOrigin, PutAside
 from relay.ledger_files.proof import LedgerUnreadable, Sought

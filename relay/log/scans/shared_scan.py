@@ -25,9 +25,8 @@ import asyncio
 import itertools
 from functools import partial
 
-from relay.log.scan import Member, Scan
-from relay.log.scan_cursor import ScanCursor
-from relay.log.shared_answer import SharedAnswer
+from relay.log.scans.scan import Member, Scan, SharedAnswer
+from relay.log.scans.scan_cursor import ScanCursor
 from relay.log.site_log import LogClosed, Record, SiteLog
 
 KEPT_BYTES = 4 * 1024 * 1024

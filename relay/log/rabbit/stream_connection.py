@@ -40,10 +40,10 @@ from federation.brokers.addresses import StreamAddress
 from federation.brokers.endpoint import Endpoint, resolved
 from federation.brokers.first_answer import NoneAnswered, first_answer
 from federation.brokers.tls_refusals import not_offered, tls_refusal
-from relay.log import stream_frames
-from relay.log.leader_search import LeaderSearch
+from relay.log.rabbit import stream_frames
+from relay.log.rabbit.leader_search import LeaderSearch
+from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
-from relay.log.stream_frames import Chunk
 
 T = TypeVar("T")
 F = TypeVar("F", bound=schema.Frame)

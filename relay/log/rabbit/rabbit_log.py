@@ -22,16 +22,8 @@ from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
 from federation.brokers.endpoint import Endpoint
 from relay import ticks
-from relay.log.site_log import (
-    UNCONFIRMED_S,
-    LogClosed,
-    LogMissing,
-    LogRefused,
-    Record,
-    SiteLogError,
-)
-from relay.log.stream_appends import StreamAppends
-from relay.log.stream_connection import (
+from relay.log.rabbit.stream_appends import StreamAppends
+from relay.log.rabbit.stream_connection import (
     PUBLISHER,
     NoOffset,
     StreamConnection,
@@ -40,7 +32,15 @@ from relay.log.stream_connection import (
     log_errors,
     open_connection,
 )
-from relay.log.stream_frames import Chunk
+from relay.log.rabbit.stream_frames import Chunk
+from relay.log.site_log import (
+    UNCONFIRMED_S,
+    LogClosed,
+    LogMissing,
+    LogRefused,
+    Record,
+    SiteLogError,
+)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.mesh import LogLimit, WhenLogIsFull
-from relay.log.room import LogRoom
+from relay.node.watch import LogRoom
 
 BLOCKING = LogLimit(1000, WhenLogIsFull.BLOCK)
 GAPPING = LogLimit(1000, WhenLogIsFull.GAP)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from relay.log import stream_frames
+from relay.log.rabbit import stream_frames
 from relay.log.site_log import MAX_UNCONFIRMED_BYTES, LogRefused, SiteLogError
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from relay.log.shared_answer import SharedAnswer
+from relay.log.scans.scan import SharedAnswer
 from relay.log.site_log import LogClosed
 from tests.virtual_time import in_virtual_time, let_pass
 

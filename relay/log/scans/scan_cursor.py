@@ -6,10 +6,9 @@ import asyncio
 from typing import Protocol
 
 from relay.batches.batch import BatchName, LoggedBatch
-from relay.log.scan import Member, Scan
-from relay.log.shared_answer import again
+from relay.log.scans.scan import Member, Scan, again
+from relay.log.scans.stretch import Stretch
 from relay.log.site_log import LogClosed
-from relay.log.stretch import Stretch
 
 _PATIENCE_BYTES = 4 * 1024 * 1024
 """So much a reader lets a scan read that has not come by."""

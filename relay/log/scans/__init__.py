@@ -1,0 +1,1 @@
+"""Shared scans: one reading of the log serves all readers that are behind."""
