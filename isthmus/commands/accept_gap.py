@@ -91,7 +91,7 @@ def accept_gap(
             raise typer.Exit(EXIT_FAULT) from None
         goes_on = asyncio.run(_obeyed(state, site, gaps))
     if as_json:
-        said = [{**gap.told(), "goes_on": gap.id in goes_on} for gap in gaps]
+        said = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
         typer.echo(json.dumps({"site": site, "gaps": said}, indent=1))
     elif is_accepted:
         _say_outcome(file, site, gaps, goes_on)

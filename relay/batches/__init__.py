@@ -1,1 +1,1 @@
-"""What travels: batches, and their bytes."""
+"""Batches of messages, and their bytes."""

@@ -1,8 +1,7 @@
-"""What travels: batches, their names, their entries. Frozen values without behaviour of their own.
+"""Batches, their names and their entries: frozen values without behaviour of their own.
 
 A *batch* is up to 256 messages of one flow, compressed once at the origin. Sites in between read
-its header only. A batch names itself; everything else (duplicates of a batch, gaps, resumption)
-follows from the name.
+its header only. Duplicates, gaps and resumption all follow from the batch's name.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from functools import partial
 from typing import NamedTuple
 
 EVERY_SITE: tuple[str, ...] = ()
-"""The destination set of a batch that is for every site of the mesh."""
+"""Destination set of a batch for every site of the mesh."""
 
 MAX_ENTRIES = 256
-"""Messages a batch holds at most; also how far a deliverer publishes ahead of its commit."""
+"""Most messages in a batch; also how far a deliverer publishes ahead of its commit."""
 
 
 class BatchKind(IntEnum):
-    """What a batch holds."""
+    """Kind of content."""
 
     MESSAGES = 1
     FRAGMENT = 2
@@ -31,7 +30,7 @@ class BatchKind(IntEnum):
 
 
 class Flow(NamedTuple):
-    """The unit of order and of waiting: one origin's exchange and lane."""
+    """Unit of order and of waiting: an origin's exchange and lane."""
 
     origin: str
     exchange: str
@@ -39,10 +38,10 @@ class Flow(NamedTuple):
 
 
 class Series(NamedTuple):
-    """All of a batch's name but its sequence: the sequence is dense inside one series.
+    """A batch's name without its sequence, which is dense inside a series.
 
-    `origin` and `destinations` are cluster IDs; `destinations` is sorted, and `EVERY_SITE`
-    stands for all of them. `incarnation` is the 8 random bytes of one run of a packer.
+    `origin` and `destinations` are cluster IDs; `destinations` is sorted, and `EVERY_SITE` stands
+    for all sites. `incarnation` is 8 random bytes, drawn by a packer at its start.
     """
 
     origin: str
@@ -70,7 +69,7 @@ class BatchName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> BatchName:
-        """What `str` made of a name. Raises ValueError for anything else."""
+        """Read a name as `str` writes it. Raises ValueError for any other text."""
         origin, incarnation, rest = text.split("/", 2)
         rest, sequence = rest.rsplit("/", 1)
         rest, to = rest.rsplit(">", 1)
@@ -87,8 +86,8 @@ class BatchName(NamedTuple):
 
 
 class Predecessor(NamedTuple):
-    """An earlier incarnation of the same packer and the last whole-incarnation sequence
-    of it that counts; its batches above `end` are void wherever they are met. -1: none counts.
+    """An earlier incarnation of the same packer and its last incarnation sequence that counts (-1:
+    none); batches of the incarnation above `end` are void wherever they are met.
     """
 
     incarnation: bytes
@@ -96,15 +95,15 @@ class Predecessor(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """Which piece of a message too big for one batch. `piece` counts from 0."""
+    """Number of a piece, from 0, of a message too big for one batch."""
 
     piece: int
     pieces: int
 
 
 class HeaderField(NamedTuple):
-    """What a later version of the program says besides; one of 128 and above has to be understood
-    by whoever reads the batch.
+    """Header field of a later version of the program; readers must understand fields from 128
+    on.
     """
 
     number: int
@@ -113,7 +112,7 @@ class HeaderField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """Everything readable without opening the entries. Times are milliseconds since 1970."""
+    """All that can be read without opening the entries. Times are milliseconds since 1970."""
 
     kind: BatchKind
     name: BatchName
@@ -121,31 +120,31 @@ class BatchHeader:
     """Position among all batches of the incarnation, the mark included; dense, from 0."""
     predecessors: tuple[Predecessor, ...]
     revision: str
-    """Revision of the mesh file under which it was packed."""
+    """Revision of the mesh file under which the batch was packed."""
     entry_count: int
     byte_count: int
     """Bytes of the entries before compression."""
     total_messages: int
     total_bytes: int
-    """Running totals of the incarnation, this batch included: what lag is measured with."""
+    """Running totals of the incarnation, this batch included: the measure of lag."""
     first_published_ms: int
     last_published_ms: int
     path: tuple[str, ...]
-    """Cluster IDs that have had it, the origin first."""
+    """Cluster IDs of the sites that have had the batch, the origin first."""
     fragment: Fragment | None = None
     digest: bytes = b""
-    """blake2b-128 of everything but the path; filled by the format."""
+    """blake2b-128 of all but the path; filled in by the format."""
     format: int = 1
-    """Number of the layout of its bytes."""
+    """Number of the byte layout."""
     fields: tuple[HeaderField, ...] = ()
     """From format 2 on."""
 
 
 class Entry(NamedTuple):
-    """One message.
+    """A message.
 
-    `properties` are the raw AMQP content-header bytes from the property flags on.
-    `deadline_ms` is 0 for none. `doubtful`: the packer cannot rule out that it was packed before.
+    `properties` are the raw AMQP content-header bytes from the property flags on. `deadline_ms` is
+    0 for none. `doubtful`: the packer cannot rule out that the message was packed before.
     """
 
     identity: bytes
@@ -160,14 +159,14 @@ class Entry(NamedTuple):
 make_entry: Callable[[tuple[bytes, bytes, bytes, bytes, int, int, bool]], Entry] = partial(
     tuple.__new__, Entry
 )
-"""An entry of all its fields, without the detour by Python: made for every message."""
+"""Make an entry of all its fields without Python's `__new__`: called for every message."""
 
 
 class Place(NamedTuple):
-    """Where in a log: the batch's name, and an offset that is at or before its own.
+    """Place in a log: a batch's name, and an offset at or before the batch's own.
 
-    Offsets alone prove nothing (they have holes and are used again after a truncation), and
-    stream confirms carry none; so a place is looked up from `offset` on, by name.
+    Offsets alone prove nothing (they have holes and are used again after a truncation), and stream
+    confirms carry none; so a place is looked up by name, from `offset` on.
     """
 
     offset: int
@@ -175,7 +174,7 @@ class Place(NamedTuple):
 
 
 class LoggedBatch(NamedTuple):
-    """A batch as it stands in a site's log. `data` is the whole of it, header and path included."""
+    """A batch in a site's log. `data` is the whole batch, header and path included."""
 
     place: Place
     header: BatchHeader

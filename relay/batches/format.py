@@ -1,4 +1,4 @@
-"""Bytes of a batch: what crosses the WAN and stands in every site's log. Big-endian throughout.
+"""Bytes of a batch, on the WAN and in every site's log. Big-endian throughout.
 
 ::
 
@@ -32,18 +32,17 @@
               n x 4   key lengths, n x 4 property lengths, n x 4 body lengths
               the keys, the properties, the bodies, one after the other
 
-The path is not under the digest because every site appends to it; whether a path may be believed
-is the receiver's question (its last ID must be the neighbour that the broker vouches for).
-Columns, because one `struct` call then packs a field of 256 entries and like compresses with like.
+The path is not under the digest because every site appends to it; the receiver judges whether a
+path may be believed (the last ID must be the neighbour that the broker vouches for). Columns,
+because a single `struct` call then packs a field of 256 entries, and like compresses with like.
 
-Two formats are read and written, the newest and the one before it (`known_formats`). What a later
-version has to add to format 2 is a field. One whose number is below 128 is passed over by whoever
-does not know it, and goes on with the batch, which sites on the way do not open. One of 128 and
-above has to be understood: without knowing it a node must not take the batch. Field 1 is the
-origin's signature (`signature`); no other has a meaning yet. The magic and the format's number
-stand there in every format to come.
+Two formats are read and written, the newest and the one before (`known_formats`). Additions of
+later versions to format 2 are fields. A node passes over an unknown field below 128, which goes on
+with the batch, since sites on the way do not open batches; a node must not take a batch with an
+unknown field of 128 or above. Field 1 is the origin's signature (`signature`); no other has a
+meaning yet. Magic and format number stand at the same place in every format to come.
 
-Drawing, encoder and decoder stand together, long as that is: apart, one would change alone.
+Drawing, encoder and decoder stand together in one long file: apart, one of them would change alone.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ _FORMAT_AT = len(_MAGIC)
 _MAGIC_BYTES = _FORMAT_AT + 1
 _WITH_FIELDS = 2
 _MUST_KNOW = 128
-"""Fields from this number on are part of what the batch means."""
+"""Number of the first field that changes the batch's meaning."""
 _PREFIX = struct.Struct(">4sHI")
 _DIGEST_BYTES = 16
 _FIXED = struct.Struct(">BB8sQQBB")
@@ -91,25 +90,26 @@ _HAS_FRAGMENT = 1
 _DOUBTFUL = 1
 
 MAX_BLOCK_BYTES = 32 * 1024 * 1024
-"""A block that claims to be larger than this when opened is refused before any of it is."""
+"""Most bytes of an opened block; a block that claims more is refused before it is opened."""
 MAX_PATH_SITES = 4096
 MAX_PATH_BYTES = 0xFFFF
 MAX_HEADER_BYTES = 1024 * 1024
-"""Its names become objects of some 60 bytes each, however short they are."""
+"""Most bytes of a header: its names become objects of some 60 bytes each, however short they are.
+"""
 MAX_FIELDS = 256
 MAX_PIECES = 1024
-"""Of a message; the broker takes none of more than 512 MiB."""
+"""Most pieces of a message; the broker takes no message above 512 MiB."""
 MAX_NUMBER = (1 << 63) - 1
-"""What ledgers can hold: counting never comes so far."""
+"""Largest number that ledgers can hold: no counter ever comes so far."""
 MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; whoever reads a ledger knows no later one."""
+"""Last millisecond of the year 9999, the latest time that readers of a ledger know."""
 
 _LEVEL = 1
 """zstd's level: 3 saves some 5 % of the bytes of JSON and costs twice the CPU."""
 
 
 class BadBatch(Exception):
-    """These bytes are no batch that this node can read. `reason` says what is wrong with them."""
+    """Bytes are no batch that this node can read. `reason` names the defect."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -117,9 +117,10 @@ class BadBatch(Exception):
 
 
 class UnknownFormat(Exception):
-    """A format that this node does not read, and nothing is wrong with it: no `BadBatch`.
+    """The batch is sound, but of a format that this node does not read: no `BadBatch`.
 
-    Whoever meets one takes nothing from there on, and says so: never quarantined, never passed by.
+    A node that meets such a batch takes nothing from there on and reports the format: the batch is
+    never quarantined, never passed by.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ _decompressor = zstandard.ZstdDecompressor()
 
 
 class Signs(Protocol):
-    """What adds the origin's word to a batch."""
+    """Signer of batches for their origin."""
 
     def sign(self, said: bytes, block: bytes) -> HeaderField: ...
 
@@ -147,9 +148,9 @@ class Signs(Protocol):
 def seal(
     header: BatchHeader, entries: Sequence[Entry], signer: Signs | None = None
 ) -> tuple[BatchHeader, bytes]:
-    """The batch and its header with counts and digest filled in: what a packer wants.
+    """Encode a packer's batch; return the header with counts and digest filled in, and the bytes.
 
-    The running totals of `header` are those *before* this batch. Signed, it needs format 2.
+    The running totals of `header` are those *before* this batch. A signed batch needs format 2.
     """
     columns = _columns(entries)
     header = replace(
@@ -169,8 +170,9 @@ def seal(
 
 
 def read_header(data: bytes | memoryview, newest: int = NEWEST_BATCH_FORMAT) -> BatchHeader:
-    """The header, without opening the block or checking the digest (`verify_digest` does). Raises
-    BadBatch; UnknownFormat also for what is newer than `newest`.
+    """Read the header, without opening the block or checking the digest (`verify_digest` does).
+
+    Raises BadBatch; UnknownFormat also for formats above `newest`.
     """
     path_bytes, header_bytes = _sections(data)
     format_ = data[_FORMAT_AT]
@@ -187,7 +189,7 @@ def read_header(data: bytes | memoryview, newest: int = NEWEST_BATCH_FORMAT) -> 
 
 
 def verify_digest(data: bytes | memoryview) -> None:
-    """Raise BadBatch unless everything but the path is as the origin wrote it."""
+    """Raise BadBatch unless all but the path is as the origin wrote it."""
     path_bytes, _ = _sections(data)
     start = _PREFIX.size + path_bytes
     covered = memoryview(data)[start + _DIGEST_BYTES :]
@@ -196,9 +198,9 @@ def verify_digest(data: bytes | memoryview) -> None:
 
 
 def signed_parts(data: bytes | memoryview, header: BatchHeader) -> tuple[bytes, memoryview]:
-    """What the last field of a batch's header is a signature of: the magic and all that the header
-    says before that field; and the block. `header` is the one that was read of it. Raises BadBatch
-    where it has no field.
+    """Return the parts under the signature in the header's last field: the magic and the header
+    before the field, and the block. `header` is the batch's own. Raises BadBatch if there is no
+    field.
     """
     if not header.fields:
         raise BadBatch("no field that could be a signature")
@@ -211,8 +213,9 @@ def signed_parts(data: bytes | memoryview, header: BatchHeader) -> tuple[bytes, 
 
 
 def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
-    """The same batch with one more cluster ID at the end of its path. Raises BadBatch for no batch,
-    and where the path has no room.
+    """Return the batch with a cluster ID added at the end of its path.
+
+    Raises BadBatch for other bytes, and if the path has no room.
     """
     path_bytes, header_bytes = _sections(data)
     end = _PREFIX.size + path_bytes
@@ -225,7 +228,7 @@ def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
 
 
 def decode_entries(data: bytes | memoryview) -> list[Entry]:
-    """The messages, in the order in which they were packed. Raises BadBatch."""
+    """Messages in the order of packing. Raises BadBatch."""
     header = read_header(data)
     path_bytes, header_bytes = _sections(data)
     block = memoryview(data)[_PREFIX.size + path_bytes + header_bytes :]
@@ -302,7 +305,7 @@ def _split_columns(columns: bytes, n: int, first: int) -> list[Entry]:
 
 
 def _cut(columns: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
-    """What lies one after the other from `at` on."""
+    """Cut consecutive pieces of these lengths, from `at` on."""
     pieces = []
     for length in lengths:
         pieces.append(columns[at : at + length])
@@ -504,5 +507,5 @@ def _read_short(section: bytes, at: int) -> tuple[str, int]:
 
 
 def total_bytes(entries: Iterable[Entry]) -> int:
-    """Bytes that these entries take before compression: what a packer seals by."""
+    """Bytes of the entries before compression: the measure by which a packer seals."""
     return sum(41 + len(e.routing_key) + len(e.properties) + len(e.body) for e in entries)

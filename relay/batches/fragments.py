@@ -1,4 +1,4 @@
-"""Messages too big for one batch: cut into pieces, and put together from whatever copies came.
+"""Messages too big for one batch: split into pieces, and assembled from whatever copies came.
 
 A piece is a batch of its own (`BatchKind.FRAGMENT`) with one entry, whose body is the piece; key,
 properties, identity and deadline stand in every piece. The pieces of a message have consecutive
@@ -15,16 +15,17 @@ from typing import cast
 from relay.batches.batch import BatchHeader, BatchName, Entry, Flow, Fragment
 
 FRAGMENT_ABOVE = 700 * 1024
-"""A message of more bytes than this (key, properties and body) travels in pieces."""
+"""Bytes of key, properties and body above which a message travels in pieces."""
 PIECE_BYTES = 768 * 1024
 MAX_HELD_BYTES = 512 * 1024 * 1024
-"""A flow's unfinished messages take no more. One is the rule, and the broker takes none larger."""
+"""Most bytes of a flow's unfinished messages. A flow usually has one, and the broker takes none
+larger."""
 MAX_UNFINISHED = 64
-"""... and are no more: a flow has several only while the packer that began one has died."""
+"""Most unfinished messages of a flow, which has several only while the packer of one has died."""
 
 
 def split(entry: Entry) -> Iterator[tuple[Fragment, Entry]]:
-    """The message's pieces in order, made one at a time: it may be 100 MB."""
+    """Yield the message's pieces in order, made one at a time: a message may have 100 MB."""
     pieces = max(1, -(-len(entry.body) // PIECE_BYTES))
     for piece in range(pieces):
         body = entry.body[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]
@@ -32,7 +33,7 @@ def split(entry: Entry) -> Iterator[tuple[Fragment, Entry]]:
 
 
 class FragmentMismatch(Exception):
-    """Pieces that claim to be of one message and cannot be: quarantine this batch."""
+    """Pieces claim to be of one message and cannot be: quarantine this batch."""
 
     def __init__(self, name: BatchName, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -44,13 +45,13 @@ class FragmentMismatch(Exception):
 class _Unfinished:
     pieces: int
     body: bytearray
-    """What is there without a gap from the first piece on. One growing block: pieces kept apart
-    and joined in the end would take their memory twice."""
+    """Pieces without a gap from the first on, in one growing block: pieces kept apart and joined in
+    the end would take their memory twice."""
     reached: int
     later: dict[int, bytes]
-    """Pieces that came before their time."""
+    """Pieces behind a gap."""
     whole: int = -1
-    """The highest number over the whole incarnation among its pieces."""
+    """Highest incarnation sequence among the pieces."""
 
     def take(self, piece: int, body: bytes) -> None:
         self.later[piece] = body
@@ -67,11 +68,11 @@ class _Unfinished:
 
 
 class FragmentAssembly:
-    """Puts messages together from their pieces, in any order and from any copies.
+    """Assembles messages from their pieces, in any order and from any copies.
 
-    Per flow, pieces come in the order of the origin's log; so once a flow shows batches of a
-    later incarnation, an unfinished message of an earlier one will never be complete (its packer
-    died in the middle, and its successor packed the message anew): `abandon_earlier`.
+    Pieces of a flow come in the order of the origin's log; so once a flow shows batches of a later
+    incarnation, an unfinished message of an earlier one will never be complete (its packer died in
+    the middle, and the successor packed the message anew): `abandon_earlier`.
     """
 
     def __init__(self) -> None:
@@ -85,20 +86,19 @@ class FragmentAssembly:
 
     @property
     def unfinished(self) -> list[BatchName]:
-        """Names of the first pieces of messages that are not complete, oldest first."""
+        """Names of the first pieces of unfinished messages, oldest first."""
         return list(self._unfinished)
 
     @property
     def begun(self) -> bool:
-        """Whether a message that is not complete has its first piece here. What lacks that may wait
-        for ever: a flow's pieces come in order, so retention has eaten it somewhere.
+        """True if an unfinished message has its first piece here. A message without may wait for
+        ever: a flow's pieces come in order, so retention has eaten the first piece somewhere.
         """
         return any(unfinished.reached for unfinished in self._unfinished.values())
 
     def add(self, header: BatchHeader, entry: Entry) -> Entry | None:
-        """Take a piece; the whole message when this piece completes it. Raises FragmentMismatch.
-
-        A piece that is there already is not taken again.
+        """Take a piece, unless it is here already; return the whole message if the piece completes
+        one. Raises FragmentMismatch.
         """
         first, pieces = message_of(header)
         assert header.fragment is not None
@@ -128,7 +128,9 @@ class FragmentAssembly:
         return entry._replace(body=cast(bytes, unfinished.body))
 
     def abandon_earlier(self, flow: Flow, incarnation: bytes) -> list[BatchName]:
-        """The flow shows `incarnation` now: give up what others of that flow left unfinished."""
+        """Give up unfinished messages of the flow's incarnations other than `incarnation`; return
+        their names.
+        """
         given_up = [
             first
             for first in self._unfinished
@@ -141,11 +143,12 @@ class FragmentAssembly:
     def abandon_passed(
         self, header: BatchHeader, has_ended: Callable[[BatchName], bool]
     ) -> list[BatchName]:
-        """Another batch of the flow has come: give up what it shows never to become complete.
+        """Give up messages that a later batch of the flow shows never to become complete; return
+        their names.
 
-        Nothing else of a flow stands between a message's pieces; so what comes later in their
-        incarnation comes after the last of them, and of one that `has_ended` nothing more comes.
-        Raises FragmentMismatch.
+        Nothing else of a flow stands between a message's pieces; so a later batch of the
+        incarnation comes after the last piece, and nothing more comes of an incarnation that
+        `has_ended`. Raises FragmentMismatch.
         """
         flow, incarnation = header.name.series.flow, header.name.series.incarnation
         its_own = message_of(header)[0] if header.fragment is not None else None
@@ -169,7 +172,9 @@ class FragmentAssembly:
 
 
 def message_of(header: BatchHeader) -> tuple[BatchName, int]:
-    """(name of the message's first piece, number of pieces). Raises FragmentMismatch."""
+    """Return the name of the message's first piece and the number of pieces. Raises
+    FragmentMismatch.
+    """
     fragment = header.fragment
     if fragment is None:
         raise FragmentMismatch(header.name, "a fragment's batch without fragment numbers")

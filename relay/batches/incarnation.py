@@ -1,19 +1,19 @@
-"""Runs of a packer: which of their batches count, and which are void wherever they are met. Pure.
+"""Incarnations of a packer: which of their batches count, and which are void wherever they are met.
 
 A packer that was paused and comes back, or whose last bytes still lay in a socket when its
-successor began, must do no harm. So every run has a random ID, and every header that a run writes
-says where the runs before it ended::
+successor began, must do no harm. So every start of a packer draws a random ID, its incarnation, and
+every header declares where the incarnations before ended::
 
     I1/49  I1/50  mark(I2)  I1/51  statement(I2: I1 ended at 50)  I2/2 ...
                             void
 
-- The *mark* (sequence 0 of the incarnation) is appended first and says nothing; the log is then
-  read up to it, and what of I1 stands before it counts, for good.
-- The *statement* (sequence 1) says so, before the first message of I2 is even asked for. It binds
-  whoever comes next: until it stands in the log, the readers of this node wait at I1/51
+- The *mark* (sequence 0 of the incarnation) is appended first and declares nothing; the log is then
+  read up to the mark, and batches of I1 before it count, for good.
+- The *statement* (sequence 1) declares that end, before the first message of I2 is even asked for.
+  It binds every successor: until it stands in the log, the readers of this node wait at I1/51
   (`is_undecided`), since a successor that never saw I2's decision would decide anew.
 
-A mark alone decides nothing: one that a packer without its lock writes late harms nobody.
+A mark alone decides nothing: a mark that a packer without its lock writes late harms nobody. Pure.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ STATEMENT_SEQUENCE = 1
 INCARNATION_BYTES = 8
 MAX_PREDECESSORS = 8
 MAX_REMEMBERED = 4096
-"""Ended incarnations remembered an origin; a packer that crashes every two seconds makes as many
-in two hours, and bytes of a run that is so long gone lie in no socket any more."""
+"""Ended incarnations remembered for each origin; a packer that crashes every two seconds makes as
+many in two hours, and bytes of an incarnation so long gone lie in no socket any more."""
 
 
 class VoidTable:
-    """Where ended incarnations ended, learned from every header that is met.
+    """Ends of ended incarnations, learned from every header that is met.
 
-    One a node, shared by its links and its deliverer. What two headers say differently, the
-    larger end is right: the smaller one was read from a log that had lost its tail.
-    `known`: (origin, predecessor) pairs from the node's state, the oldest first.
+    A node has one table, shared by its links and its deliverer. Where two headers differ, the
+    larger end is right: the smaller was read from a log that had lost its tail. `known` are
+    (origin, predecessor) pairs from the node's state, oldest first.
     """
 
     def __init__(self, known: Iterable[tuple[str, Predecessor]] = ()) -> None:
@@ -48,10 +48,8 @@ class VoidTable:
             self.end(origin, (predecessor,))
 
     def learn(self, header: BatchHeader) -> bool:
-        """Take what the header says of its predecessors; whether that was news, which is to be
-        written down. What this site's packer decided is, where it stands in the log.
-
-        A void batch teaches nothing.
+        """Learn the header's predecessors; return True if there is news to be written down, which
+        includes this site's own decision once it stands in the log. A void batch teaches nothing.
         """
         predecessors = header.predecessors
         if not predecessors:
@@ -68,7 +66,7 @@ class VoidTable:
         return self.end(series.origin, predecessors) or was_decided
 
     def end(self, origin: str, predecessors: tuple[Predecessor, ...]) -> bool:
-        """These incarnations have ended there; whether that was news."""
+        """Note ends of incarnations; return True if any was news."""
         ends = self._ends.setdefault(origin, {})
         news = False
         for incarnation, end in predecessors:
@@ -81,21 +79,23 @@ class VoidTable:
         return news
 
     def ends(self, origin: str, told: Iterable[Predecessor]) -> list[Predecessor]:
-        """Where these have ended by all that is known, which may be further than was told."""
+        """Ends of these incarnations by all that is known, which may be further than reported."""
         known = self._ends.get(origin, {})
         return [Predecessor(one.incarnation, known.get(one.incarnation, one.end)) for one in told]
 
     def ended(self, origin: str) -> tuple[Predecessor, ...]:
-        """All of that origin's incarnations that are known to have ended."""
+        """All of the origin's incarnations that are known to have ended."""
         return tuple(Predecessor(*one) for one in self._ends.get(origin, {}).items())
 
     def end_of(self, origin: str, incarnation: bytes) -> int | None:
-        """The last whole-incarnation sequence that counts; None while it has not ended."""
+        """Last incarnation sequence that counts, or None while the incarnation has not ended."""
         ends = self._ends.get(origin)
         return None if ends is None else ends.get(incarnation)
 
     def is_void(self, header: BatchHeader) -> bool:
-        """Whether the batch counts nowhere: its incarnation had ended before it was logged."""
+        """True if the batch counts nowhere: its incarnation had ended before the batch came into a
+        log.
+        """
         series = header.name.series
         ends = self._ends.get(series.origin)
         if ends is None:
@@ -106,14 +106,14 @@ class VoidTable:
     # What the packer of this node tells the readers beside it
 
     def deciding(self, origin: str, incarnation: bytes, counted: Mapping[bytes, int]) -> None:
-        """This site's packer has begun `incarnation` and is about to append its mark.
+        """Note that this site's packer has begun `incarnation` and is about to append its mark.
 
-        `counted`: for earlier incarnations, up to where they certainly count.
+        `counted`: the sequences up to which earlier incarnations certainly count.
         """
         self._deciding = (origin, incarnation, dict(counted))
 
     def decided(self, predecessors: tuple[Predecessor, ...]) -> None:
-        """The statement stands in the log."""
+        """Note that the statement stands in the log."""
         if self._deciding is None:
             raise RuntimeError("decided without deciding: the packer's order of steps is wrong")
         origin = self._deciding[0]
@@ -122,7 +122,7 @@ class VoidTable:
         self._decided |= set(predecessors)
 
     def is_undecided(self, header: BatchHeader) -> bool:
-        """Whether a reader of the own log must wait for this site's packer before this batch."""
+        """True if a reader of the own log must wait for this site's packer before this batch."""
         if self._deciding is None:
             return False
         origin, incarnation, counted = self._deciding
@@ -133,13 +133,13 @@ class VoidTable:
 
 
 class OwnHistory:
-    """The own site's incarnations, as its log shows them in order up to a new one's mark.
+    """The own site's incarnations, as its log shows them in order up to a new incarnation's mark.
 
-    `last` is what is known, apart from the log, of the last run: its batches up to that sequence
-    were confirmed once. A log that has lost its tail does not make them void elsewhere.
-    `read_after` is the sequence of that run which stands before the place where reading began.
-    `ended` is what was stated before of others: retention may have taken the statement since, and
-    not what landed late of such a run.
+    `last` is the last incarnation as known apart from the log: its batches up to that sequence were
+    confirmed once, and a log that has lost its tail does not make them void elsewhere. `read_after`
+    is the sequence of `last` before the place where reading began. `ended` are ends stated before:
+    since then retention may have taken the statement, but not the late batches of such an
+    incarnation.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class OwnHistory:
         self._table.end(origin, ended)
 
     def take(self, header: BatchHeader) -> None:
-        """The next header of the log, whoever's it is."""
+        """Take the next header of the log, of any origin."""
         series = header.name.series
         if series.origin != self._origin:
             return
@@ -174,7 +174,7 @@ class OwnHistory:
             self._packed.add(incarnation)
 
     def packed_anything(self, incarnation: bytes) -> bool:
-        """Whether the log has messages of that incarnation."""
+        """True if the log has messages of the incarnation."""
         return incarnation in self._packed
 
     @property
@@ -183,7 +183,7 @@ class OwnHistory:
         return list(self._seen)
 
     def end_of(self, incarnation: bytes) -> int:
-        """The last sequence of that incarnation that counts; -1 for none."""
+        """Last sequence of the incarnation that counts; -1 for none."""
         stated = self._table.end_of(self._origin, incarnation)
         if stated is not None:
             return stated
@@ -193,19 +193,21 @@ class OwnHistory:
         return end
 
     def counts(self, incarnation: bytes, sequence: int) -> bool:
-        """Whether a batch that stands in the log before the mark counts. Ask after the last."""
+        """True if a batch that stands in the log before the mark counts. Call after the last
+        `take`.
+        """
         return sequence <= self.end_of(incarnation)
 
     def lost_its_tail(self) -> bool:
-        """Whether the log lacks batches of the last run that it had confirmed."""
+        """True if the log lacks batches of the last incarnation that it had confirmed."""
         last = self._last
         if last is None or last.end <= self._read_after:
             return False
         return self._seen.get(last.incarnation, -1) < last.end
 
     def predecessors(self) -> tuple[Predecessor, ...]:
-        """What the new incarnation's headers say: newest first, back to and with the latest one
-        that has stated its own. Of a long row that never got so far, the newest.
+        """Predecessors for the new incarnation's headers: newest first, back to the latest that has
+        stated its own, inclusive. Of a long row that never got so far, the newest.
         """
         told: list[Predecessor] = []
         last = self._last
@@ -223,7 +225,7 @@ class OwnHistory:
 
 
 def is_mark(header: BatchHeader, incarnation: bytes) -> bool:
-    """Whether this is the mark with which `incarnation` began."""
+    """True if this is the mark with which `incarnation` began."""
     return (
         header.kind is BatchKind.MARK
         and header.incarnation_sequence == MARK_SEQUENCE

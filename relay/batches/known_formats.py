@@ -27,7 +27,7 @@ class Formats:
     newest_link: int = NEWEST_LINK_VERSION
 
     @property
-    def told(self) -> dict[str, list[int]]:
+    def ranges(self) -> dict[str, list[int]]:
         """Oldest and newest format of batches and links, for status."""
         return {
             "batch": [self.oldest_batch, self.newest_batch],

@@ -1,4 +1,4 @@
-"""Who made a batch: the origin's signature, in a field of the header, and the keys that check it.
+"""The origin's signature of a batch, in a field of the header, and the keys that check it.
 
 ::
 
@@ -10,12 +10,12 @@
                      the header, from its kind up to the field
                  32  SHA-256 of the block
 
-It is the header's last field, so that the statement has all that the origin says. The path is not
-in it, since every site appends to it; nor is the digest, which follows from the rest and has half
-the bits that a forger should have to find.
+The signature is the header's last field, so that the statement covers all of the origin's header.
+The path is left out, since every site appends to it; so is the digest, which follows from the rest
+and has half the bits that a forger should have to find.
 
-What is proved by a signature is who packed the batch. Whether that site may send to the exchange
-is asked besides: a branch whose key was stolen is still only that branch.
+A signature proves who packed the batch. Whether that site may send to the exchange is checked
+besides: a branch whose key was stolen is still only that branch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ _CONTEXT = b"isthmus batch 1\0"
 
 
 class NotAuthentic(BadBatch):
-    """Its origin did not send this: altered on the way, or made by somebody else. No other copy of
-    these bytes is any better.
+    """The origin did not send these bytes: altered on the way, or made by another. No copy is any
+    better.
     """
 
 
 class OriginUnknown(Exception):
-    """Whether the batch is its origin's, this mesh file cannot say: a newer one may. `reason`."""
+    """The mesh file cannot tell if the batch is its origin's: a newer file may. `reason` has
+    details.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +60,7 @@ def _statement(mesh: str, said: bytes, block: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs the batches of one site. Two of the same key are equal."""
+    """Signs the batches of one site. Signers with the same key are equal."""
 
     mesh: str
     id: bytes
@@ -69,7 +71,7 @@ class Signer:
         return cls(mesh, key_id(key.public_key()), key)
 
     def sign(self, said: bytes, block: bytes) -> HeaderField:
-        """The field for a header that says that, from the magic on, and this block."""
+        """Make the signature field over the header (from the magic on) and the block."""
         return HeaderField(
             SIGNATURE_FIELD, self.id + self._key.sign(_statement(self.mesh, said, block))
         )
@@ -77,30 +79,28 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a site may be believed: with which keys, and as the origin of which exchanges."""
+    """Keys of a site, and the exchanges to which it may send."""
 
     keys: Mapping[bytes, Ed25519PublicKey]
-    """By id."""
+    """Public keys by key ID."""
     exchanges: frozenset[str]
     repairs: bool
-    """Whether it may send again what others published."""
+    """True if the site may send again messages that others published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticity:
-    """Checks batches by what one mesh file, and those that were kept, say. `origins` are known by
-    their cluster IDs.
-    """
+    """Checks batches against a mesh file and the former files kept. `origins` are by cluster ID."""
 
     mesh: str
     is_asked: bool
     takes_unsigned: bool
     origins: Mapping[str, Origin]
     revoked: frozenset[bytes] = frozenset()
-    """Ids of keys."""
+    """IDs of revoked keys."""
 
     def check(self, header: BatchHeader, data: bytes | memoryview) -> None:
-        """Raises NotAuthentic, OriginUnknown."""
+        """Raise NotAuthentic or OriginUnknown unless the origin sent the batch."""
         if not self.is_asked:
             return
         series = header.name.series
@@ -138,7 +138,9 @@ class Authenticity:
 
 
 def _signature_of(header: BatchHeader) -> bytes | None:
-    """Raises NotAuthentic for one that cannot be."""
+    """Return the signature, or None if there is none. Raises NotAuthentic for a malformed
+    signature.
+    """
     found = [n for n, one in enumerate(header.fields) if one.number == SIGNATURE_FIELD]
     if not found:
         return None
@@ -149,9 +151,9 @@ def _signature_of(header: BatchHeader) -> bytes | None:
 
 
 def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
-    """What this mesh file asks of batches. `kept` are former ones, in whose time sites sent what
-    may still be on its way: their sites, keys and exchanges are still believed, but for keys that
-    are revoked now.
+    """Make the check of batches for a mesh file. `kept` are former files, in whose time sites sent
+    batches that may still be on their way: their sites, keys and exchanges are still believed,
+    except keys that are revoked now.
     """
     signing = [mesh, *(former for former in kept if former.signing is mesh.signing)]
     origins = {}

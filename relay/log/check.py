@@ -1,12 +1,13 @@
-"""At every new connection to the log, before anything else: what of the known is still there?
+"""Checks what the log has: at every new connection, and by reading back what was appended.
 
-The names logged last are looked for, in order. Usually the last place that was checked is there
-and only what follows it is read. If it is not, the log has lost its tail: the last of the
-remembered names that is there is the end, and those after it leave the logged set. If none is
-there, the log was made anew: all of it is read, and what it has is what is logged. Unless it begins
-behind all that is remembered: then retention has eaten that, and no position before it holds.
+At a new connection, before anything else, the names logged last are looked for in order. Usually
+the last checked place is there and only what follows is read. Otherwise the log has lost its tail:
+the last remembered name that is there is the end, and later names leave the logged set. If none is
+there, the log was made anew: all of it is read, and its batches are the logged set; unless the log
+begins behind all that is remembered: then retention has eaten those batches, and no position before
+the log's begin holds.
 
-A replicated log that looks empty is asked to confirm a record that says nothing: then it shows all.
+A replicated log that looks empty is made to confirm an empty record: then it shows all.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ DataOf = Callable[[BatchName], bytes | None]
 
 
 class Checked(NamedTuple):
-    """`cursor` stands behind all that was looked at, so that nothing that comes later is missed.
+    """Result of a check; `cursor` stands behind all that was read, so no later record is missed.
 
     `disorder_after`: the log has another order than this node thought, from here on (or None).
-    `lost`: names that were logged and are not there, `last` the place before them. `anew`: none of
-    what was known is there. `copies`: there were some of what the log has already, which leave no
-    trace; so the last place known need not be the one that its end follows.
+    `lost`: names that were logged and are not there, `last` the place before them. `anew`: nothing
+    known is there. `copies`: batches came that the log has already, which leave no trace; so the
+    last known place need not be the end of the log.
     """
 
     cursor: LogCursor
@@ -49,8 +50,10 @@ class Checked(NamedTuple):
 
 
 async def check_log(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Checked:
-    """See the module. Changes `knowledge`. Raises what the log raises; then do it again, on a
-    new connection. Raises UnknownRecord where only another version of this program can go on.
+    """Check the log at a new connection and correct `knowledge`; see the module.
+
+    Raises the log's errors: check again on a new connection. Raises UnknownRecord where only
+    another version of this program can go on.
     """
     before = knowledge.counts.copies
     checked = await _check(log, knowledge, data_of)
@@ -165,9 +168,11 @@ async def _batches_up_to(
 
 
 class LogFollower:
-    """One log's. `readers` is the writer's own set; `data_of` finds what is on its way or hot;
-    `hurry` is set where there is much to read back; `on_round` is told when all that was confirmed
-    until a moment ago is read back, and the snapshot has it.
+    """Reads back what was appended; sends readers back where the log differs from what they got.
+
+    `readers` is the writer's own set; `data_of` finds a batch on its way or hot; `hurry` is set
+    where much waits to be read back; `on_round` is called when all that was confirmed until a
+    moment ago is read back and saved in the snapshot.
     """
 
     def __init__(
@@ -189,8 +194,8 @@ class LogFollower:
         self._on_round = on_round
 
     async def follow(self, cursor: LogCursor) -> None:
-        """Read back what is appended, in bulk, for ever. At idle one chunk may come of itself: that
-        is how a stranger's is noticed. Raises LogClosed, LogMissing, UnknownRecord.
+        """Read back what is appended, in bulk, for ever. At idle a chunk that comes unasked shows a
+        stranger's append. Raises LogClosed, LogMissing, UnknownRecord.
         """
         recent = self._knowledge.recent
         while True:
@@ -235,7 +240,7 @@ class LogFollower:
             raise unknown
 
     def restart_readers(self, checked: Checked) -> None:
-        """After a check: everybody finds his place again, in what the log has now."""
+        """After a check, let every reader find its place again in the log as it now is."""
         end = self._knowledge.recent.checked
         # After copies, nobody goes over to memory before he has read up to there.
         self._tail.restart(end.name if end else None, anchored=not checked.copies)

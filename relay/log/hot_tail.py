@@ -1,16 +1,16 @@
-"""The batches appended last, in memory, for readers that have caught up.
+"""Batches in memory: on their way into the log, and appended last, for readers that have caught up.
 
 Reading a small batch back from a stream costs the broker 240 us and a millisecond of delay; the
-node that appends it has it at hand. The tail is the *confirmed prefix in the order of appending*,
-and is bounded: a reader that falls out of it reads the stream, and changes over at a batch that
-is in both.
+node that appends has the batch at hand. The tail is the *confirmed prefix in the order of
+appending*, and is bounded: a reader that falls out of the tail reads the stream, and changes over
+at a batch that is in both.
 
 Batches in the tail are numbered, for good: numbers are never used again, so that a reader's number
 from before a `restart` is not taken for a present one.
 
-A hub has a reader for each of its hundreds of shops, and most batches are for one of them. So a
-reader may say whose batches it waits for: others wake it only now and then, often enough that what
-it has passed over is noted, and that it does not fall out of the tail.
+A hub has a reader for each of its hundreds of shops, and most batches are for one shop. So a reader
+may name the sites whose batches it waits for: other batches wake the reader only now and then,
+often enough that it notes what it has passed over and does not fall out of the tail.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from relay.waiters import Waiters
 
 MAX_BYTES = 8 * 1024 * 1024
 LOOK_S = 1.0
-"""How long batches that a waiting reader did not ask for may stay unread by it."""
+"""Longest time that batches for other sites stay unread by a waiting reader."""
 _OVERHEAD_BYTES = 1024
-"""What a batch costs here beside its data: header, names and places as Python objects."""
+"""Memory of a batch beside its data: header, names and places as Python objects."""
 
 
 class HotTail:
-    """Bounded by `max_bytes`, but always has the last batch."""
+    """The batches appended last: `max_bytes` of them, but always the last batch."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -46,22 +46,23 @@ class HotTail:
         self._anchored = False
         self._waiters = Waiters()
         self._choosy: dict[str, Waiters] = {}
-        """Who waits for batches that are for this site."""
+        """Waiting readers by site whose batches they wait for."""
         self._new_for: set[str] | None = set()
-        """Sites that batches appended since the last `appended` are for; None: for every site."""
+        """Sites that batches appended since the last `appended` are for, or None if for every site.
+        """
         self._unread_bytes = 0
         self._look: asyncio.TimerHandle | None = None
 
     @property
     def byte_count(self) -> int:
-        """What it holds, with an estimate of the objects' own size."""
+        """Bytes held, with an estimate of the objects' own size."""
         return self._bytes
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def append(self, batch: LoggedBatch) -> None:
-        """Add the batch that follows in the log. Readers are told by `appended`."""
+        """Add the batch that follows in the log. `appended` wakes readers."""
         self._batches[self._next] = batch
         self._numbers[batch.place.name] = self._next
         self._next += 1
@@ -83,8 +84,8 @@ class HotTail:
             self._first += 1
 
     def restart(self, before: BatchName | None, *, anchored: bool) -> None:
-        """Forget all. `before`: the name after which the next one to be appended stands in the
-        log (None: it is the log's first); not `anchored`: nobody knows.
+        """Forget all batches. `before`: name of the batch before the next one appended (None: the
+        next is the log's first); not `anchored`: that name is unknown.
         """
         self._batches.clear()
         self._numbers.clear()
@@ -96,7 +97,7 @@ class HotTail:
         self.wake()
 
     def number_after(self, name: BatchName | None) -> int | None:
-        """Number of the batch after `name` (None: the log's first); None if that is not known."""
+        """Number of the batch after `name` (None: of the log's first), or None if unknown."""
         if name is not None:
             number = self._numbers.get(name)
             if number is not None:
@@ -106,12 +107,12 @@ class HotTail:
         return None
 
     def is_end(self, number: int) -> bool:
-        """Whether the next batch that is appended gets this number."""
+        """True if the next appended batch gets this number."""
         return number == self._next
 
     def take(self, number: int, max_bytes: int) -> list[LoggedBatch] | None:
-        """Batches from `number` on, at least one if there is one, up to about `max_bytes`;
-        None: fallen out.
+        """Batches from `number` on, at least one if there is any, up to about `max_bytes`; None if
+        the number has fallen out.
         """
         if number < self._first:
             return None
@@ -126,13 +127,13 @@ class HotTail:
         return taken
 
     def data_of(self, name: BatchName) -> bytes | None:
-        """The batch's bytes, if it is still here."""
+        """Bytes of the batch, or None if it is not in the tail."""
         number = self._numbers.get(name)
         return None if number is None else self._batches[number].data
 
     def changed(self, only_for: Collection[str] | None = None) -> asyncio.Future[None]:
-        """Done with the next `wake`, or with batches: any, or one that is for these sites or for
-        every site (others are told of within LOOK_S). Whoever waits no more cancels it.
+        """Future of the next `wake`, or of a batch appended: any batch, or one for these sites or
+        for every site (other batches count within LOOK_S). Cancel the future to stop waiting.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if only_for is None:
@@ -145,7 +146,7 @@ class HotTail:
         return waiter
 
     def appended(self) -> None:
-        """Let those readers look again that wait for what was appended since the last call."""
+        """Wake readers that wait for what was appended since the last call."""
         new_for, self._new_for = self._new_for, set()
         if new_for is None or self._unread_bytes > self._max_bytes // 4:
             self.wake()
@@ -158,7 +159,7 @@ class HotTail:
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self.wake)
 
     def wake(self) -> None:
-        """Let every waiting reader look again."""
+        """Wake every waiting reader."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -169,7 +170,7 @@ class HotTail:
 
 
 class _Flight:
-    """A batch that is on its way into the log."""
+    """A batch on its way into the log."""
 
     __slots__ = ("data", "followers", "future", "header")
 
@@ -186,8 +187,11 @@ class _Flight:
 
 
 class Flights:
-    """One log's. What is confirmed goes into `knowledge` and `tail`; `hurry` is set where much
-    waits to be read back.
+    """Batches on their way into the log, appended in the order in which they come.
+
+    All batches of one turn of the event loop go out together. A batch that goes down with a
+    connection is in doubt until the log is read back. Confirmed batches go into `knowledge` and
+    `tail`; `hurry` is set where much waits to be read back.
     """
 
     def __init__(
@@ -204,12 +208,12 @@ class Flights:
         self._flush_scheduled = False
 
     def begin(self, log: SiteLog) -> None:
-        """Over this connection, which was checked."""
+        """Append over this connection, which was checked."""
         self._log = log
 
     def end(self, reason: str) -> None:
-        """The connection is gone. What was not handed to it fails at once, the rest as the
-        connection says.
+        """Note that the connection is gone. Batches not handed to it fail at once, the rest as it
+        reports.
         """
         self._log, self._why_not = None, reason
         queue, self._queue = self._queue, []
@@ -278,6 +282,6 @@ class Flights:
             self._hurry.set()
 
     def data_of(self, name: BatchName) -> bytes | None:
-        """The bytes of a batch that is on its way or was appended just now."""
+        """Bytes of a batch on its way or appended just now, or None."""
         flight = self._flying.get(name)
         return self._tail.data_of(name) if flight is None else flight.data

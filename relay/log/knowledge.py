@@ -1,7 +1,7 @@
-"""What a node knows of its site's log: which names it has, and where the last of them stand.
+"""Knowledge of a node about its site's log: the names in the log, and where the last of them stand.
 
-Kept beside the log and never instead of it: whatever is read back is put in here, and what turns
-out not to be there is taken out.
+Knowledge is kept beside the log and never instead of the log: whatever is read back is added, and
+whatever turns out not to be there is removed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ logger = logging.getLogger(__name__)
 
 _LOG_ID_BYTES = 16
 _MOST_LOSSES = 16
-"""Losses remembered apart; older ones are put together, with the earlier place."""
+"""Losses remembered apart; older ones are merged, with the earlier place."""
 
 
 class UnknownRecord(Exception):
-    """The log holds a batch of a format that this node does not read: a newer version wrote it.
+    """The log holds a batch of a format that this node does not read: a newer version wrote the
+    batch.
 
-    It is not damaged, and must be neither quarantined nor passed by. The node has to end.
+    The batch is not damaged, and must be neither quarantined nor passed by. The node has to end.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -39,7 +40,7 @@ class UnknownRecord(Exception):
 
 
 class LogLag(NamedTuple):
-    """How far behind the log's end a place is."""
+    """Messages and bytes between a place and the log's end."""
 
     messages: int
     bytes: int
@@ -47,14 +48,14 @@ class LogLag(NamedTuple):
 
 @dataclass(slots=True)
 class LogCounts:
-    """What happened since the node started."""
+    """Counts since the node started."""
 
     appended_batches: int = 0
     appended_messages: int = 0
     appended_bytes: int = 0
     """Before compression."""
     stored_bytes: int = 0
-    """The same as they lie in the log."""
+    """Bytes of the same batches in the log, compressed."""
     already_logged: int = 0
     aliens: int = 0
     copies: int = 0
@@ -68,7 +69,9 @@ class LogCounts:
 
 
 class LogKnowledge:
-    """The logged set, the names logged last, the log's ID; loaded from and saved to a snapshot."""
+    """The logged set, the names logged last, and the log's ID; loaded from and saved to
+    snapshots.
+    """
 
     def __init__(
         self,
@@ -81,15 +84,15 @@ class LogKnowledge:
         newest_format: int = KNOWN.newest_batch,
     ) -> None:
         self.newest_format = newest_format
-        """Of batches: what is newer raises UnknownRecord."""
+        """Newest format of batches to read: a newer one raises UnknownRecord."""
         self.logged = NameSet()
         self.recent = RecentNames()
         self.log_id = b""
         self.counts = LogCounts()
         self.first = 0
-        """Offset of the log's first record, as of the last look: only for telling lag."""
+        """Offset of the log's first record at the last look: only for measuring lag."""
         self.checked: Place | None = None
-        """The last place checked that a snapshot has: positions may be stored up to here."""
+        """Last checked place in a saved snapshot: positions may be stored up to here."""
         self.losses: list[LogLoss] = []
         self._memory = memory
         self._origin = origin
@@ -105,7 +108,7 @@ class LogKnowledge:
     # What comes in
 
     def submitted(self, header: BatchHeader) -> None:
-        """This node hands a batch to the log."""
+        """Note that this node hands a batch to the log."""
         name = header.name
         self.recent.submitted(name, header.entry_count, header.byte_count)
         if header.kind is BatchKind.MARK and name.series.origin == self._origin:
@@ -114,7 +117,7 @@ class LogKnowledge:
             self._mark_is_logged = False
 
     def confirmed(self, header: BatchHeader) -> Place:
-        """... and it was confirmed: where it stands, at the least."""
+        """Note that a submitted batch was confirmed; return a place at or before the batch."""
         name = header.name
         self.logged.add(name)
         self._see(name.series, header.last_published_ms)
@@ -125,10 +128,11 @@ class LogKnowledge:
     def read_back(
         self, records: Iterable[Record], data_of: Callable[[BatchName], bytes | None]
     ) -> bool:
-        """Take in what was read from the log; whether all that is awaited comes in its order,
-        with nothing else before or between. `data_of`: the bytes of what this node appended.
+        """Take in records read from the log; return True if all awaited batches came in their
+        order, with no other before or between. `data_of`: the bytes that this node appended under a
+        name.
 
-        Raises UnknownRecord, having taken in what stands before it.
+        Raises UnknownRecord, having taken in the records before.
         """
         recent = self.recent
         orderly = True
@@ -151,7 +155,7 @@ class LogKnowledge:
         return orderly
 
     def note(self, place: Place, header: BatchHeader) -> NameMatch:
-        """The log has this batch at this place."""
+        """Note that the log has this batch at this place."""
         name = place.name
         finding = self.recent.read_back(
             name,
@@ -181,8 +185,8 @@ class LogKnowledge:
         return finding
 
     def decode(self, record: Record) -> LoggedBatch | None:
-        """The batch in a record; None if there is none, which is told to whoever quarantines,
-        unless the record says nothing. Raises UnknownRecord.
+        """Return the record's batch, or None if there is none. A record that is no batch is
+        reported for quarantine, unless it is empty. Raises UnknownRecord.
         """
         if record.data == NOTHING and not record.flaw:
             return None
@@ -198,8 +202,9 @@ class LogKnowledge:
     def lose(
         self, lost: Collection[BatchName], last: Place | None, moved: Iterable[BatchName] = ()
     ) -> None:
-        """These names are not in the log any more, everything up to `last` is where it was; the
-        `moved` stand elsewhere than they did: of a position there the same holds.
+        """Note that `lost` names are not in the log any more, and that all up to `last` is where it
+        was. Names in `moved` stand elsewhere than before: positions at them are no longer valid
+        either.
         """
         names = NameSet()
         for name in lost:
@@ -217,7 +222,7 @@ class LogKnowledge:
             logger.warning("the log lost %d batches after %s", len(lost), last and last.name)
 
     def begin_anew(self) -> None:
-        """Nothing that was known of the log holds: what is read from now on is what it has."""
+        """Forget all knowledge of the log: the records read from now on are all that it has."""
         if self.log_id:
             self.counts.rebuilds += 1
             logger.warning("the log was made anew: nothing that was logged last is in it")
@@ -233,14 +238,14 @@ class LogKnowledge:
         self._changed = True
 
     def begin_behind_eaten(self) -> None:
-        """The log had all that was known of it, and begins behind that now."""
+        """Note that the log had all that was known, and now begins behind."""
         logger.warning("retention has eaten all that was remembered of the log")
         self.recent.clear()
         self._changed = True
 
     def forget_before(self, time_ms: int) -> int:
-        """Forget the names of incarnations of which nothing was logged since `time_ms`, except
-        each origin's latest: they ended before the window. How many incarnations went.
+        """Forget the names of incarnations with nothing logged since `time_ms`, except each
+        origin's latest: they ended before the window. Return the number of forgotten incarnations.
         """
         latest: dict[str, int] = {}
         for (origin, _), last_ms in self._last_seen.items():
@@ -262,7 +267,7 @@ class LogKnowledge:
     # What is asked
 
     def safe_position(self, place: Place | None) -> Place | None:
-        """As `LogWriter.safe_position`."""
+        """See `LogWriter.safe_position`."""
         place = self.before_losses(place)
         if place is None or self.checked is None:
             return None
@@ -275,8 +280,9 @@ class LogKnowledge:
         return min(exact, self.checked, key=lambda p: p.offset)
 
     def before_losses(self, place: Place | None) -> Place | None:
-        """Where whoever has done everything up to `place`, perhaps before the log lost it, must
-        go on: there, or at the last place that the log has kept ever since.
+        """Place at which to go on for a stage that has done everything up to `place`, perhaps
+        before the log lost that: `place` itself, or the last place that the log has kept ever
+        since.
         """
         candidates = [place]
         for candidate in candidates:
@@ -291,20 +297,20 @@ class LogKnowledge:
         return min(kept, key=lambda c: -1 if c is None else c.offset)
 
     def is_after(self, place: Place, other: Place | None) -> bool:
-        """Whether `place` comes after `other`, a checked one (None: before everything)."""
+        """True if `place` comes after `other`, a checked place (None: before everything)."""
         if other is None or self.recent.is_awaited(place.name):
             return True
         seen = self.recent.find(place.name)
         return (place.offset if seen is None else seen.offset) > other.offset
 
     def lag(self, place: Place | None) -> LogLag:
-        """As `LogWriter.lag`."""
+        """See `LogWriter.lag`."""
         return LogLag(*self.recent.lag(place, self.first))
 
     # The snapshot
 
     def load(self) -> None:
-        """Begin with what was saved; with nothing if that cannot be read."""
+        """Load the saved snapshot; begin with nothing if it cannot be read."""
         data = self._memory.load()
         if data is None:
             return
@@ -360,7 +366,7 @@ class LogKnowledge:
 
 
 def decode_record(record: Record, newest_format: int) -> LoggedBatch | str:
-    """The batch in a record, or why there is none. Raises UnknownRecord."""
+    """Return the record's batch, or the reason why there is none. Raises UnknownRecord."""
     if record.flaw:
         return record.flaw
     try:

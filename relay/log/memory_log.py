@@ -1,22 +1,20 @@
 """A site's log in memory, for simulation and fast tests: same contract, faults on demand.
 
-A `MemoryStream` is what a broker's disk would hold, and outlives the connections to it, each a
-`MemoryLog`. Everything happens through the running event loop's clock, so that virtual time works.
+A `MemoryStream` stands for a broker's disk, and outlives the connections to it, each a `MemoryLog`.
+Everything happens by the running event loop's clock, so that virtual time works.
 
 Faults:
 
 ==========================  =====================================================================
 `lose_tail(n)`              the last n records are gone, their offsets are used again (power cut),
                             and the marks that were stored behind them
-`truncate_head(offset)`     retention: what is before `offset` is gone
-`delete()` / `create()`     deleted; made anew, empty
-`break_connections()`       every connection ends; what was in flight is lost
-`break_after_storing()`     at the next append: stored, and the connection ends before the confirm
-`hold_next_appends()`       appends get stuck in the connection's socket: break it, and then
-`release_held()`            ... its bytes land late, beside its successor's (a zombie's)
-`hide()`                    the log looks empty until an append is confirmed, as a new leader's
-`append_alien(record)`      someone else writes
-`skip_offsets(n)`           a hole, as stored marks and segment rolls make them
+`truncate_head(offset)`     retention: what is before `offset` is gone `delete()` / `create()`
+deleted; made anew, empty `break_connections()`       every connection ends; what was in flight is
+lost `break_after_storing()`     at the next append: stored, and the connection ends before the
+confirm `hold_next_appends()`       appends get stuck in the connection's socket: break it, and then
+`release_held()`            ... its bytes land late, beside its successor's (a zombie's) `hide()`
+the log looks empty until an append is confirmed, as a new leader's `append_alien(record)`
+someone else writes `skip_offsets(n)`           a hole, as stored marks and segment rolls make them
 `reachable = False`         no new connection
 ==========================  =====================================================================
 """
@@ -41,7 +39,7 @@ _Done = Callable[[SiteLogError | None], None]
 
 
 class MemoryStream:
-    """The durable part. `confirm_s` is how long an append takes, in the loop's time."""
+    """The durable part. `confirm_s` is the time of an append on the loop's clock."""
 
     def __init__(self, *, confirm_s: float = 0.0, max_record_bytes: int = 1 << 20) -> None:
         self.confirm_s = confirm_s
@@ -52,7 +50,7 @@ class MemoryStream:
         self.exists = True
         self.marks: dict[str, int] = {}
         self._marked: list[tuple[int, str, int]] = []
-        """Each mark as it was stored: where the log's end was, name and offset."""
+        """Marks in the order of storing: end of the log at that time, name, offset."""
         self._chunks: deque[list[Record]] = deque()
         self._next_offset = 0
         self._logs: list[MemoryLog] = []
@@ -60,10 +58,10 @@ class MemoryStream:
         self._holding = False
         self._break_after_storing = False
         self.on_stored: Callable[[], None] = lambda: None
-        """Called when an append is stored and not confirmed yet."""
+        """Callback when an append is stored and not confirmed yet."""
 
     async def open(self, *, mark_name: str = "deliverer") -> MemoryLog:
-        """A new connection. Raises LogClosed when unreachable, LogMissing when deleted."""
+        """Connect. Raises LogClosed when unreachable, LogMissing when deleted."""
         await asyncio.sleep(0)
         if not self.reachable:
             raise LogClosed("no connection: unreachable")
@@ -75,12 +73,12 @@ class MemoryStream:
 
     @property
     def records(self) -> list[Record]:
-        """All that is stored."""
+        """All stored records."""
         return [record for chunk in self._chunks for record in chunk]
 
     @property
     def next_offset(self) -> int:
-        """Where the next record will stand."""
+        """Offset of the next record."""
         return self._next_offset
 
     # Faults
@@ -96,18 +94,18 @@ class MemoryStream:
         self.marks = {name: offset for _, name, offset in self._marked}
 
     def store_mark(self, name: str, offset: int) -> None:
-        """Keep it, where the log ends now. As in a stream it takes an offset."""
+        """Store a mark at the log's end, where it takes an offset, as in a stream."""
         self._marked.append((self._next_offset, name, offset))
         self.marks[name] = offset
         self._next_offset += 1
 
     def truncate_head(self, offset: int) -> None:
-        """Drop what stands before `offset`, whole chunks at a time or not."""
+        """Drop the records before `offset`, whole chunks or not."""
         kept = ([r for r in chunk if r.offset >= offset] for chunk in self._chunks)
         self._chunks = deque(chunk for chunk in kept if chunk)
 
     def delete(self) -> None:
-        """The log is gone, and its connections with it, as LogMissing."""
+        """Delete the log; its connections end as LogMissing."""
         self.exists = False
         self._chunks.clear()
         self._held.clear()
@@ -118,12 +116,12 @@ class MemoryStream:
             log.fail(LogMissing("the log was deleted"))
 
     def create(self) -> None:
-        """An empty log, made anew."""
+        """Make the log anew, empty."""
         self.delete()
         self.exists = True
 
     def break_connections(self, reason: str = "cut") -> None:
-        """End every connection; what is in flight is lost unless it is held."""
+        """End every connection; records in flight are lost unless held."""
         self._holding = False
         for log in self._take_logs():
             log.fail(LogClosed(reason))
@@ -133,32 +131,32 @@ class MemoryStream:
         self._break_after_storing = True
 
     def hold_next_appends(self) -> None:
-        """Keep what is appended from now on unstored until `release_held`."""
+        """Keep appends from now on unstored until `release_held`."""
         self._holding = True
 
     def release_held(self) -> None:
-        """What was held lands now; confirmed to nobody."""
+        """Store the held appends now; nobody gets a confirm."""
         self._holding = False
         while self._held:
             self._put(self._held.popleft())
 
     def hide(self) -> None:
-        """Begin as a stream's leader that was just elected, and knows of no majority's confirm."""
+        """Act as a newly elected leader of a stream, which knows of no majority's confirm yet."""
         self.break_connections("the log's leader is another one")
         self.is_replicated = self._is_hidden = True
 
     def append_alien(self, *data: bytes, flaw: str = "") -> None:
-        """Store records of somebody else's; with `flaw`, ones that no writer of ours can make."""
+        """Store records of another writer; with `flaw`, records that no writer of ours can make."""
         self._put(data, flaw)
 
     def skip_offsets(self, count: int) -> None:
-        """Leave a hole."""
+        """Leave a hole of `count` offsets."""
         self._next_offset += count
 
     # What its connections use
 
     def store(self, records: Sequence[bytes], log: MemoryLog) -> bool:
-        """Store what `log` appends; whether to confirm it."""
+        """Store an append of `log`; return True if it is to be confirmed."""
         if self._holding:
             self._held.append(records)
             return False
@@ -176,7 +174,7 @@ class MemoryStream:
             self._logs.remove(log)
 
     def chunk_at(self, offset: int) -> list[Record] | None:
-        """The records from `offset` on of the chunk that has it or comes next."""
+        """Records from `offset` on of the chunk that has `offset` or comes next."""
         for chunk in reversed(self._chunks):
             if chunk[-1].offset < offset:
                 break
@@ -219,7 +217,7 @@ class MemoryLog:
         self._mark_name = mark_name
         self._loop = asyncio.get_running_loop()
         self._process = copy_context()
-        """The writer's, whoever it is that breaks the connection."""
+        """Context of the writer, in which its callbacks run whoever breaks the connection."""
         self._closed: asyncio.Future[str] = self._loop.create_future()
         self._error: SiteLogError | None = None
         self._queue: deque[tuple[Sequence[bytes], _Done]] = deque()
@@ -339,7 +337,7 @@ class MemoryLog:
         self.wake_cursors()
 
     def gone(self) -> SiteLogError:
-        """The error with which it ended, to raise."""
+        """The error with which the connection ended, to raise."""
         assert self._error is not None
         return type(self._error)(str(self._error))
 

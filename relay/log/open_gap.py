@@ -1,4 +1,10 @@
-"""A gap that stands: what is gone by name, as far as the node remembers, and who stopped at it."""
+"""Gaps: where retention has eaten batches that a stage of the node still needed.
+
+Nothing goes on silently behind a gap: the stage stops, the ledger has a row, and a person decides
+(`isthmus accept-gap`). From then on the stage's position is the place `just_before` the first
+record that the log has: a place without a batch, which a reader finds by its offset alone. If
+retention has eaten more by then, there is a new gap.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +24,21 @@ _NO_BATCH = Series("", bytes(8), "", 0, EVERY_SITE)
 
 
 def gap_reason(gap: LogGap) -> str:
-    """The stage's state, for people."""
+    """State of the stopped stage, for people."""
     return f"gap: {gap}; {HINT}"
 
 
 def just_before(first: int) -> Place:
-    """The place before the record at offset `first` (above 0), whatever stood there."""
+    """Place before the record at offset `first` (above 0), whatever stood there."""
     return Place(first - 1, BatchName(_NO_BATCH, first - 1))
 
 
 START = just_before(0)
-"""Where a gap begins of whoever was done with nothing; no reader begins there."""
+"""Begin of a gap for a stage that was done with nothing; no reader begins there."""
 
 
 def name_before(place: Place) -> str:
-    """The name of the last batch that a stage was done with; of an accepted gap, its end."""
+    """Name of the last batch that a stage was done with; for an accepted gap, its end in words."""
     if place == START:
         return "the log's start"
     if place.name.series == _NO_BATCH:
@@ -43,7 +49,7 @@ def name_before(place: Place) -> str:
 def gap_row(
     gap: LogGap, stage: Stage, now_ms: int, *, neighbour: str = "", flow: Flow | None = None
 ) -> LedgerRow:
-    """The ledger's row. `neighbour` of a link, `flow` if it concerns only one."""
+    """Ledger row of a gap: of a link to `neighbour`, or of a single `flow`."""
     return LedgerRow(
         stage=stage,
         recorded_ms=now_ms,
@@ -59,7 +65,7 @@ def gap_row(
 
 @dataclass(frozen=True, slots=True)
 class GoneRange:
-    """Batches of one series that are gone: sequences `first` to `last`, with holes where the stage
+    """Batches of a series that are gone: sequences `first` to `last`, with holes where the stage
     did not need them. `origin` is a cluster ID, `run` the incarnation in hexadecimal digits.
     """
 
@@ -74,7 +80,7 @@ class GoneRange:
 
 @dataclass(frozen=True, slots=True)
 class OpenGap:
-    """What a stage still needed and the log has no more: offsets from `offset` + 1 up to, without,
+    """Batches that a stage still needed and the log has no more: offsets above `offset` and below
     `first`. Times in ms since 1970.
     """
 
@@ -91,7 +97,7 @@ class OpenGap:
     lane: int = 0
     gone: tuple[GoneRange, ...] = ()
     is_all_named: bool = False
-    """Whether `gone` names all that is gone; else it is what the node remembers of it."""
+    """True if `gone` names all that is gone; otherwise `gone` is what the node remembers."""
 
     @classmethod
     def of(
@@ -106,7 +112,9 @@ class OpenGap:
         neighbour: str = "",
         flow: Flow | None = None,
     ) -> OpenGap:
-        """`names`: those that the log had lately, in its order. `is_needed`: was it still?"""
+        """Describe a gap from the names that the log had lately, in its order; `is_needed` selects
+        those that the stage still needed.
+        """
         gone, is_all_named = _gone(gap, names, is_needed)
         return cls(
             stage,
@@ -125,24 +133,24 @@ class OpenGap:
 
     @property
     def key(self) -> str:
-        """Who stands; there is one gap of each at a time."""
+        """Name of the stopped stage, which has one gap at a time."""
         if self.link:
             return f"link {self.link}"
         return f"flow {self.origin}/{self.exchange}.{self.lane}" if self.origin else "delivery"
 
     @property
     def id(self) -> str:
-        """Of exactly this gap: not of one that has become larger."""
-        said = f"{self.key}|{self.after}|{self.offset}|{self.first}"
-        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+        """Digest of exactly this gap, which changes when the gap grows."""
+        identity = f"{self.key}|{self.after}|{self.offset}|{self.first}"
+        return hashlib.blake2b(identity.encode(), digest_size=6).hexdigest()
 
     @property
     def messages(self) -> int | None:
-        """How many messages are gone; None if that is not known."""
+        """Number of messages gone, or None if unknown."""
         return sum(gone.messages for gone in self.gone) if self.is_all_named else None
 
     def missing(self, name_of: Callable[[str], str] = str) -> list[str]:
-        """What is missing, a line each. `name_of` gives a site's name for its cluster ID."""
+        """Lines that describe what is missing. `name_of` gives a site's name for its cluster ID."""
         first, last = self.offset + 1, self.first - 1
         lines = [f"offsets {first} to {last} of the log, after {self.after}"]
         for gone in self.gone:
@@ -156,7 +164,7 @@ class OpenGap:
         return lines
 
     def accepted_row(self, by: str, at: str, now_ms: int) -> LedgerRow:
-        """What the ledger has of a person's word that the stage is to go on."""
+        """Ledger row of a person's decision that the stage go on."""
         return LedgerRow(
             stage=self.stage,
             recorded_ms=now_ms,
@@ -169,8 +177,8 @@ class OpenGap:
             reason=f"accepted by {by} at {at}: {'; '.join(self.missing())}",
         )
 
-    def told(self) -> dict[str, Any]:
-        """As JSON has it; `from_told` reads it."""
+    def as_json(self) -> dict[str, Any]:
+        """Fields for JSON; `from_json` reads them."""
         return {
             **asdict(self),
             "stage": self.stage.name.lower(),
@@ -179,20 +187,20 @@ class OpenGap:
         }
 
     @classmethod
-    def from_told(cls, told: Mapping[str, Any]) -> OpenGap:
-        """Raises KeyError, TypeError, ValueError for what is none."""
-        fields = {key: told[key] for key in cls.__dataclass_fields__}
+    def from_json(cls, record: Mapping[str, Any]) -> OpenGap:
+        """Read the fields of `as_json`. Raises KeyError, TypeError, ValueError for other fields."""
+        fields = {key: record[key] for key in cls.__dataclass_fields__}
         return cls(
             **{
                 **fields,
-                "stage": Stage[told["stage"].upper()],
-                "gone": tuple(GoneRange(**one) for one in told["gone"]),
+                "stage": Stage[record["stage"].upper()],
+                "gone": tuple(GoneRange(**gone) for gone in record["gone"]),
             }
         )
 
 
 class Accepted(NamedTuple):
-    """A gap, and whose word it is that its stage goes on; `at` is a time in words."""
+    """A gap accepted by a person, whose name is `by`; `at` is a time in words."""
 
     gap: OpenGap
     by: str
@@ -200,19 +208,19 @@ class Accepted(NamedTuple):
 
 
 def read_gaps(text: str) -> list[OpenGap]:
-    """The gaps in a site's file. Raises ValueError if it is damaged."""
+    """Gaps in a site's file. Raises ValueError if the file is damaged."""
     try:
-        told = json.loads(text)
-        if told["format"] != 1:
-            raise ValueError(f"format {told['format']!r} is not known")
-        return [OpenGap.from_told(one) for one in told["gaps"]]
+        record = json.loads(text)
+        if record["format"] != 1:
+            raise ValueError(f"format {record['format']!r} is not known")
+        return [OpenGap.from_json(gap) for gap in record["gaps"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"damaged: {error!r}") from error
 
 
 def write_gaps(gaps: Iterable[OpenGap]) -> str:
-    """What `read_gaps` reads."""
-    return json.dumps({"format": 1, "gaps": [gap.told() for gap in gaps]}, indent=1)
+    """Text of the file that `read_gaps` reads."""
+    return json.dumps({"format": 1, "gaps": [gap.as_json() for gap in gaps]}, indent=1)
 
 
 def _gone(

@@ -1,12 +1,12 @@
-"""Reads a site's log on from a place: from memory when caught up, else from the stream.
+"""Readers of a site's log from a place on: from memory when caught up, else from the stream.
 
-Readers that are behind share what is read (`shared_scan`).
+Readers that are behind share one reading of the stream (`scans.shared_scan`).
 
-A reader outlives connections: when one ends, it goes on over the next, after the place that it
-gave last. What it gives is in the log's order, with one exception: when the log turns out to hold
-something that its node did not append, all readers go back to the last place checked, and give
-again what follows it. So a stage may get a batch twice, never miss one; and it may store a
-position only as far as `LogWriter.safe_position` allows.
+A reader outlives connections: when one ends, the reader goes on over the next, after the place that
+it gave last. Batches come in the log's order, with one exception: when the log turns out to hold a
+batch that its node did not append, all readers go back to the last place checked, and give again
+what follows. So a stage may get a batch twice, never miss one; and it may store a position only as
+far as `LogWriter.safe_position` allows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from relay.log.scans.shared_scan import LogScans
 from relay.log.site_log import LogClosed, LogMissing, SiteLogError
 
 _SEARCH_RECORDS = 20_000
-"""A place's offset is a lower bound, and at most some seconds of batches short of its name."""
+"""Records to search for a place's name, which is at most some seconds of batches behind the place's
+offset, a lower bound."""
 
 
 class PlaceLost(SiteLogError):
-    """The log does not have the batch at which a reader should begin: its tail was lost in
-    another run, or it was made anew. Begin at the start (None); the sets of names keep what is
-    done with from being done again.
+    """The log does not have the batch at which a reader should begin: its tail was lost in another
+    run, or the log was made anew. Begin at the start (None); the sets of names keep batches that
+    are done with from being done again.
     """
 
     def __init__(self, place: Place) -> None:
@@ -37,7 +38,8 @@ class PlaceLost(SiteLogError):
 
 
 class LogGap(PlaceLost):
-    """Retention ate the place, and with it perhaps what follows: say so, and let a person decide.
+    """Retention ate the place, and with it perhaps what follows: report the gap and let a person
+    decide.
 
     `first` is the first offset that is kept.
     """
@@ -49,36 +51,36 @@ class LogGap(PlaceLost):
         self.first = first
 
     def since(self, done: Place) -> LogGap:
-        """The same for who is done up to `done` only: what was read ahead of it is gone as well."""
+        """The gap as seen by a stage that is done only up to `done`: batches read ahead are gone as
+        well.
+        """
         return LogGap(done, self.first) if done.offset < self.place.offset else self
 
 
 class LogSource(Protocol):
-    """What a reader needs of the node's log: `LogWriter` is it."""
+    """Interface of the node's log for a reader: `LogWriter` implements it."""
 
     @property
     def tail(self) -> HotTail: ...
 
     @property
     def ended(self) -> bool:
-        """Closed for good: nothing will be appended any more."""
+        """True once the log is closed for good: nothing will be appended any more."""
         ...
 
     async def scans(self) -> LogScans:
-        """What reads the log, once it is connected and checked. Raises LogClosed when closed for
-        good.
-        """
+        """Scans of the log, once connected and checked. Raises LogClosed when closed for good."""
         ...
 
     def offset_of(self, place: Place) -> int:
-        """The best lower bound for the offset of the place's name."""
+        """Best lower bound for the offset of the place's name."""
         ...
 
     def forget_reader(self, reader: LogReader) -> None: ...
 
 
 class LogReader:
-    """One stage's way through the log. Made by `LogWriter.reader`."""
+    """A stage's way through the log. Made by `LogWriter.reader`."""
 
     def __init__(
         self, source: LogSource, start: Place | None, name: str, reached: Place | None = None
@@ -96,36 +98,37 @@ class LogReader:
         self._sent_back = 0
         self._closed = False
         self._stands = False
-        """What follows cannot be read by this version: the writer, which reads everything, says so
-        and the node ends."""
+        """True if this version cannot read what follows: the writer, which reads everything,
+        reports that and the node ends."""
         self.on_sent_back: Callable[[Place | None], None] | None = None
-        """Told, from within, when `sent_back` grows: before any position can be asked for again."""
+        """Callback, from within, when `sent_back` grows: before any position can be asked for
+        again."""
         self.only_for: Collection[str] | None = None
-        """Cluster IDs: batches for none of these need not be given at once; None: any must."""
+        """Cluster IDs: batches for other sites may come later; None: every batch comes at once."""
 
     @property
     def place(self) -> Place | None:
-        """The batch given last, or where it was told to begin; None: the log's start."""
+        """Place of the batch given last, or the start; None: the log's start."""
         return self._place
 
     @property
     def sent_back(self) -> int:
-        """How often it was sent to another place than the one it had come to: what it gives next
-        may hold, before what is known from it, what was never given.
+        """Number of times that the reader was sent to another place than it had come to: the
+        batches that it gives next may include, before known ones, some that were never given.
         """
         return self._sent_back
 
     @property
     def is_hot(self) -> bool:
-        """Whether it has caught up, and reads from memory."""
+        """True if the reader has caught up, and reads from memory."""
         return self._hot is not None
 
     async def next_batches(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
         """The batches that follow, at least one, up to about `max_bytes`; waits for new ones.
 
-        Cancelling loses nothing. Raises LogGap if retention has eaten what it should give or may
-        have, PlaceLost if the start is not there (both until `rewind`), LogClosed once the writer
-        or this reader is closed for good.
+        Cancelling loses nothing. Raises LogGap if retention has eaten batches that it should give,
+        or may have; PlaceLost if the start is not there (both until `rewind`); LogClosed once the
+        writer or this reader is closed for good.
         """
         while True:
             if self._closed:
@@ -151,7 +154,9 @@ class LogReader:
                 await self._source.scans()
 
     def at_hand(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
-        """As `next_batches`, if it need not wait nor read the stream for that; else none."""
+        """Batches as from `next_batches` if they come without waiting and without the stream, else
+        none.
+        """
         if self._closed or self._stands:
             return []
         tail = self._source.tail
@@ -169,8 +174,8 @@ class LogReader:
         return batches
 
     def news(self) -> asyncio.Future[None] | None:
-        """Done when there may be something at hand, or another reason to look again; None: it is
-        `next_batches` that tells what is next. Whoever waits no more cancels it.
+        """Future of something at hand, or another reason to look again; None: call `next_batches`.
+        Cancel the future to stop waiting.
         """
         if self._hot is None or self._closed or self._source.ended:
             return None
@@ -178,7 +183,7 @@ class LogReader:
         return tail.changed(self.only_for) if tail.is_end(self._hot) else None
 
     def rewind(self, place: Place | None) -> None:
-        """Give next what follows `place` (None: from the log's start)."""
+        """Go to `place` (None: to the log's start): the batches after it come next."""
         self._epoch += 1
         here = self._place.name if self._place else None
         if here != (place.name if place else None):
@@ -201,7 +206,7 @@ class LogReader:
 
     @property
     def _looks_for_memory(self) -> bool:
-        """Whether there is nothing to give from the stream without waiting for it."""
+        """True if the stream has nothing to give without waiting."""
         return self._cursor is None or (self._searched is None and not self._cursor.has_more)
 
     async def _read_stream(self, max_bytes: int) -> list[LoggedBatch]:
@@ -259,8 +264,8 @@ class LogReader:
         return scans.cursor(offset)
 
     def _pass_eaten(self, cursor: ScanCursor) -> None:
-        """Retention may have overtaken this reader since its cursor was opened: it passes only
-        what was done with. Raises LogGap.
+        """Pass over eaten batches if they were done with: retention may have overtaken this reader
+        since its cursor was opened. Raises LogGap.
         """
         first, done = cursor.eaten_to, self._reached or self._place
         if first is None:

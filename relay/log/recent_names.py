@@ -1,8 +1,8 @@
-"""The last names logged, in the log's order: how a node finds out what its log still has.
+"""The last names logged, in the log's order, by which a node finds out what its log still has.
 
-A name is first *awaited* (handed to the log, then confirmed) and then *checked* (read back from
-the log, with its offset; that may come before its confirm). Bytes of a block of checked names, of
-which a snapshot has some twenty::
+A name is first *awaited* (handed to the log, then confirmed) and then *checked* (read back from the
+log, with its offset; that may come before its confirm). Bytes of a block of checked names, of which
+a snapshot has some twenty::
 
     table   of the series, as `name_set` draws it
     varint  first offset     varint  messages     varint  bytes    (running totals before it)
@@ -28,15 +28,15 @@ from relay.batches.batch import BatchName, Place, Series
 from relay.batches.name_set import get_series, put_series
 
 MAX_NAMES = 10_000
-"""Names looked for after a loss: a tail of up to so many batches is noticed for what it is."""
+"""Names looked for after a loss: losses of tails up to this many batches are recognised as such."""
 _BLOCK_NAMES = 500
 _POINT_EVERY = 256
 _MAX_POINTS = 1024
 
 
 class Seen(NamedTuple):
-    """A name where it was read back. `messages` and `bytes` are running totals of the log, with
-    this batch, since its node first saw it.
+    """A name where it was read back. `messages` and `bytes` are running totals of the log, this
+    batch included, since its node first saw the log.
     """
 
     name: BatchName
@@ -54,7 +54,7 @@ class Totals(NamedTuple):
 
 
 class NameMatch(Enum):
-    """What a record that was read back turns out to be."""
+    """Relation of a record that was read back to what was appended."""
 
     AS_APPENDED = "the next one that this node appended"
     OUT_OF_ORDER = "one that this node appended, but another one should come first"
@@ -95,13 +95,13 @@ class RecentNames:
 
     @property
     def checked(self) -> Place | None:
-        """The last checked place; its offset is the name's own."""
+        """Last checked place; the offset is the name's own."""
         last = self._last()
         return None if last is None else Place(last.offset, last.name)
 
     @property
     def oldest(self) -> Place | None:
-        """The oldest checked place that is remembered."""
+        """Oldest checked place that is remembered."""
         for block in self._blocks:
             for seen in block.names:
                 return Place(seen.offset, seen.name)
@@ -109,35 +109,37 @@ class RecentNames:
 
     @property
     def unchecked_count(self) -> int:
-        """Names whose append was confirmed and which were not read back yet."""
+        """Number of names confirmed and not read back yet."""
         return self._unchecked_count
 
     @property
     def last_unchecked(self) -> BatchName | None:
-        """The one of them that was confirmed last."""
+        """Name confirmed last, while not read back."""
         return self._last_unchecked if self._last_unchecked in self._awaited else None
 
     @property
     def next_awaited(self) -> BatchName | None:
-        """The one that should be read back next, confirmed or not."""
+        """Name that should be read back next, confirmed or not."""
         return next(iter(self._awaited), None)
 
     def is_awaited(self, name: BatchName) -> bool:
-        """Whether it was handed to the log and not read back yet."""
+        """True if the name was handed to the log and not read back yet."""
         return name in self._awaited
 
     def awaited(self) -> list[BatchName]:
-        """All of them, in order."""
+        """Awaited names, in order."""
         return list(self._awaited)
 
     def submitted(self, name: BatchName, messages: int, byte_count: int) -> None:
-        """An append was handed to the log, after all earlier ones."""
+        """Note an append handed to the log, after all earlier ones."""
         self._messages += messages
         self._bytes += byte_count
         self._awaited[name] = _Awaited(Totals(0, self._messages, self._bytes))
 
     def confirmed(self, name: BatchName) -> int:
-        """Its append was confirmed. A lower bound of its offset: the last one checked."""
+        """Note that the name's append was confirmed; return a lower bound of its offset, the last
+        checked one.
+        """
         waiting = self._awaited.get(name)
         if waiting is None:
             seen = self._by_name.get(name)  # read back before the confirm came
@@ -150,7 +152,7 @@ class RecentNames:
         return last.offset if last is not None else 0
 
     def in_doubt(self, names: Iterable[BatchName]) -> None:
-        """The connection ended before their confirm: they are awaited no more."""
+        """Stop awaiting names whose connection ended before their confirm."""
         for name in names:
             waiting = self._awaited.get(name)
             if waiting is not None and not waiting.confirmed:
@@ -159,7 +161,7 @@ class RecentNames:
     def read_back(
         self, name: BatchName, offset: int, messages: int, byte_count: int, *, known: bool
     ) -> NameMatch:
-        """A record was read. `known`: the logged set has the name."""
+        """Note a record that was read. `known`: the logged set has the name."""
         waiting = self._awaited.get(name)
         if waiting is not None:
             expected = self.next_awaited == name
@@ -176,7 +178,7 @@ class RecentNames:
         return finding
 
     def _add_alien(self, offset: int, messages: int, byte_count: int) -> Totals:
-        """Counted in before all that are awaited, which stand behind it."""
+        """Count a stranger's batch in before all awaited batches, which stand behind."""
         self._messages += messages
         self._bytes += byte_count
         at = Totals(offset, self._messages, self._bytes)
@@ -189,27 +191,28 @@ class RecentNames:
         return at
 
     def find(self, name: BatchName) -> Seen | None:
-        """Where a name was read back, if that is remembered."""
+        """Return where a name was read back, or None if forgotten."""
         return self._by_name.get(name)
 
     def lag(self, place: Place | None, first: int = 0) -> tuple[int, int]:
-        """Messages and bytes of the log after `place`; None: of all of it, from offset `first`.
+        """Messages and bytes of the log after `place` (None: of the whole log, from offset
+        `first`).
 
-        Exact for names that are remembered; between places further back it is interpolated.
+        Exact for remembered names; interpolated between places further back.
         """
         at = self._totals_at(place) if place is not None else self._totals_before(first)
         return max(0, self._messages - at.messages), max(0, self._bytes - at.bytes)
 
     def take_awaited(self) -> list[BatchName]:
-        """Await nothing any more; the confirmed names that were awaited, in order."""
+        """Stop awaiting all names; return the confirmed names among them, in order."""
         gone = [name for name, waiting in self._awaited.items() if waiting.confirmed]
         self._awaited.clear()
         self._unchecked_count = 0
         return gone
 
     def clear(self, *, from_offset: int = 0) -> None:
-        """Forget all names, and the totals from `from_offset` on; the counting goes on, unless
-        nothing is left that was counted.
+        """Forget all names, and the totals from `from_offset` on; counting goes on, unless nothing
+        counted is left.
         """
         self.take_awaited()
         if not from_offset:
@@ -226,7 +229,7 @@ class RecentNames:
         return len(self._by_name)
 
     def encoded_blocks(self) -> list[bytes]:
-        """The checked names, oldest block first."""
+        """Checked names as bytes, oldest block first."""
         result = []
         for block in self._blocks:
             if block.names:
@@ -241,7 +244,9 @@ class RecentNames:
         return self._points
 
     def load(self, blocks: Iterable[bytes], points: Iterable[Totals]) -> None:
-        """Take over what a snapshot has. Raises BadVarint (a ValueError) for damaged blocks."""
+        """Take over a snapshot's blocks and totals. Raises BadVarint (a ValueError) for damaged
+        blocks.
+        """
         names = [seen for block in blocks for seen in _decode_block(block)]
         self.take_awaited()
         self._points = list(points)

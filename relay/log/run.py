@@ -1,4 +1,4 @@
-"""What a log's writer is told, and what it tells: settings, events, states, runs."""
+"""Settings, events, states and runs of a log's writer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from relay.log.knowledge import UnknownRecord
 
 
 class Appended(Enum):
-    """What became of a batch that was to be appended."""
+    """Outcome of an append."""
 
     LOGGED = "appended now, and confirmed"
     ALREADY_LOGGED = "the log had a batch of that name"
 
 
 class LogState(Enum):
-    """Where the writer is."""
+    """State of the writer."""
 
     CONNECTING = "connecting"
     CHECKING = "checking what the log has"
@@ -29,7 +29,7 @@ class LogState(Enum):
 
 
 class LogRun(NamedTuple):
-    """One connection to the log, checked. `id` is new at each; `log_id` only when the log lost
+    """A checked connection to the log. `id` is new at each; `log_id` only when the log lost
     something or was made anew. `ended` is done, with the reason, when the connection is gone.
     """
 
@@ -40,15 +40,17 @@ class LogRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How the log is kept."""
+    """Settings of a log's writer."""
 
     check_every_s: float = 1.0
-    """Read back what was appended: more often costs the broker, less often lets stored positions
-    lag further, and a restart read more."""
+    """Interval of reading back: shorter costs the broker; longer lets stored positions lag further,
+    and a restart read more."""
     check_after_names: int = 5_000
-    """... or after so many, so that the offsets of hot batches stay good lower bounds."""
+    """Appended batches after which to read back earlier, so that the offsets of hot batches stay
+    good lower bounds."""
     unreadable_after_s: float = 10.0
-    """Confirmed and not readable for so long: the connection is given up and the log checked."""
+    """Time after which a confirmed but unreadable batch ends the connection and the log is checked.
+    """
     backoff_first_s: float = 0.2
     backoff_most_s: float = 30.0
     hot_bytes: int = 8 * 1024 * 1024
@@ -65,14 +67,14 @@ def _raise(error: UnknownRecord) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogEvents:
-    """What the log tells its node. All are called from the event loop and must not block."""
+    """Callbacks of the log to its node. All run in the event loop and must not block."""
 
     on_bad_record: Callable[[int, bytes, str], None]
-    """A record that is no batch, once: offset, bytes, reason. It belongs in quarantine."""
+    """Quarantine a record that is no batch: offset, bytes, reason. Called once a record."""
     on_superseded: Callable[[BatchHeader], None]
-    """Somebody else's mark for this site stands behind ours: another node has taken over."""
+    """Report that another's mark for this site stands behind ours: another node has taken over."""
     on_state: Callable[[LogState, str], None] = _no_state
-    """Changed state, and why."""
+    """Report a change of state, and its reason."""
     on_unknown: Callable[[UnknownRecord], None] = _raise
-    """The log holds what only another version of this program can read: nothing that stands behind
-    it is read any more, and the node must end. What it appends until then is still confirmed."""
+    """Report a record that only another version of this program can read: nothing behind it is read
+    any more, and the node must end. Appends until then are still confirmed."""

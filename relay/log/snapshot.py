@@ -1,4 +1,4 @@
-"""What a node remembers of its log between two runs: a cache, the log is the truth.
+"""Snapshot of a node's knowledge of its log between two runs: a cache, the log is the truth.
 
 ::
 
@@ -14,8 +14,8 @@
               1      0: they were the whole log     1: what was before them is, up to:
                      table of one series, varint sequence, varint offset   (only if 1)
 
-Names whose append was confirmed but which were not read back yet are in neither part: if the log
-loses its tail while the node is down, no name may stay logged that nobody looks for.
+Names that are confirmed and not read back yet are in neither part: if the log loses its tail while
+the node is down, no name may stay logged that nobody looks for.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ _INCARNATION_BYTES = 8
 
 
 class BadSnapshot(ValueError):
-    """These bytes are no snapshot that this node can read. Rebuild from the log."""
+    """Bytes are no snapshot that this node can read. Rebuild from the log."""
 
 
 class LogMemory(Protocol):
-    """Where a log's snapshot is kept. `load` and `save` are quick and block."""
+    """Storage of a log's snapshot. `load` and `save` are quick and block."""
 
     def load(self) -> bytes | None:
-        """The snapshot saved last; None when there is none."""
+        """The snapshot saved last, or None."""
         ...
 
     def save(self, snapshot: bytes) -> None:
-        """Keep this one instead. No position that is stored later may survive a crash which this
-        does not survive: one log of writes for both.
+        """Replace the snapshot. No position that is stored later may survive a crash which the
+        snapshot does not: both go through the same log of writes.
         """
         ...
 
     async def synced(self) -> None:
-        """What was saved outlives a power cut."""
+        """Wait until saved data outlives a power cut."""
         ...
 
 
 class LogLoss(NamedTuple):
-    """Names that the log lost, or that stand elsewhere than they did, and the last place before
-    them that it kept (None: it kept none).
+    """Names that the log lost, or that stand elsewhere than before, and the last place before them
+    that the log kept (None: none).
 
-    They may have been logged again since, elsewhere: a position that is stored as one of them may
-    be from before the loss and says nothing of where it stands now.
+    The names may have been logged again since, elsewhere: a stored position at such a name may be
+    from before the loss and tells nothing of where the name stands now.
     """
 
     last: Place | None
@@ -69,7 +69,7 @@ class LogLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """See the drawing. `last_seen` is by (origin, incarnation), in milliseconds since 1970."""
+    """Contents of a snapshot. `last_seen` is by (origin, incarnation), in ms since 1970."""
 
     log_id: bytes
     logged: NameSet
@@ -79,7 +79,7 @@ class LogSnapshot:
     losses: Sequence[LogLoss] = ()
 
     def encode(self) -> bytes:
-        """The bytes drawn above."""
+        """Encode as drawn above."""
         out = bytearray([SNAPSHOT_VERSION])
         varint.put_bytes(out, self.log_id)
         varint.put_bytes(out, self.logged.encode())
@@ -109,7 +109,7 @@ class LogSnapshot:
 
     @classmethod
     def decode(cls, data: bytes) -> LogSnapshot:
-        """The snapshot in these bytes. Raises BadSnapshot."""
+        """Decode a snapshot. Raises BadSnapshot."""
         if not data or data[0] != SNAPSHOT_VERSION:
             raise BadSnapshot(f"version {data[0]}" if data else "empty")
         try:

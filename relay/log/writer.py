@@ -1,14 +1,14 @@
-"""The node's one writer of its site's log, and the source of all that read it.
+"""The node's one writer of its site's log, and the source of all readers.
 
-Over a factory of connections it keeps one log going:
+Over a factory of connections the writer keeps a log going:
 
 - **connect** again and again, with backoff;
-- **check** at every new connection, before anything else (`check`): are the names that were
-  logged last still there? What is missing leaves the logged set, and the log gets a new ID, so
-  that neighbours send it again;
-- **run**: append what comes in the order in which it comes; take what is confirmed into the
-  logged set and the hot tail; read back in bulk, once a second, what was appended, and send all
-  readers back if anything else turns up; keep a snapshot.
+- **check** at every new connection, before anything else (`check`): are the names logged last
+  still there? Missing ones leave the logged set, and the log gets a new ID, so that neighbours send
+  them again;
+- **run**: append batches in the order in which they come; take confirmed ones into the logged set
+  and the hot tail; read back in bulk, once a second, what was appended, and send all readers back
+  if anything else turns up; keep a snapshot.
 
 A `LogRun` is what a receiver's welcome names: new at each connection, gone with it.
 """
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _RUN_BYTES = 8
 _STALE_A_SERIES_S = 0.0005
-"""A hundred times what a series costs to encode."""
+"""Age at which encoded names are stale, for each series: a hundred times the cost of encoding."""
 
 
 _READ_BACK_AHEAD = 32
@@ -51,7 +51,7 @@ to a busy broker for each few of them would take longer than all the rest."""
 
 
 class _EncodedNames(NamedTuple):
-    """`good_until` is the event loop's time."""
+    """Encoded names of a run; `good_until` is the event loop's time."""
 
     run: LogRun | None
     good_until: float
@@ -59,7 +59,9 @@ class _EncodedNames(NamedTuple):
 
 
 class LogWriter:
-    """See the module. `run_forever` does the work; everything else may be called beside it."""
+    """Writer of the site's log; see the module. `run_forever` does the work; all other methods may
+    be called beside it.
+    """
 
     def __init__(
         self,
@@ -118,24 +120,24 @@ class LogWriter:
 
     @property
     def state(self) -> tuple[LogState, str]:
-        """Where it is, and why."""
+        """State, and its reason."""
         return self._state, self._state_reason
 
     @property
     def counts(self) -> LogCounts:
-        """What happened since the start."""
+        """Counts since the start."""
         return self._knowledge.counts
 
     @property
     def logged(self) -> NameSet:
-        """The names that the log has. Not to be changed; another object after a log made anew."""
+        """Names in the log. Not to be changed; another object after a log made anew."""
         return self._knowledge.logged
 
     def encoded_names(self) -> bytes:
-        """`logged` as bytes; of this run, but without what was logged in the last moment: half a
-        millisecond for each of its series. It is for welcomes, which say what need not be sent.
-        When a hub starts, hundreds of links ask for one at once: encoded for each, it would take
-        so long that they all asked again.
+        """Encode `logged` for a welcome, which names what need not be sent. The bytes are of this
+        run, but may lack batches of the last moment: half a millisecond for each series. When a hub
+        starts, hundreds of links ask at once: encoding for each would take so long that they all
+        asked again.
         """
         run, now = self._run, asyncio.get_running_loop().time()
         cached = self._encoded_names
@@ -147,21 +149,23 @@ class LogWriter:
 
     @property
     def tail(self) -> HotTail:
-        """The batches appended last."""
+        """Batches appended last."""
         return self._tail
 
     @property
     def run(self) -> LogRun | None:
-        """The present run; None while there is no connection that was checked."""
+        """The present run, or None while there is no checked connection."""
         return self._run
 
     @property
     def checked(self) -> Place | None:
-        """Up to here the log was read back and a snapshot says so; no stored position may pass."""
+        """Last place that was read back and is in a saved snapshot; no stored position may pass
+        it.
+        """
         return self._knowledge.checked
 
     async def running(self) -> LogRun:
-        """The present run, once there is one. Raises LogClosed when closed for good."""
+        """Wait for the present run. Raises LogClosed when closed for good."""
         while self._run is None:
             if self._closing:
                 raise LogClosed("the log was closed")
@@ -169,53 +173,52 @@ class LogWriter:
         return self._run
 
     def reader(self, start: Place | None, *, name: str, reached: Place | None = None) -> LogReader:
-        """A reader of what follows `start` (None: of the whole log). `name` is for people.
-        `reached`: whoever begins there needs nothing that stood before this place, a later one,
-        and everything behind it.
+        """Make a reader of what follows `start` (None: of the whole log). `name` is for people.
+        `reached`: a later place; the reader needs nothing before it, and everything behind.
 
-        A start that the log has lost moves to the place before the loss, even if a batch of that
-        name was logged again since: other batches may stand before it now.
+        A start that the log has lost moves to the place before the loss, even if a batch of the
+        same name was logged again since: other batches may stand before it now.
         """
         reader = LogReader(self, self.before_losses(start), name, reached)
         self._readers[reader] = None
         return reader
 
     def before_losses(self, place: Place | None) -> Place | None:
-        """That place, or the one before a loss if it was lost since (None: the start)."""
+        """Return `place`, or the place before a loss if it was lost since (None: the start)."""
         return self._knowledge.before_losses(place)
 
     @property
     def readers(self) -> list[LogReader]:
-        """Those not closed."""
+        """Open readers."""
         return list(self._readers)
 
     def safe_position(self, place: Place | None) -> Place | None:
-        """What a stage that has done everything up to `place` may store: that, with its own
-        offset where that is known, or the last place checked if it comes first. None: the start.
+        """Position that a stage which has done everything up to `place` may store: `place`, with
+        its own offset where known, or the last checked place if that comes first. None: the start.
         """
         return self._knowledge.safe_position(place)
 
     def is_after(self, place: Place, other: Place | None) -> bool:
-        """Whether `place` comes after `other`, one that was read back (None: the start)."""
+        """True if `place` comes after `other`, a place that was read back (None: the start)."""
         return self._knowledge.is_after(place, other)
 
     def lag(self, place: Place | None) -> LogLag:
-        """How far `place` is behind the log's end. Exact near the end, estimated far behind."""
+        """Messages and bytes behind `place`. Exact near the log's end, estimated far behind."""
         return self._knowledge.lag(place)
 
     def names_lately(self) -> Iterable[Seen]:
-        """The names that were read back last, in the log's order; also of what retention ate."""
+        """Names that were read back last, in the log's order; also names that retention ate."""
         return self._knowledge.recent
 
     def forget_before(self, time_ms: int) -> int:
-        """Forget the names of incarnations of which nothing was logged since `time_ms`, except
-        each origin's latest: they ended before the window. How many incarnations went.
+        """Forget the names of incarnations with nothing logged since `time_ms`, except each
+        origin's latest: they ended before the window. Return the number of forgotten incarnations.
         """
         return self._knowledge.forget_before(time_ms)
 
     async def check_now(self) -> None:
-        """Read back at once what was appended until now; returns when a snapshot has it. Waits for
-        as long as there is no connection.
+        """Read back at once what was appended until now; return when a snapshot has it. Waits while
+        there is no connection.
         """
         recent = self._knowledge.recent
         target = recent.last_unchecked
@@ -226,14 +229,14 @@ class LogWriter:
             is_checked = target is None or not recent.is_awaited(target)
 
     def give_up(self, reason: str) -> None:
-        """End the present connection for a reason that the broker does not tell; another follows,
+        """End the present connection for a reason that the broker does not report; another follows,
         over another node where there are several.
         """
         if self._log is not None:
             self._log.fail(LogClosed(reason))
 
     async def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]:
-        """The batches from `from_offset` (0: the start) to what is the log's end now, then stop.
+        """Yield the batches from `from_offset` (0: the start) to the log's present end.
 
         For recovery, and for a packer that has appended its mark. Raises LogClosed if the
         connection ends meanwhile: begin again.
@@ -264,16 +267,16 @@ class LogWriter:
     # Appending
 
     async def append(self, header: BatchHeader, data: bytes) -> Appended:
-        """`append_nowait`, then wait. Cancelling does not undo it."""
+        """Call `append_nowait`, then wait. Cancelling does not undo the append."""
         return await asyncio.shield(self.append_nowait(header, data))
 
     def append_nowait(self, header: BatchHeader, data: bytes) -> asyncio.Future[Appended]:
         """Append a batch after all earlier ones, unless the log has its name.
 
-        A second copy of a name that is being appended waits for the first one's outcome and gets
-        the same failure: nobody is told that a batch is logged before it is. The future raises
-        LogClosed when there is no connection or it ended first: whether the batch is logged
-        shows in `logged` in the next run. LogRefused: too large.
+        A second copy of a name that is being appended waits for the first copy's outcome and gets
+        the same failure: no batch counts as logged before it is. The future raises LogClosed when
+        there is no connection or it ended first: `logged` shows in the next run if the batch is
+        there. Raises LogRefused for a batch that is too large.
         """
         return self._flights.append(header, data)
 
@@ -281,11 +284,11 @@ class LogWriter:
 
     @property
     def ended(self) -> bool:
-        """Closed for good."""
+        """True once closed for good."""
         return self._state is LogState.CLOSED
 
     async def connected(self) -> SiteLog:
-        """The log, connected and checked. Raises LogClosed when closed for good."""
+        """Wait for the log, connected and checked. Raises LogClosed when closed for good."""
         while True:
             await self.running()
             if self._log is not None and not self._log.closed.done():
@@ -293,20 +296,20 @@ class LogWriter:
             await asyncio.sleep(0)  # the end of the run is about to be told
 
     async def scans(self) -> LogScans:
-        """What reads the log for all readers, connected and checked. Raises LogClosed when closed
-        for good.
+        """Wait for the scans of a connected and checked log. Raises LogClosed when closed for
+        good.
         """
         await self.connected()
         assert self._scans is not None  # as long as there is a log
         return self._scans
 
     def offset_of(self, place: Place) -> int:
-        """The best lower bound for the offset of the place's name."""
+        """Best lower bound for the offset of the place's name."""
         seen = self._knowledge.recent.find(place.name)
         return place.offset if seen is None else seen.offset
 
     def forget_reader(self, reader: LogReader) -> None:
-        """It was closed."""
+        """Drop a closed reader."""
         self._readers.pop(reader, None)
 
     # The life of the log
@@ -339,7 +342,7 @@ class LogWriter:
             self._knowledge.save()
 
     async def close(self) -> None:
-        """End `run_forever`, which saves a last snapshot. What is unconfirmed is in doubt."""
+        """End `run_forever`, which saves a last snapshot. Unconfirmed appends are in doubt."""
         self._closing = True
         self._hurry.set()
         if self._connection is not None:

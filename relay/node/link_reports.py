@@ -26,7 +26,7 @@ def sender_report(
         "lag_messages": lag.messages,
         "lag_bytes": lag.bytes,
         "lag_seconds": round(lag.seconds, 3),
-        "receiver_formats": None if formats is None else formats.told,
+        "receiver_formats": None if formats is None else formats.ranges,
         **_figures(machine.counters),
         # 0 would say that they agree.
         "clock_ahead_ms": machine.measured and machine.measured.ahead_ms,

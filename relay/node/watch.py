@@ -84,7 +84,7 @@ class NodeWatch:
         # As it lies on the disk: lags are told in bytes before compression.
         shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
         has_changed = self.room.look(limit, needed * min(1.0, shrunk))
-        self.room_said = self.room.said(whose)
+        self.room_said = self.room.report_line(whose)
         if has_changed:
             log.warning("%s: %s", self._site, self.room_said or "the log has room")
         return has_changed
@@ -108,23 +108,33 @@ GO_ON_BELOW = 0.7
 
 
 class LogRoom:
-    """One site's. `fill` is the part of `max_bytes` that is needed; 0 without a limit."""
+    """Part of the disk space of a site's log that is taken by batches still needed: `fill`, 0
+    without a limit. Pure.
+
+    Needed is what some neighbour's log, or the site's own delivery, does not have yet. The broker
+    frees the oldest segments when the log reaches `max_bytes`, needed or not. So with `on_full:
+    block` the packer stops taking messages before that, and publishers feel it once the egress
+    queues are full; batches of neighbours are still taken into the rest of the room: sites that
+    each waited for the other's room would wait for ever.
+    """
 
     def __init__(self) -> None:
         self.fill = 0.0
         self.blocks = False
-        """The packer is to take nothing."""
+        """True if the packer is to take nothing."""
 
     def look(self, limit: LogLimit, needed_bytes: float) -> bool:
-        """Take note of how much is needed; whether `blocks` has changed."""
+        """Note the bytes needed; return True if `blocks` has changed."""
         before = self.blocks
         self.fill = needed_bytes / limit.max_bytes if limit.max_bytes else 0.0
         may_block = limit.max_bytes is not None and limit.on_full is WhenLogIsFull.BLOCK
         self.blocks = may_block and self.fill >= (GO_ON_BELOW if before else BLOCK_AT)
         return self.blocks != before
 
-    def said(self, waiting_for: str) -> str:
-        """For people, from WARN_AT on; empty below. `waiting_for` names who lacks the most."""
+    def report_line(self, waiting_for: str) -> str:
+        """Sentence for people, from WARN_AT on; empty below. `waiting_for` names who lacks the
+        most.
+        """
         if self.fill < WARN_AT and not self.blocks:
             return ""
         return f"{self.fill:.0%} of the log's max_bytes wait for {waiting_for}"

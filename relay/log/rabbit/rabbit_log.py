@@ -1,11 +1,11 @@
 """A site's log as a RabbitMQ stream.
 
-One RabbitLog is one connection (`stream_connection`); it ends once, with one reason, and nothing
-that was under way on it is told anything else. A connection has room for so many readers: a hub
-with hundreds of links has more, and those are on a further connection that ends with the first.
+A RabbitLog is one connection (`stream_connection`), which ends once, with one reason for all that
+was under way. A connection has room for a limited number of readers: a hub with hundreds of links
+has more, and the rest are on a further connection that ends with the first.
 
-Appending, its answers and the connection itself are files of their own. What is left, long as it
-is, is the seam's two sides, log and reader: both end by the one reason.
+Appending, its answers and the connection itself are files of their own. The rest, long as it is, is
+the two sides of the log's interface, log and reader: both end by the one reason.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SUBSCRIPTIONS = 256
-"""A subscription's number is one byte."""
+"""Most subscriptions: a subscription's number is a byte."""
 READERS = 192
-"""... of which so many may be readers; the others are for questions, which wait for each other."""
+"""Most subscriptions of readers; the others are for questions, which wait for each other."""
 _EXTRA_CHUNKS = 8
-"""Chunks that all cursors together may have under way beyond one each."""
+"""Chunks that all cursors together may have under way beyond one for each cursor."""
 _AHEAD_BYTES = 2 * 1024 * 1024
-"""A chunk is some kilobytes in a quiet log, and 4 MiB where big messages are: a cursor asks for
-fewer at once if the last one was big."""
+"""Most bytes of chunks that a cursor asks for at once. A chunk has some kilobytes in a quiet log,
+and 4 MiB in a log of big messages: after a big chunk a cursor asks for fewer."""
 _MARK_DEADLINE_S = 5.0
 _DELETION_S = 1.0
-"""How long the broker is asked whether a stream that lost its leader is deleted, not just moved."""
+"""Time to find out from the broker if a stream without a leader is deleted, or just moved."""
 _GOODBYE_S = 1.0
 
 
 class RabbitLog:
-    """SiteLog over one stream connection. Make one with `open_rabbit_log`."""
+    """SiteLog over a stream connection. Made by `open_rabbit_log`."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class RabbitLog:
             cursor.arrived(chunk)
 
     def credit(self, cursor: _Cursor, held: int, wanted: int) -> int:
-        """Let the broker send `cursor` up to `wanted` chunks in all; how many more it now may."""
+        """Let the broker send `cursor` up to `wanted` chunks in all; return the number added."""
         free = wanted if cursor.hurried else _EXTRA_CHUNKS - self._extra_chunks
         more = min(wanted - held, (1 if held == 0 else 0) + free)
         if more <= 0 or self._error is not None:
@@ -225,7 +225,7 @@ class RabbitLog:
             self._readers -= cursor.reads
 
     async def _further_log(self) -> RabbitLog:
-        """Another connection, for the readers that this one has no room for."""
+        """Open another connection, once, for readers without room here."""
         self._raise_if_gone()
         if self._further is None:
             self._further = self._loop.create_task(self._connect_further())
@@ -311,7 +311,7 @@ class RabbitLog:
         return None if self._error is None else self._gone()
 
     def on_metadata_update(self) -> None:
-        """The stream was deleted, or its leader moved: find out which, then end."""
+        """Find out if the stream was deleted or its leader moved, then end."""
         if self._inquiry is None and self._error is None:
             self._inquiry = self._loop.create_task(self._find_out())
 
@@ -369,7 +369,7 @@ class RabbitLog:
 
 
 class _Cursor:
-    """LogCursor over one subscription; `chunks` is what came and was not taken yet."""
+    """LogCursor over a subscription; `chunks` are those that came and were not taken yet."""
 
     def __init__(self, log: RabbitLog, number: int, *, reads: bool) -> None:
         self._log = log
@@ -378,7 +378,8 @@ class _Cursor:
         self.chunks: deque[Chunk] = deque()
         self.skip_below = 0
         self.hurried = False
-        """True for a cursor that has as many chunks under way as it is asked for; others share."""
+        """True for a cursor with as many chunks under way as requested; other cursors share an
+        allowance."""
         self._under_way = 1  # the credit of the subscription itself
         self._chunk_bytes = 1
         self._waiter: asyncio.Future[None] | None = None
@@ -453,11 +454,11 @@ async def open_rabbit_log(
     ring: AddressRing[Endpoint] | None = None,
     is_replicated: bool = False,
 ) -> RabbitLog:
-    """Connect to the stream's leader and declare the publisher. `ring` has the order in which the
-    nodes of a cluster are asked for it; `is_replicated` as of SiteLog.
+    """Connect to the stream's leader and declare the publisher. `ring` has the order in which a
+    cluster's nodes are asked for the leader; `is_replicated` as of SiteLog.
 
-    Silence of two heartbeats ends the connection. Raises LogClosed when there is no connection to
-    be had now, LogMissing when there is no such stream, LogRefused when the broker says no.
+    Silence of two heartbeats ends the connection. Raises LogClosed when no connection can be made
+    now, LogMissing when there is no such stream, LogRefused when the broker refuses.
     """
     connection = await open_connection(
         address, stream, heartbeat_s=heartbeat_s, name=name, deadline_s=deadline_s, ring=ring

@@ -1,7 +1,7 @@
-"""What one connection appends to a stream: cut into frames, bounded, matched with its confirms.
+"""Appends of a connection to a stream: cut into frames, bounded, matched with their confirms.
 
 Publishing IDs are dense in a connection and serve only to match confirms, which may come out of
-order; submissions are told in theirs.
+order; submissions are answered in their own order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Submission:
 
 
 class StreamAppends:
-    """`send` takes a frame; `frame_bytes` is the most that one may have."""
+    """Appends over `send`, which takes frames of up to `frame_bytes`."""
 
     def __init__(self, publisher: int, frame_bytes: int, send: Callable[[bytes], None]) -> None:
         self._publisher = publisher
@@ -39,7 +39,7 @@ class StreamAppends:
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record that fits a frame."""
+        """Bytes of the largest record that fits a frame."""
         return (
             self._frame_bytes
             - stream_frames.PUBLISH_OVERHEAD_BYTES
@@ -88,7 +88,7 @@ class StreamAppends:
             self._next_id += len(frame)
 
     def on_confirm(self, ids: Sequence[int]) -> None:
-        """The broker has these; tells whose submissions are whole, and writes what fits now."""
+        """Take confirms: call `done` of whole submissions, then write what fits now."""
         next_confirm = self._next_confirm
         for publishing_id in ids:
             if publishing_id == next_confirm:
@@ -107,7 +107,7 @@ class StreamAppends:
             self._write_what_fits()
 
     def fail(self, error: Callable[[], SiteLogError]) -> None:
-        """Nothing more is confirmed: each submission is told an error of its own."""
+        """End all submissions, each with an error of its own."""
         for submission in (*self._written, *self._queue):
             submission.done(error())
         self._written.clear()

@@ -1,21 +1,22 @@
-"""One connection to a broker's stream listener: the only module that knows rstream.
+"""A connection to a broker's stream listener: the only module that knows rstream.
 
-rstream gives the connection, the log-in and the rare requests. Its Producer and Consumer are not
-used: they declare again by themselves after a break and drop what was in flight without a word,
-and a handler's exception skips the rest of its chunk. Nor is its listener, which
+rstream gives the connection, the login and the rare requests. Its Producer and Consumer are not
+used: they declare again by themselves after a break and silently drop what was in flight, and a
+handler's exception skips the rest of its chunk. Nor is its listener, which
 
 - reads the socket 256 bytes at a time (a sixth of a relay's CPU),
 - dies unseen when it cannot decode a frame, and
 - copies a chunk four times (chunks of 44 MB have been seen).
 
-So `StreamConnection` brings its own, which hands the three hot frames to `stream_frames` and
-anything else to rstream's decoder. rstream's errors become the log's here, in `log_errors`.
+So `StreamConnection` brings its own, which hands the three hot frames to `stream_frames` and all
+others to rstream's decoder. rstream's errors become the log's here, in `log_errors`.
 
-The publisher has no name: the broker then stores whatever comes and deduplicates nothing (with a
-name it confirms and drops what bears an ID that it has passed).
+The publisher has no name: the broker then stores all records and deduplicates nothing (under a name
+it confirms and drops records with an ID that it has passed).
 
-Long, as the way to a connection stands here too, whose every step may end in an error of rstream's:
-log in at a node that answers, ask for the stream's leader, go there (`leader_search` says where).
+The file is long, as the way to a connection stands here too, whose every step may end in an error
+of rstream's: log in at a node that answers, ask for the stream's leader, go there (`leader_search`
+picks the place).
 """
 
 from __future__ import annotations
@@ -52,22 +53,22 @@ logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 * 1024
 _FRAME_MAX = 1024 * 1024
-"""The broker's own default. 4.3 closes the connection on a larger frame."""
+"""Most bytes of a frame: the broker's default. 4.3 closes the connection on a larger frame."""
 PUBLISHER = 0
 _OLD_EXTERNAL = (
     "streams of RabbitMQ before 3.12, but for late 3.10 and 3.11, take no login by certificate: "
     "give the site a `password`, with which the log then logs in, or upgrade the broker"
 )
 _CONNECT_S = 3.0
-"""Time for opening the socket of one node."""
+"""Time for opening the socket to a node."""
 _ONE_NODE_S = 6.0
-"""Time for one node where the leader is looked for; the deadline is for all of them."""
+"""Time for a node in the search for the leader; the deadline is for all nodes."""
 _LAST_WORD_S = 1.0
-"""For what was read from a socket that is gone to be told."""
+"""Time for handling bytes that were read from a socket before it went."""
 
 
 class ConnectionClosedError(Exception):
-    """The socket is gone while a request waited for its answer."""
+    """The socket went while a request waited for its answer."""
 
 
 _RSTREAM_FAILURES = (
@@ -83,27 +84,27 @@ class NoOffset(LogRefused):
 
 
 class StreamListener(Protocol):
-    """Who is told what comes. Called from the event loop."""
+    """Receiver of a connection's events. Called from the event loop."""
 
     def on_confirm(self, ids: Sequence[int]) -> None:
-        """The broker has these publishing IDs."""
+        """Take confirms of these publishing IDs."""
         ...
 
     def on_chunk(self, chunk: Chunk) -> None:
-        """A chunk came for its subscription."""
+        """Take a chunk of a subscription."""
         ...
 
     def on_metadata_update(self) -> None:
-        """The stream was deleted, or its leader moved."""
+        """Note that the stream was deleted, or its leader moved."""
         ...
 
     def fail(self, error: SiteLogError) -> None:
-        """The connection is over."""
+        """Note that the connection is over."""
         ...
 
 
 class StreamEdge(Enum):
-    """A chunk at one end of a stream."""
+    """The chunk at either end of a stream."""
 
     FIRST = OffsetType.FIRST
     LAST = OffsetType.LAST
@@ -112,7 +113,7 @@ class StreamEdge(Enum):
 class StreamConnection(Client):
     """rstream's client with a listener of our own. Made by `open_connection`.
 
-    What is asked of it raises rstream's errors: ask within `log_errors`.
+    Requests raise rstream's errors: make them within `log_errors`.
     """
 
     def __init__(
@@ -142,8 +143,8 @@ class StreamConnection(Client):
         self._end_reason = ""
 
     async def start(self) -> None:
-        """Open the socket at `place`; rstream's own would take an address for the name that TLS
-        checks.
+        """Open the socket at `place`; rstream's own method would take an address for the name that
+        TLS checks.
         """
         self._conn = _Socket(self.place, self._ssl_context)
         await self._conn.open()
@@ -151,11 +152,11 @@ class StreamConnection(Client):
 
     @property
     def is_over(self) -> bool:
-        """True once the connection has ended, by whomever."""
+        """True once the connection has ended."""
         return self._is_over
 
     async def stream_exists(self, stream: str) -> bool:
-        """Whether there is such a stream, be it without a member that answers for it now."""
+        """True if there is such a stream, be it without a member that answers now."""
         try:
             return await super().stream_exists(stream)
         except exceptions.StreamNotAvailable:
@@ -168,17 +169,17 @@ class StreamConnection(Client):
 
     @property
     def heartbeat_s(self) -> int:
-        """What was agreed with the broker; 0: none."""
+        """Heartbeat agreed with the broker; 0: none."""
         return self._heartbeat
 
     @property
     def frame_bytes(self) -> int:
-        """The most that one frame may have."""
+        """Most bytes of a frame."""
         return min(_FRAME_MAX, self.frame_max)
 
     @property
     def advertised(self) -> tuple[str, int]:
-        """The address by which the broker calls itself."""
+        """Address by which the broker calls itself."""
         properties = self.server_properties or {}
         return (
             properties.get("advertised_host", self.host),
@@ -186,14 +187,14 @@ class StreamConnection(Client):
         )
 
     def write(self, frame: bytes) -> None:
-        """Hand over to the socket; what is lost with it is told by `closed`."""
+        """Hand a frame over to the socket; `closed` reports if it may be lost."""
         if self._is_writable():
             assert self._conn is not None
             assert self._conn._writer is not None
             self._conn._writer.write(frame)
 
     async def subscribe_at(self, stream: str, number: int, where: int | StreamEdge) -> None:
-        """Subscribe from an offset or from an edge on, with credit for one chunk."""
+        """Subscribe from an offset or an edge on, with credit for one chunk."""
         if isinstance(where, StreamEdge):
             spec = schema.OffsetSpec(where.value)
         else:
@@ -201,7 +202,7 @@ class StreamConnection(Client):
         await self.subscribe(stream, number, spec, initial_credit=1)
 
     def give_credit(self, number: int, chunks: int) -> None:
-        """Let the broker send a subscription so many chunks more."""
+        """Let the broker send a subscription `chunks` more chunks."""
         self.write(encode_frame(schema.Credit(number, chunks)))
 
     async def send_frame(self, frame: schema.Frame, version: int = 1) -> None:
@@ -210,8 +211,8 @@ class StreamConnection(Client):
         await super().send_frame(frame, version)
 
     async def _why_gone(self) -> str:
-        """Who reads the socket knows, perhaps only in a moment: a broker that refuses our
-        certificate says so when the handshake is over for us.
+        """Reason why the socket is gone, as its reader knows, perhaps only in a moment: a broker
+        that refuses our certificate does so when the handshake is over for us.
         """
         listener = self._tasks.get("listener")
         if listener is not None:
@@ -219,7 +220,9 @@ class StreamConnection(Client):
         return self._end_reason or "the socket is gone"
 
     def _is_writable(self) -> bool:
-        """uvloop's transport raises RuntimeError once it is gone, before we are told that it is."""
+        """True while the socket takes bytes: uvloop's transport raises RuntimeError once it is
+        gone, before the connection learns so.
+        """
         conn = self._conn
         return (
             conn is not None
@@ -330,7 +333,7 @@ class _ServerClosed(Exception):
 
 
 class _Socket(Connection):
-    """rstream's, to the address that a name stands for."""
+    """rstream's connection, to the address that a name stands for."""
 
     def __init__(self, place: Endpoint, ssl_context: ssl.SSLContext | None) -> None:
         super().__init__(place.host, place.port, ssl_context)
@@ -360,7 +363,7 @@ async def open_connection(
     ring: AddressRing[Endpoint] | None = None,
 ) -> StreamConnection:
     """Connect to the stream's leader and declare the publisher; `ring` has the order in which the
-    cluster's nodes are asked where that is. Raises as `open_rabbit_log`.
+    cluster's nodes are asked for the leader. Raises as `open_rabbit_log`.
     """
     ring = ring or AddressRing()
     search = _Search(address, stream, heartbeat_s, name)
@@ -397,7 +400,7 @@ async def stream_cluster(address: StreamAddress, name: str, within_s: float) -> 
 
 
 class _Met(NamedTuple):
-    """A connection to one node, and where that node says that the stream's leader is."""
+    """A connection to a node, and the stream's leader by the node's knowledge."""
 
     connection: StreamConnection
     leader: Endpoint
@@ -412,22 +415,22 @@ class _Met(NamedTuple):
 
 
 class _Search:
-    """A connection to the stream's leader, by way of whichever node answers."""
+    """Search for a connection to the stream's leader, by way of whichever node answers."""
 
     def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
         self.why_none = "no answer in time"
         """Reason why the leader was not met so far."""
         self._leaderless: set[Endpoint] = set()
-        """Nodes that said that the stream has no leader now."""
+        """Nodes by whose answer the stream has no leader now."""
         self._why_unusable: dict[Endpoint, str] = {}
-        """Reasons by address that a leader advertises or that was tried for one."""
+        """Reasons by address that a leader advertises or that was tried for a leader."""
         self._address = address
         self._stream = stream
         self._heartbeat_s = heartbeat_s
         self._name = name
 
     async def leader(self, places: Sequence[Endpoint]) -> StreamConnection:
-        """`places`, in the order in which they are to be tried. Raises SiteLogError."""
+        """Connect to the leader, trying `places` in order. Raises SiteLogError."""
         met = await self._any_node(places)
         search = LeaderSearch(places)
         while not met.is_leader:
@@ -455,7 +458,7 @@ class _Search:
         return met
 
     async def _next(self, search: LeaderSearch, leader: Endpoint) -> _Met:
-        """Another node, as the search goes; raises LogClosed when there is none left."""
+        """Meet the next node of the search; raises LogClosed when none is left."""
         while (place := search.next((leader.host, leader.port))) is not None:
             try:
                 async with asyncio.timeout(_ONE_NODE_S):
@@ -476,7 +479,7 @@ class _Search:
             self.why_none += f": {why}"
 
     async def _meet(self, place: Endpoint) -> _Met:
-        """Log in there and ask for the leader. Raises SiteLogError."""
+        """Log in at a node and ask for the leader. Raises SiteLogError."""
         try:
             with contextlib.ExitStack() as unless_met:
                 connection = StreamConnection(self._address, self._heartbeat_s, self._name, place)
@@ -493,7 +496,7 @@ class _Search:
 
 
 async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
-    """Raises the errors of rstream and of the socket, LogClosed, LogRefused."""
+    """Log in. Raises the errors of rstream and of the socket, LogClosed, LogRefused."""
     await connection.start()
     try:
         await connection.authenticate(address.vhost, address.user, address.password)
@@ -506,7 +509,7 @@ async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
 
 
 def _kind_of(errors: Sequence[Exception]) -> type[SiteLogError]:
-    """Kind of error for several nodes' errors. There is no log only if all of them say so."""
+    """Kind of error for several nodes' errors. A log is missing only if all nodes report that."""
     if any(isinstance(error, LogRefused) for error in errors):
         return LogRefused
     return LogMissing if all(isinstance(error, LogMissing) for error in errors) else LogClosed
@@ -522,10 +525,10 @@ def _as_log_error(error: Exception, address: StreamAddress, stream: str) -> Site
 
 
 async def answer_or_cancelled(request: Awaitable[T]) -> T:
-    """What the broker answers to a request of rstream's.
+    """Await the broker's answer to a request of rstream's.
 
     rstream waits by `wait_for`, which in Python 3.11 forgets a cancel that comes in one turn with
-    the answer. Whoever cancelled would then wait for ever for a task that goes on.
+    the answer. The canceller would then wait for ever for a task that goes on.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -538,7 +541,7 @@ async def answer_or_cancelled(request: Awaitable[T]) -> T:
 
 @contextlib.contextmanager
 def log_errors(stream: str) -> Iterator[None]:
-    """What is asked of a connection within raises the log's errors."""
+    """Raise rstream's errors within as the log's errors."""
     try:
         yield
     except exceptions.ServerError as error:

@@ -17,8 +17,8 @@ A record of ours is an AMQP 1.0 message of one data section, so that any client 
 
     00 53 75   b0 u32 size   bytes          (a writer with short bodies may say a0 u8 size instead)
 
-Written here and not left to rstream because these three frames are the whole of the traffic, and
-a frame object for each costs more than the rest of the append.
+Written here and not left to rstream because these three frames are the whole of the traffic, and a
+frame object for each costs more than the rest of the append.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MESSAGE_OVERHEAD_BYTES = _MESSAGE_HEADER.size
 
 
 class Chunk(NamedTuple):
-    """One chunk as it was delivered: `size` bytes. `end` is the offset after its last record."""
+    """A chunk as delivered: `size` bytes. `end` is the offset after the last record."""
 
     subscription: int
     first: int
@@ -58,11 +58,11 @@ class Chunk(NamedTuple):
 
 
 class BadChunk(Exception):
-    """A Deliver frame that cannot be one: the connection is out of step. Close it."""
+    """A Deliver frame cannot be a chunk: the connection is out of step. Close the connection."""
 
 
 def publish_frame(publisher: int, first_id: int, records: Iterable[bytes]) -> bytes:
-    """One Publish frame of records of ours, with dense publishing IDs from `first_id` on."""
+    """Make a Publish frame of records, with dense publishing IDs from `first_id` on."""
     parts: list[bytes] = [b""]
     next_id = first_id
     size = _PUBLISH_HEADER.size
@@ -77,14 +77,15 @@ def publish_frame(publisher: int, first_id: int, records: Iterable[bytes]) -> by
 
 
 def confirmed_ids(body: bytes | memoryview) -> tuple[int, ...]:
-    """Publishing IDs of a PublishConfirm's body (what follows key and version)."""
+    """Publishing IDs in the body of a PublishConfirm (the bytes behind key and version)."""
     count = int.from_bytes(body[1:5], "big")
     return struct.unpack_from(f">{count}Q", body, 5)
 
 
 def read_deliver(body: memoryview) -> Chunk:
-    """The chunk of a Deliver's body. Damage inside the chunk's data comes out as flawed records,
-    so that a reader goes on behind it. Raises BadChunk when not even the chunk's bounds are known.
+    """Read the chunk in a Deliver's body. Damage inside the chunk's data comes out as flawed
+    records, so that a reader goes on behind. Raises BadChunk when not even the chunk's bounds are
+    known.
     """
     try:
         magic, kind, entries, records, _, _, first, crc, size, _, _ = _CHUNK.unpack_from(body, 1)
@@ -103,7 +104,7 @@ def read_deliver(body: memoryview) -> Chunk:
 
 
 def unwrap(offset: int, raw: bytes | memoryview) -> Record:
-    """The record in an AMQP 1.0 message of one data section; any other bytes come out flawed."""
+    """Unwrap a record from an AMQP 1.0 message of one data section; other bytes come out flawed."""
     head = bytes(raw[:4])
     if head == _DATA_LONG and len(raw) >= 8:
         start, length = 8, int.from_bytes(raw[4:8], "big")

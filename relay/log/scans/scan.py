@@ -1,4 +1,6 @@
-"""One reading of the log, and what it keeps for the readers that come through it."""
+"""A scan: one pass of reading over the log, with what it keeps for the readers that come
+through.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,29 @@ from relay.waiters import Waiters
 T = TypeVar("T")
 
 _WAKING_S = 0.0001
-"""What it costs to have one link go on for a moment."""
+"""Cost of waking a link."""
 
 _SHOW_BYTES = 512 * 1024
-"""Readers need not wait for more than this to come together."""
+"""Most bytes that readers wait for to come together."""
 
 
 class Member(Protocol):
-    """A reader that comes through; `offset`: where what it wants next begins."""
+    """A reader that comes through; `offset`: begin of what it wants next."""
 
     offset: int
 
 
 class Scan:
-    """One way through the log. `LogScans` reads for it; `front` is the offset it has come to."""
+    """A pass over the log. `LogScans` reads for the scan; `front` is the offset that it has come
+    to.
+    """
 
     def __init__(self, start: int) -> None:
         self.front = start
         self.shown = start
-        """Up to here it is worth a reader's while to look."""
+        """Offset up to which a reader is worth waking."""
         self.stretches: dict[int, Stretch] = {}
-        """By numbers without gaps, from `first` on and before `end`."""
+        """Stretches by numbers without gaps, from `first` on and before `end`."""
         self.first = 0
         self.end = 0
         self.members: dict[Member, None] = {}
@@ -43,9 +47,9 @@ class Scan:
         self.linger: asyncio.TimerHandle | None = None
         self.error: BaseException | None = None
         self.is_open = False
-        """Whether reading has begun."""
+        """True once reading has begun."""
         self.read_bytes = 0
-        """In all, as `kept_bytes` counts."""
+        """Bytes read in all, counted like `kept_bytes`."""
         self._waking: asyncio.TimerHandle | None = None
         self._shown_bytes = 0
         self._reached = 0
@@ -54,7 +58,7 @@ class Scan:
 
     @property
     def kept_from(self) -> int:
-        """What follows this offset is kept, up to the front."""
+        """Offset from which all is kept, up to the front."""
         return self.stretches[self.first].start if self.stretches else self.front
 
     @property
@@ -63,17 +67,17 @@ class Scan:
 
     @property
     def ahead_bytes(self) -> int:
-        """What was read and the foremost reader has not taken."""
+        """Bytes read that the foremost reader has not taken."""
         return self.read_bytes - self._reached
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for what comes next."""
+        """True if a reader waits for the next record."""
         return self.front <= self._awaited
 
     @property
     def has_forgettable(self) -> bool:
-        """Whether its first stretch may go: its foremost reader has passed it."""
+        """True if the first stretch may go: the foremost reader has passed it."""
         if not self.stretches:
             return False
         passed = self.first < self._reached_number
@@ -81,12 +85,12 @@ class Scan:
 
     @property
     def worth(self) -> tuple[bool, int]:
-        """Of its first stretch: whether a reader is still to come through, and its age."""
+        """Worth of the first stretch: True if a reader is still to come through, then its age."""
         first = self.stretches[self.first]
         return any(member.offset < first.end for member in self.members), first.age
 
     def begin_at(self, offset: int) -> None:
-        """Begin before where it was to begin."""
+        """Begin earlier than planned."""
         self.front = self.shown = offset
 
     def take_in(
@@ -96,8 +100,8 @@ class Scan:
         ages: Iterator[int],
         eaten_to: int | None = None,
     ) -> None:
-        """What comes next in the log. `ages` numbers the stretches of all scans. `eaten_to`:
-        before this offset retention may have eaten what stood from the front on.
+        """Take in the next records of the log. `ages` numbers the stretches of all scans.
+        `eaten_to`: offset before which retention may have eaten records from the front on.
         """
         if records[0].offset < self.front:
             # The log ends before the place that was asked for, and what comes is its last chunk.
@@ -129,7 +133,9 @@ class Scan:
             self.read_bytes = stretch.before + stretch.cost
 
     def _wake_soon(self) -> None:
-        """Not at once for every chunk, or hundreds of readers went on for each of them."""
+        """Wake readers after a delay: waking hundreds of them for every chunk would cost too
+        much.
+        """
         delay = _WAKING_S * (len(self.members) - 1)
         if delay <= 0:
             self.wake()
@@ -137,12 +143,12 @@ class Scan:
             self._waking = asyncio.get_running_loop().call_later(delay, self.wake)
 
     def wait_for(self, offset: int) -> None:
-        """Somebody can go on once this offset was read."""
+        """Note that a reader can go on once this offset was read."""
         self._awaited = max(self._awaited, offset)
         self.room.set()
 
     def reached(self, number: int, index: int) -> None:
-        """A reader has taken all before this batch of this stretch."""
+        """Note that a reader has taken all before this batch of this stretch."""
         stretch = self.stretches.get(number)
         cost = self.read_bytes if stretch is None else stretch.before + stretch.cost_to(index)
         if cost > self._reached:
@@ -155,7 +161,9 @@ class Scan:
         self.first += 1
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """Number of the stretch and of the batch in it where reading on from `offset` begins."""
+        """Number of the stretch, and of the batch in it, at which reading on from `offset`
+        begins.
+        """
         low, high = self.first, self.end - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -166,7 +174,7 @@ class Scan:
         return low, self.stretches[low].first_from(offset)
 
     def wake(self) -> None:
-        """Let everybody who waits look again, at what was read until now."""
+        """Wake all waiting readers, to look at what was read until now."""
         self.shown = self.front
         self._shown_bytes = self.read_bytes
         if self._waking is not None:
@@ -176,8 +184,8 @@ class Scan:
 
 
 class SharedAnswer(Generic[T]):
-    """A question that is put once for all who ask it meanwhile, and never answered with what was
-    found before it was asked.
+    """Answer to a question that is put once for all who ask meanwhile. Nobody gets an answer found
+    before asking.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
@@ -210,5 +218,5 @@ class SharedAnswer(Generic[T]):
 
 
 def again(error: BaseException) -> BaseException:
-    """The same error to raise in another task."""
+    """Make the same error anew, to raise in another task."""
     return type(error)(str(error)) if isinstance(error, SiteLogError) else error

@@ -1,4 +1,4 @@
-"""One reader's way through the log, over scans that it shares with others."""
+"""A reader's way through the log, over scans that it shares with others."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from relay.log.scans.stretch import Stretch
 from relay.log.site_log import LogClosed
 
 _PATIENCE_BYTES = 4 * 1024 * 1024
-"""So much a reader lets a scan read that has not come by."""
+"""Bytes that a reader lets a scan read while the scan does not come by."""
 
 
 class Scans(Protocol):
-    """What a cursor needs of all scans: `LogScans` is it."""
+    """Interface of all scans for a cursor: `LogScans` implements it."""
 
     def scan_for(self, offset: int, but: Scan | None = None) -> Scan:
-        """The scan by which to read on from `offset`. `but`: one that does not come by."""
+        """The scan by which to read on from `offset`; not `but`, which does not come by."""
         ...
 
     def elsewhere(self, scan: Scan) -> Scan | None:
-        """Another scan that keeps what follows this one's front, or an older one that has come as
+        """Another scan that keeps what follows this scan's front, or an older scan that has come as
         far.
         """
         ...
 
     def read_on(self, scan: Scan) -> None:
-        """See that somebody reads for this scan."""
+        """Ensure that a task reads for this scan."""
         ...
 
     def joined(self, scan: Scan, member: Member) -> None: ...
@@ -39,15 +39,15 @@ class Scans(Protocol):
 
 
 class ScanCursor:
-    """One reader's way through the log, over whatever scan. Made by `LogScans.cursor`.
+    """A reader's way through the log, over whatever scan. Made by `LogScans.cursor`.
 
-    Wait for `more`, and then `take` it, or `skip_past` a name; both end where something was
+    Wait for `more`, then `take` batches, or `skip_past` a name; both end where something was
     `eaten_to`, until `pass_eaten`.
     """
 
     def __init__(self, scans: Scans, scan: Scan, offset: int) -> None:
         self.offset = offset
-        """Where what comes next begins."""
+        """Begin of what comes next."""
         self._scans = scans
         self._scan = scan
         self._at: tuple[int, int] | None = None
@@ -58,12 +58,12 @@ class ScanCursor:
 
     @property
     def has_more(self) -> bool:
-        """Whether `more` would return at once, unless what there was is forgotten."""
+        """True if `more` would return at once, unless what was kept is forgotten."""
         return self.offset < self._scan.shown or self.stands
 
     @property
     def stands(self) -> bool:
-        """What comes next can only be read by another version of this program."""
+        """True if only another version of this program can read what comes next."""
         if self._at is None:
             return False
         number, index = self._at
@@ -72,7 +72,7 @@ class ScanCursor:
 
     @property
     def eaten_to(self) -> int | None:
-        """Before this offset retention may have eaten what comes next; None: it has not."""
+        """Offset before which retention may have eaten what comes next, or None."""
         if self._at is None:
             return None
         stretch = self._scan.stretches.get(self._at[0])
@@ -86,7 +86,7 @@ class ScanCursor:
     async def more(self) -> None:
         """Wait until there is something to take, be it records that are no batches.
 
-        Cancelling loses nothing. Raises what a log's cursor does; LogClosed after `leave`.
+        Cancelling loses nothing. Raises the errors of a log's cursor; LogClosed after `leave`.
         """
         while not self._is_there():
             self._scans.read_on(self._scan)
@@ -100,8 +100,8 @@ class ScanCursor:
                 self._waiter = None
 
     def take(self, max_bytes: int) -> list[LoggedBatch]:
-        """What comes next and is there: up to about `max_bytes`, at least one batch if there is
-        one; nothing behind what makes it stand.
+        """Take the next batches that are here: up to about `max_bytes`, at least one if there is
+        any; none behind an unreadable one.
         """
         taken: list[LoggedBatch] = []
         if self._at is None:
@@ -126,8 +126,8 @@ class ScanCursor:
         return taken
 
     def skip_past(self, name: BatchName) -> tuple[bool, int]:
-        """Skip what is there, up to the batch of this name and with it: whether it was there, and
-        how many batches were skipped before it.
+        """Skip what is here, up to the batch of this name, inclusive; return True if the batch was
+        found, and the number of batches skipped before it.
         """
         skipped, found = 0, None
         if self._at is None:

@@ -1,21 +1,21 @@
-"""Readers that are behind share one reading of the log.
+"""Shared reading of the log by readers that are behind.
 
 A hub has a reader for each of its hundreds of links, and after a cut or a restart all of them are
-behind. Each with a cursor of its own, the broker would send the backlog hundreds of times, and its
-headers would be parsed hundreds of times: for 20,000 small batches and 300 readers that took 75 s
-of CPU, the broker's not counted, and takes 0.7 s this way (`benchmarks/behind.py`).
+behind. With a cursor for each, the broker would send the backlog hundreds of times, and its headers
+would be parsed hundreds of times: for 20,000 small batches and 300 readers that took 75 s of CPU,
+the broker's not counted, and takes 0.7 s this way (`benchmarks/behind.py`).
 
-So a *scan* reads on from one place, and keeps what it has read for all who come through it, until
-the memory for that is used up. What is kept is bounded for all scans of a connection together;
-what nobody is behind goes first, then the oldest, whoever still wants it:
+So a *scan* reads on from a place, and keeps what it has read for all who come through, until the
+memory for that is used up. The memory is bounded for all scans of a connection together; stretches
+that nobody is behind go first, then the oldest, whoever still wants them:
 
-- a reader joins a scan that keeps what it is to read, or will soon have come to it (and leaves it
-  where it does not); else a scan begins at its place;
+- a reader joins a scan that keeps what it is to read, or will soon have come to it (and leaves a
+  scan that does not); else a scan begins at the reader's place;
 - a scan reads ahead of its foremost reader only: nobody waits for the slowest;
-- a reader that finds what it wants forgotten looks for a scan again, as if it had come just now;
-- a scan that comes to what another one keeps ends there, and its readers go over.
+- a reader that finds what it wants forgotten looks for a scan again, as a new reader does;
+- a scan that comes to what another keeps ends there, and its readers go over.
 
-A reader that leaves harms nobody: the scan's own task reads. What ends the reading (the connection
+A reader that leaves harms nobody: the scan's own task reads. The end of the reading (the connection
 is lost, the broker refuses) ends it for all readers of the scan.
 """
 
@@ -30,20 +30,20 @@ from relay.log.scans.scan_cursor import ScanCursor
 from relay.log.site_log import LogClosed, Record, SiteLog
 
 KEPT_BYTES = 4 * 1024 * 1024
-"""For all scans of a connection. Above that each may have what was read at once and the stretch in
-which its foremost reader is."""
+"""Bytes kept by all scans of a connection. Each scan may have above that what was read at once, and
+the stretch of its foremost reader."""
 LINGER_S = 30.0
-"""So long a scan without readers keeps what it has: a hub's links come back one by one."""
+"""Time that a scan without readers keeps its stretches: a hub's links come back singly."""
 _AHEAD_BYTES = 1024 * 1024
 _NEAR = 10_000
-"""Offsets: who is so little ahead of a scan joins it, and has it come by."""
+"""Offsets: a reader at most so far ahead of a scan joins the scan, and waits for it to come by."""
 _READ_AHEAD = 8
 _RECORDS_A_TURN = 256
-"""Parsing them takes some milliseconds, in which nothing else can happen."""
+"""Records parsed in a turn of the loop: some milliseconds in which nothing else can happen."""
 
 
 class LogScans:
-    """The scans of one connection to the log."""
+    """The scans of a connection to the log."""
 
     def __init__(self, log: SiteLog, newest_format: int, kept_bytes: int = KEPT_BYTES) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class LogScans:
 
     @property
     def kept_bytes(self) -> int:
-        """What all scans keep, with an estimate of the objects' own size."""
+        """Bytes kept by all scans, with an estimate of the objects' own size."""
         return sum(scan.kept_bytes for scan in self._scans)
 
     @property
@@ -65,11 +65,11 @@ class LogScans:
         return len(self._scans)
 
     async def first(self) -> int | None:
-        """As `SiteLog.first`; asked once for all who ask meanwhile."""
+        """See `SiteLog.first`; asked once for all who ask meanwhile."""
         return await self._first.get()
 
     async def end(self) -> int | None:
-        """As `SiteLog.end`; asked once for all who ask meanwhile."""
+        """See `SiteLog.end`; asked once for all who ask meanwhile."""
         return await self._end.get()
 
     def cursor(self, from_offset: int) -> ScanCursor:
@@ -77,7 +77,7 @@ class LogScans:
         return ScanCursor(self, self.scan_for(from_offset), from_offset)
 
     async def close(self) -> None:
-        """Wait until nothing of it runs any more, the log being closed."""
+        """Wait until all tasks have ended, the log being closed."""
         for scan in self._scans:
             if scan.linger is not None:
                 scan.linger.cancel()
@@ -93,7 +93,7 @@ class LogScans:
     # What cursors ask
 
     def scan_for(self, offset: int, but: Scan | None = None) -> Scan:
-        """The scan by which to read on from `offset`. `but`: one that does not come by."""
+        """See `Scans.scan_for`."""
         near = _NEAR if but is None else _NEAR // 10
         nearest = None
         for scan in self._scans:
@@ -113,9 +113,7 @@ class LogScans:
         return nearest
 
     def elsewhere(self, scan: Scan) -> Scan | None:
-        """Another scan that keeps what follows this one's front, or an older one that has come as
-        far.
-        """
+        """See `Scans.elsewhere`."""
         is_older = True
         for other in self._scans:
             if other is scan:
@@ -127,7 +125,7 @@ class LogScans:
         return None
 
     def read_on(self, scan: Scan) -> None:
-        """See that somebody reads for this scan."""
+        """See `Scans.read_on`."""
         if scan.task is None:
             task = scan.task = asyncio.create_task(self._read(scan))
             self._tasks[task] = None
@@ -185,11 +183,11 @@ class LogScans:
             await cursor.close()
 
     async def _eaten_to(self, front: int, next_offset: int) -> int | None:
-        """Up to where retention may have eaten what stood between the two; None: nothing.
+        """Offset up to which retention may have eaten records between the two offsets, or None.
 
-        A broker moves who asks for what is not kept any more, and a reader that rested while
-        retention overtook it, silently to what is. But its own chunks leave holes too: only the
-        log's first offset tells one from the other.
+        A broker silently moves a cursor to what is kept if its start is not kept any more, or if
+        retention overtook it while it rested. But chunks of the broker's own leave holes too: only
+        the log's first offset tells an eaten range from a hole.
         """
         if next_offset <= front:
             return None
@@ -204,8 +202,8 @@ class LogScans:
         return scan.ahead_bytes < _AHEAD_BYTES and self.kept_bytes <= self._most_bytes
 
     def _forget(self) -> None:
-        """What no reader is to come through any more, then the oldest, until it is no more than
-        is allowed; nothing that a scan's foremost reader has yet to take.
+        """Forget stretches that no reader is to come through any more, then the oldest, until the
+        bytes kept are allowed; but none that a scan's foremost reader has yet to take.
         """
         while self.kept_bytes > self._most_bytes:
             can = [scan for scan in self._scans if scan.has_forgettable]

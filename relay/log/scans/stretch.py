@@ -1,6 +1,6 @@
-"""A stretch of the log as it was read once, kept for all readers that come through it.
+"""A stretch of the log as it was read once, kept for all readers that come through.
 
-Its headers are parsed once. A reader takes slices of it by bytes, finds its place by offset or by
+Headers are parsed once. A reader takes slices of a stretch by bytes, finds its place by offset or
 name, and never looks at each batch: three hundred readers would look three hundred times.
 """
 
@@ -14,18 +14,18 @@ from relay.batches.format import BadBatch, UnknownFormat, read_header
 from relay.log.site_log import Record
 
 STRETCH_BYTES = 128 * 1024
-"""Large enough that most of a log of small batches is passed in a few steps, small enough to be
-forgotten one by one."""
+"""Bytes of a full stretch: large enough to pass a log of small batches in a few steps, small enough
+to be forgotten singly."""
 OVERHEAD_BYTES = 1024
-"""What a batch costs in memory beside its data: header, names and places as Python objects."""
+"""Memory of a batch beside its data: header, names and places as Python objects."""
 
 _offset_of = attrgetter("place.offset")
 
 
 class Stretch:
-    """All batches of the log from offset `start` on and before `end`; grows while it is the last
-    of its scan. `before` is the cost of what the scan had read before it; those read later have
-    a greater `age`.
+    """All batches of the log from offset `start` on and before `end`; grows while it is the last of
+    its scan. `before` is the cost of what the scan had read before; stretches read later have a
+    greater `age`.
     """
 
     __slots__ = (
@@ -45,29 +45,29 @@ class Stretch:
         self.start = start
         self.end = start
         self.eaten_to = start
-        """Retention may have eaten what stood before this offset, from `start` on."""
+        """Offset before which retention may have eaten records from `start` on."""
         self.before = before
         self.age = age
         self.cost = 0
-        """Bytes of memory, about."""
+        """Bytes of memory, estimated."""
         self.batches: list[LoggedBatch] = []
         self.unknown = False
-        """It ends with a batch that only another version can read."""
+        """True if the stretch ends with a batch that only another version can read."""
         self._bytes_to: list[int] = [0]
         self._numbers: dict[BatchName, int] | None = None
 
     def cost_to(self, number: int) -> int:
-        """Bytes of memory of the first so many batches."""
+        """Bytes of memory of the first `number` batches."""
         return self._bytes_to[number] + OVERHEAD_BYTES * number
 
     @property
     def is_full(self) -> bool:
-        """Whether the next record begins another one."""
+        """True if the next record begins another stretch."""
         return self.unknown or self.cost >= STRETCH_BYTES
 
     def add(self, record: Record, newest_format: int) -> None:
-        """The next record. What is no batch is passed over: the writer's check, which reads
-        everything once, tells of it.
+        """Add the next record. A record that is no batch is passed over: the writer's check, which
+        reads everything once, reports it.
         """
         self.end = record.offset + 1
         if record.flaw:
@@ -91,7 +91,7 @@ class Stretch:
         return bisect_left(self.batches, offset, key=_offset_of)
 
     def offset_at(self, number: int) -> int:
-        """Where reading on from this batch begins."""
+        """Offset at which reading on from this batch begins."""
         return self.batches[number].place.offset if number < len(self.batches) else self.end
 
     def fitting(self, number: int, max_bytes: int) -> int:
@@ -103,7 +103,7 @@ class Stretch:
         return self._bytes_to[end] - self._bytes_to[number]
 
     def find(self, name: BatchName, number: int) -> int | None:
-        """Number of the batch of this name, not before `number`."""
+        """Number of the batch of this name, not before `number`, or None."""
         if self._numbers is None:
             self._numbers = {b.place.name: n for n, b in enumerate(self.batches)}
         last = self._numbers.get(name)  # of several copies

@@ -15,7 +15,7 @@ def test_it_blocks_before_the_log_is_full_and_goes_on_well_below() -> None:
     room = LogRoom()
     looks = [(needed, room.look(BLOCKING, needed), room.blocks) for needed in (0, 899, 900, 950)]
     assert looks == [(0, False, False), (899, False, False), (900, True, True), (950, False, True)]
-    assert room.said("tokyo") == "95% of the log's max_bytes wait for tokyo"
+    assert room.report_line("tokyo") == "95% of the log's max_bytes wait for tokyo"
     assert not room.look(BLOCKING, 700)
     assert room.blocks
     assert room.look(BLOCKING, 699)
@@ -25,9 +25,9 @@ def test_it_blocks_before_the_log_is_full_and_goes_on_well_below() -> None:
 def test_from_four_fifths_on_it_is_said() -> None:
     room = LogRoom()
     room.look(BLOCKING, 799)
-    assert room.said("tokyo") == ""
+    assert room.report_line("tokyo") == ""
     room.look(BLOCKING, 800)
-    assert room.said("tokyo").startswith("80%")
+    assert room.report_line("tokyo").startswith("80%")
 
 
 @pytest.mark.parametrize("limit", [GAPPING, LogLimit()])
