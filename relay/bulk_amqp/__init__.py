@@ -21,9 +21,9 @@
 
 A ``Delivery`` is ``(tag, redelivered, exchange, routing key, properties, body)``, a ``Message``
 ``(exchange, routing key, properties, body)``: names of exchanges are ``str``, the rest raw bytes,
-``properties`` as on the wire, which content_header.py reads and rewrites in place. Errors are
-drawn in errors.py. Consume and publish on separate connections: a blocked publisher's connection
-is not read by the broker, so acks sent on it would not be seen either.
+``properties`` as on the wire, which content_header.py reads and rewrites in place. Errors are drawn
+in errors.py. Consume and publish on separate connections: a blocked publisher's connection is not
+read by the broker, which would not see acks sent there either.
 """
 
 from relay.bulk_amqp.address import Address, Cluster

@@ -1,4 +1,6 @@
-"""Where a broker is and how to log in: an AMQP URI, taken apart."""
+"""Addresses of brokers with their logins, and clusters: any node of a cluster that answers will
+do.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One broker, virtual host and login. Its ``repr`` leaves the password out."""
+    """A broker, a virtual host and a login. ``repr`` leaves the password out."""
 
     host: str
     port: int
@@ -33,7 +35,7 @@ class Address:
     password: str = field(repr=False)
     vhost: str
     is_external: bool = False
-    """The login is the certificate that the TLS connection shows (SASL EXTERNAL)."""
+    """True if the login is the certificate shown by the TLS connection (SASL EXTERNAL)."""
 
     def __str__(self) -> str:
         scheme = "amqps" if self.tls else "amqp"
@@ -43,10 +45,10 @@ class Address:
     def parse(cls, uri: str) -> Address:
         """Read ``amqp://user:password@host:port/vhost`` or ``amqps://...``.
 
-        User, password and vhost may be percent-encoded (``%2F`` is the vhost ``/``). Left out:
-        guest/guest, port 5672 (amqps 5671), vhost ``/`` (also for a lone trailing slash, as
-        Python clients read it). ``?auth_mechanism=external`` logs in by certificate; any other
-        query (``?heartbeat=..``) is refused: pass arguments instead.
+        User, password and vhost may be percent-encoded (``%2F`` is the vhost ``/``). Defaults:
+        guest/guest, port 5672 (amqps 5671), vhost ``/`` (also for a lone trailing slash, as Python
+        clients read it). ``?auth_mechanism=external`` logs in by certificate; any other query
+        (``?heartbeat=..``) is refused: pass arguments instead.
 
         Raises AddressInvalid.
         """
@@ -76,7 +78,7 @@ class Address:
 
 
 class NodeConnection(Protocol):
-    """Connection to one node, as far as a cluster needs it: ``Connection`` is one."""
+    """Connection to a node, as far as a cluster needs it: ``Connection`` is one."""
 
     @property
     def close_reason(self) -> Exception | None: ...
@@ -92,10 +94,10 @@ C = TypeVar("C", bound=NodeConnection)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One login at several ``places``, which are tried in the order of ``ring``."""
+    """A login at several ``places``, which are tried in the order of ``ring``."""
 
     login: Address
-    """User, password and virtual host; its own host and port are not used."""
+    """User, password and virtual host; host and port are not used."""
     places: tuple[Endpoint, ...]
     ring: AddressRing[Endpoint] = field(default_factory=AddressRing, compare=False)
 
@@ -103,14 +105,14 @@ class Cluster:
     def of(
         cls, uri: str, places: Sequence[Endpoint], ring: AddressRing[Endpoint] | None = None
     ) -> Cluster:
-        """``uri`` has the login. Raises AddressInvalid."""
+        """Make a cluster with the login in ``uri``. Raises AddressInvalid."""
         return cls(Address.parse(uri), tuple(places), ring or AddressRing())
 
     async def connect(self, connect: Callable[[Address, str], Awaitable[C]]) -> C:
         """Connect to a node that answers; ``connect`` takes an address and the host to dial.
 
-        Raises the error of the only place; of several AuthenticationFailed if any node refused the
-        login, else ConnectionFailed, with what each has said.
+        Raises the error of the only place; for several places AuthenticationFailed if any node
+        refused the login, else ConnectionFailed, with the errors of all.
         """
 
         async def connected(place: Endpoint) -> C:
@@ -131,8 +133,8 @@ class Cluster:
 
 
 def _lasted_s(connection: NodeConnection) -> float | None:
-    """Time that a connection lasted, None while it is open; 0 if its node was lost, or hangs: to
-    try that node first would cost seconds.
+    """Seconds that a connection lasted, or None while it is open; 0 if its node was lost or hangs,
+    since trying that node first would cost seconds.
     """
     is_lost = isinstance(connection.close_reason, (ConnectionLost, PeerSilent))
     return 0.0 if is_lost else connection.lasted_s

@@ -1,4 +1,4 @@
-"""One AMQP channel: the rare methods, each a request and its answer, through pamqp.
+"""An AMQP channel: the rare methods, each a request and its answer, through pamqp.
 
 Consumer and Publisher stand on a channel and take the bulk events from it. A channel carries at
 most one of each, because delivery tags and publish sequence numbers are counted by channel.
@@ -29,7 +29,7 @@ _Answer = TypeVar("_Answer", bound=pamqp_base.Frame)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredQueue:
-    """A queue as the broker told of it; it chose ``queue`` itself if no name was given."""
+    """The broker's answer about a queue; the broker chose the name ``queue`` if none was given."""
 
     queue: str
     message_count: int  # ready ones, without those that are delivered but not settled
@@ -37,7 +37,7 @@ class DeclaredQueue:
 
 
 class DeliveryTaker(Protocol):
-    """What a consumer is to its channel."""
+    """Interface of a consumer for its channel."""
 
     consumer_tag: str
 
@@ -47,7 +47,7 @@ class DeliveryTaker(Protocol):
 
 
 class ConfirmTaker(Protocol):
-    """What a publisher is to its channel."""
+    """Interface of a publisher for its channel."""
 
     def take_confirms(self, confirms: Confirms) -> None: ...
     def take_return(self, returned: Returned) -> None: ...
@@ -57,8 +57,8 @@ class ConfirmTaker(Protocol):
 class Channel:
     """Made by ``Connection.channel()``. All coroutines raise ChannelClosed or ConnectionClosed.
 
-    A request that is cancelled half-way closes the channel: nobody would know whether the broker
-    did it.
+    A cancelled request closes the channel: nobody would know if the broker has fulfilled the
+    request.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -77,15 +77,17 @@ class Channel:
 
     @property
     def close_reason(self) -> BulkAmqpError | None:
-        """Why the channel is closed: ChannelClosed or ConnectionClosed; None while it is open."""
+        """ChannelClosed or ConnectionClosed, or None while the channel is open."""
         return self._closed.result() if self._closed.done() else None
 
     async def wait_closed(self) -> BulkAmqpError:
-        """Wait until the channel is closed, by whomever; gives the reason."""
+        """Wait until the channel is closed, by whomever; return the reason."""
         return await asyncio.shield(self._closed)
 
     async def close(self) -> None:
-        """Close it; unsettled deliveries go back to their queue, open publishes end unknown."""
+        """Close the channel; unsettled deliveries return to their queue, open publishes end
+        unknown.
+        """
         if self._closed.done():
             return
         if not self._closing:
@@ -104,7 +106,7 @@ class Channel:
         passive: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> DeclaredQueue:
-        """Make a queue, or (``passive``) only ask for it."""
+        """Make a queue, or (``passive``) only look the queue up."""
         answer = await self.request(
             commands.Queue.Declare(
                 queue=queue,
@@ -141,7 +143,9 @@ class Channel:
     async def delete_queue(
         self, queue: str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Messages deleted with it. A queue that does not exist is no error to the broker."""
+        """Delete a queue; return the number of its messages. A missing queue is no error to the
+        broker.
+        """
         answer = await self.request(
             commands.Queue.Delete(queue=queue, if_unused=if_unused, if_empty=if_empty),
             commands.Queue.DeleteOk,
@@ -149,7 +153,7 @@ class Channel:
         return answer.message_count or 0
 
     async def purge_queue(self, queue: str) -> int:
-        """Messages purged; unacknowledged ones are not among them."""
+        """Purge a queue of its messages, except unacknowledged ones; return their number."""
         answer = await self.request(commands.Queue.Purge(queue=queue), commands.Queue.PurgeOk)
         return answer.message_count or 0
 
@@ -213,7 +217,7 @@ class Channel:
         return result
 
     def check_open(self) -> None:
-        """Raise what closed the channel, or Misuse while it is being closed."""
+        """Raise the reason why the channel is closed, or Misuse while it is being closed."""
         if self._closed.done():
             raise self._closed.result()
         if self._closing:
@@ -259,7 +263,7 @@ class Channel:
             raise UnexpectedFrame(503, f"{frame.name} on channel {self.number}, not asked for")
 
     def end(self, reason: BulkAmqpError) -> None:
-        """The channel is gone: everything that waits on it hears why."""
+        """End the channel, with the reason to all that wait on it."""
         if self._closed.done():
             return
         self._closed.set_result(reason)

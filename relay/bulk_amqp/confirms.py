@@ -1,8 +1,9 @@
-"""Which publishes the broker has answered for. Pure: no socket, no clock, no future a message.
+"""Ledger of publishes and the broker's answers. Pure: no socket, no clock, no future for each
+message.
 
-What is published together is one ``Publication``: a range of sequence numbers. The broker answers
-by tag, singly or cumulatively, in any order (a cumulative one speaks for those it has not answered
-yet). A publication holds a low-water mark and the few answers above it, and is done when none is
+Messages published together are a ``Publication``: a range of sequence numbers. The broker answers
+by tag, singly or cumulatively, in any order (a cumulative answer covers all that had none yet). A
+publication holds a low-water mark and the few answers above the mark, and is done when no answer is
 missing, whatever earlier publications still wait for: a queue that never answers delays its own
 messages only.
 """
@@ -19,10 +20,11 @@ from relay.bulk_amqp.frame_writer import Message
 
 @dataclass(frozen=True, slots=True)
 class PublishOutcome:
-    """What became of publishes ``first`` to ``last``; each tuple names sequence numbers, ascending.
+    """Outcome of publishes ``first`` to ``last``; each tuple names sequence numbers, ascending.
 
-    Those in none of the tuples were confirmed and routed. ``returned`` ones were confirmed too, but
-    no queue took them. ``unknown``: the channel closed before an answer; the broker may have them.
+    Messages in none of the tuples were confirmed and routed. ``returned`` ones were confirmed too,
+    but no queue took them. ``unknown``: the channel closed before an answer; the broker may have
+    them.
     """
 
     first: int
@@ -33,12 +35,12 @@ class PublishOutcome:
 
     @property
     def all_routed(self) -> bool:
-        """Confirmed and taken by a queue, every one."""
+        """True if every message was confirmed and taken by a queue."""
         return not (self.nacked or self.returned or self.unknown)
 
 
 class Publication:
-    """One range of sequence numbers on its way; ``outcome`` is there when it is done."""
+    """A range of sequence numbers on its way; ``outcome`` is set when the publication is done."""
 
     __slots__ = (
         "_above",
@@ -73,11 +75,11 @@ class Publication:
 
     @property
     def unanswered(self) -> int:
-        """Messages still without an answer."""
+        """Number of messages without an answer."""
         return self.last - self.low - len(self._above)
 
     def is_open(self, sequence: int) -> bool:
-        """Neither answered nor returned: a return that comes now may be this one's."""
+        """True if the message is neither answered nor returned: a return may be of this message."""
         return (
             sequence > self.low and sequence not in self._above and sequence not in self._returned
         )
@@ -111,7 +113,7 @@ class Publication:
         self._returned.append(sequence)
 
     def conclude(self) -> None:
-        """Fix the outcome; what has no answer by now is unknown."""
+        """Fix the outcome; messages without an answer are unknown."""
         unknown: tuple[int, ...] = ()
         if self.low < self.last:
             unknown = tuple(n for n in range(self.low + 1, self.last + 1) if n not in self._above)
@@ -133,7 +135,7 @@ class Publication:
 
 
 class ConfirmLedger:
-    """All publications of one channel in confirm mode. Sequence numbers begin at 1."""
+    """All publications of a channel in confirm mode. Sequence numbers begin at 1."""
 
     def __init__(self) -> None:
         self.next_sequence = 1
@@ -158,7 +160,8 @@ class ConfirmLedger:
         return publication
 
     def answered(self, positive: bool, tags: Iterable[tuple[int, int]]) -> list[Publication]:
-        """Acks or nacks: (tag, bits), bit 0 of which is ``multiple``. Gives what is now done.
+        """Take acks or nacks: (tag, bits), bit 0 of which is ``multiple``. Return the publications
+        now done.
 
         Raises UnexpectedFrame for a tag that was never published.
         """
@@ -194,18 +197,18 @@ class ConfirmLedger:
     def returned(
         self, exchange: str, routing_key: bytes, properties: bytes, body: bytes
     ) -> tuple[Publication, int]:
-        """Find the message that came back; gives its publication and sequence number.
+        """Find the message that came back; return its publication and sequence number.
 
-        A return names no sequence number. But a broker handles a channel's publishes one by one and
-        sends the return while it handles its message: returns come in publishing order, each
-        before its own confirm. So it is the oldest unanswered message after the last one returned
-        that equals what came back. Between equal neighbours, of which one came back, nobody can
-        tell; the oldest is named, and being equal byte for byte either name is true.
+        A return names no sequence number. But a broker handles a channel's publishes singly and
+        sends the return while it handles the message: returns come in publishing order, each before
+        its own confirm. So the message is the oldest unanswered one after the last one returned
+        that equals the return. Between equal neighbours, of which one came back, nobody can tell;
+        the oldest is named, and as the messages are equal byte for byte, either name is true.
 
         Brokers may rewrite properties before they return a message (they cut the BCC header, an
-        interceptor adds one): where none is equal, key and body decide.
+        interceptor adds a header): where no message is equal, key and body decide.
 
-        Raises UnexpectedFrame if nothing in flight resembles it.
+        Raises UnexpectedFrame if nothing in flight resembles the return.
         """
         for after in (self._last_returned, 0):
             like: tuple[Publication, int] | None = None
@@ -219,7 +222,9 @@ class ConfirmLedger:
         raise UnexpectedFrame(503, f"a message returned to {exchange!r} that is not in flight")
 
     def close(self) -> list[Publication]:
-        """No answer will come any more: every open publication ends, the rest unknown."""
+        """End every open publication, unanswered messages as unknown: no answer will come any
+        more.
+        """
         ended, self._open = self._open, []
         for publication in ended:
             publication.conclude()
@@ -227,7 +232,7 @@ class ConfirmLedger:
         return ended
 
     def oldest_unconfirmed_age(self, now: float) -> float:
-        """Seconds since the oldest publication without all its answers was sent; 0 if none."""
+        """Seconds since the oldest unfinished publication was sent; 0 if there is none."""
         return now - self._open[0].sent_at if self._open else 0.0
 
     def _holding(self, sequence: int) -> Publication | None:
@@ -237,7 +242,7 @@ class ConfirmLedger:
         return self._open[index]
 
     def _settle(self, touched: list[Publication]) -> list[Publication]:
-        """Count again what was touched (some may stand there twice); gives what is now done."""
+        """Count anew the touched publications (some may be listed twice); return those now done."""
         done: list[Publication] = []
         for publication in touched:
             if publication.outcome is None:

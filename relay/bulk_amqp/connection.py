@@ -1,4 +1,4 @@
-"""One AMQP 0-9-1 connection: the socket, the handshake, heartbeats, and who gets which event.
+"""An AMQP 0-9-1 connection: socket, handshake, heartbeats, and the dispatch of events.
 
 Decisions about bytes are in frame_reader.py and frame_writer.py; here is the I/O. The states::
 
@@ -8,8 +8,8 @@ Decisions about bytes are in frame_reader.py and frame_writer.py; here is the I/
 
 A callback that raises closes the connection (CallbackFailed): going on would skip a message.
 
-Long, and one piece: each step of the table above may end in the one CLOSED, which settles for all
-channels and waiters together what they are told.
+The file is long, and one piece: each step of the table above may end in the one CLOSED, which
+settles all channels and waiters together.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from relay.bulk_amqp.frame_reader import (
 from relay.bulk_amqp.paced_writer import Pace, PacedWriter
 
 FRAME_MAX = 131072
-"""Bytes: what we ask for. RabbitMQ's own default; larger frames gain nothing measurable."""
+"""Bytes of a frame to negotiate: RabbitMQ's own default; larger frames gain nothing measurable."""
 
 _PACED_HIGH_WATER = 64 * 1024
-"""Of a paced connection: what its turn has come for and the socket does not take is soon too much.
-"""
+"""High-water mark of a paced connection: whatever was granted and the socket does not take is soon
+too much."""
 _HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 TICKS_PER_HEARTBEAT = 2
 _SILENT_AFTER = 2 * TICKS_PER_HEARTBEAT
@@ -95,14 +95,14 @@ async def connect(
     write_high_water: int = 1 << 20,
     on_blocked: Callable[[str | None], None] | None = None,
 ) -> Connection:
-    """Open a connection and log in (PLAIN, or EXTERNAL where the address says so).
+    """Open a connection and log in (PLAIN, or EXTERNAL where the address asks for it).
 
     ``name`` is shown in the broker's list of connections. ``ssl_context`` is used for ``amqps``
-    only; without one the system's certificates are trusted and the host name is checked.
+    only; without a context the system's certificates are trusted and the host name is checked.
     ``heartbeat`` in seconds (0: none, and a silent peer is never noticed), ``timeout`` in seconds
-    for all of it, of a cluster for each of its nodes; ``frame_max`` and ``write_high_water`` in
+    for all of it, in a cluster for each of its nodes; ``frame_max`` and ``write_high_water`` in
     bytes: above the latter in the write buffer, ``drain()`` waits. ``on_blocked`` gets the broker's
-    reason when it blocks publishers (memory, disk), None when it goes on.
+    reason when it blocks publishers (memory, disk), None when publishers may go on.
 
     Raises AddressInvalid, AuthenticationFailed, ConnectionFailed.
     """
@@ -146,16 +146,22 @@ async def _open(
 
 @dataclass(slots=True)
 class HeartbeatWatch:
-    """Sees the byte counts of both directions at every tick."""
+    """Watches the byte counts of both directions at every tick: when to send a heartbeat, and when
+    the peer has been silent for too long. Pure.
+
+    Time is counted in ticks of half a heartbeat, not read from a clock: a process that was paused
+    or busy sees one tick late, not many ticks of silence, and so does not take its own pause for
+    the peer's.
+    """
 
     sent: int = 0
     received: int = 0
     silent_ticks: int = 0
 
     def tick(self, sent: int, received: int, *, listening: bool) -> tuple[bool, bool]:
-        """(send a heartbeat now?, is the peer silent for two heartbeats?).
+        """Return two booleans: send a heartbeat now, and the peer is silent for two heartbeats.
 
-        ``listening`` is False while we ourselves do not read: that silence is ours.
+        ``listening`` is False while our side does not read: such silence is our own.
         """
         due = sent == self.sent
         self.silent_ticks = (
@@ -228,7 +234,7 @@ class Connection(asyncio.Protocol):
 
     async def close(self, timeout: float = 5.0) -> None:
         """Close by handshake, after all that was written; abort after ``timeout`` seconds, also
-        when whoever waits is cancelled: nobody else would end a connection that holds a lock.
+        when the caller is cancelled: nobody else would end a connection that holds a lock.
         """
         if self._state is _State.OPEN:
             self.send_method(0, commands.Connection.Close(200, "", 0, 0))
@@ -245,22 +251,24 @@ class Connection(asyncio.Protocol):
         self._finish(ConnectionLost(0, reason))
 
     async def wait_closed(self) -> ConnectionClosed:
-        """Wait until the connection is closed, by whomever; gives the reason."""
+        """Wait until the connection is closed, by whomever; return the reason."""
         return await asyncio.shield(self._closed)
 
     @property
     def close_reason(self) -> ConnectionClosed | None:
-        """Why it is closed; None while it is open."""
+        """Reason of the close, or None while the connection is open."""
         return self._closed.result() if self._closed.done() else None
 
     @property
     def lasted_s(self) -> float | None:
-        """Seconds from its beginning to its end; None while it is open."""
+        """Seconds from begin to end, or None while the connection is open."""
         return self._ended_at - self._began_at if self._closed.done() else None
 
     @property
     def bytes_taken(self) -> int:
-        """Bytes that the socket has taken so far: a writer's sign of progress while it is open."""
+        """Bytes that the socket has taken so far: a writer's sign of progress while the connection
+        is open.
+        """
         return self.bytes_sent - self.bytes_waiting
 
     @property
@@ -273,11 +281,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether what is written waits for its pace, and not for the socket."""
+        """True if written bytes wait for their pace, and not for the socket."""
         return self._paced is not None and self._paced.pace.holds_back
 
     def pace(self, pace: Pace) -> None:
-        """From now on what is written waits for this. At most once, while it is open."""
+        """Write by this pace from now on. Call at most once, while the connection is open."""
         self._check_open()
         assert self._transport is not None
         self._paced = PacedWriter(pace, self._transport.writelines)
@@ -297,9 +305,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def send_pieces(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write whole frames that lie in pieces, which must not change any more; their size.
+        """Write whole frames that lie in pieces, which must not change any more; return their size.
 
-        Nothing is copied, where the loop can do without: for bodies of megabytes.
+        Nothing is copied where the loop can do without: for bodies of megabytes.
         """
         if self._transport is None or self._closed.done():
             self._check_open()
@@ -316,7 +324,7 @@ class Connection(asyncio.Protocol):
         self.send(pamqp_frame.marshal(frame, channel))
 
     def next_consumer(self) -> int:
-        """A number for a consumer tag."""
+        """Number for a consumer tag."""
         return next(self._consumers)
 
     def pause_reading(self, who: object) -> None:
@@ -337,7 +345,7 @@ class Connection(asyncio.Protocol):
         self._reader.forget_channel(channel.number)
 
     def tell(self, callback: Callable[[], None]) -> None:
-        """Call what is not ours; if it raises, that ends the connection, never passes unnoticed."""
+        """Call a foreign callback; an exception ends the connection and never passes unnoticed."""
         try:
             callback()
         except Exception as error:
@@ -352,7 +360,7 @@ class Connection(asyncio.Protocol):
         await self._opened
 
     def abort_unless_open(self) -> None:
-        """After a login that failed or was cancelled: leave no socket behind."""
+        """Leave no socket behind after a login that failed or was cancelled."""
         if self._state in _LOGIN:
             self._finish(ConnectionLost(0, "the login was given up"))
         if self._opened.done() and not self._opened.cancelled():
@@ -517,7 +525,9 @@ class Connection(asyncio.Protocol):
         self._finish(reason)
 
     def _finish(self, reason: ConnectionClosed) -> None:
-        """Every way out ends here, once: close the socket and tell everybody why."""
+        """End the connection, once, in every case: close the socket and give all waiters the
+        reason.
+        """
         if self._closed.done():
             return
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""Takes deliveries off a queue in bulk, and settles them by tag."""
+"""Consumer that takes deliveries off a queue in bulk, and settles them by tag."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MULTIPLE, _REQUEUE = 1, 2
 
 
 class Consumer:
-    """One consumer, alone on its channel.
+    """A consumer, alone on its channel.
 
-    ``on_deliveries`` is called, synchronously, once per read of the socket with everything that
-    this read completed, in order; if it raises, the connection closes (CallbackFailed), so that
+    ``on_deliveries`` is called, synchronously, once per read of the socket with all deliveries that
+    the read completed, in order; if it raises, the connection closes (CallbackFailed), so that
     nothing is skipped. ``on_ended`` is called once, when no delivery will come any more: with
-    ConsumerCancelled if the broker ended it, else with what closed the channel. One that never
-    began tells that by what ``start`` raises, and by nothing else.
+    ConsumerCancelled if the broker ended the consumer, else with the reason why the channel closed.
+    A consumer that never began reports only by the exception of ``start``.
 
     There is no ``cancel()``: of a cancelled consumer, a quorum queue takes back at once what was on
-    its way to it, and only with the channel what had come before, so that the next consumer gets
-    them in another order (RabbitMQ 3.10 and 4.0). Close the channel instead.
+    its way, and only with the channel what had come before, so that the next consumer gets the
+    messages in another order (RabbitMQ 3.10 and 4.0). Close the channel instead.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Consumer:
         no_ack: bool = False,
         arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """Begin. ``prefetch``: most unsettled deliveries (a quorum queue of 3.10 allows 2000).
-        With ``no_ack`` the broker takes as settled what it has sent, and none may be settled here.
+        """Begin. ``prefetch``: most unsettled deliveries (a quorum queue of 3.10 allows 2000). With
+        ``no_ack`` the broker settles deliveries as it sends them, and none may be settled here.
 
         Deliveries may come before this returns. Raises ChannelClosed (404, 403, 405),
         ConnectionClosed.
@@ -98,14 +98,14 @@ class Consumer:
     def pause(self) -> None:
         """Stop reading the socket: for all that the connection carries, confirms included.
 
-        For short breaths. A broker with more to send ends the connection when none of it was
-        taken for 30 s (seen on RabbitMQ 3.10; heartbeats do not help). Whoever must wait longer
-        leaves deliveries unsettled instead: the prefetch limit then stops the broker.
+        For short breaths. A broker with more to send ends the connection when nothing was taken for
+        30 s (seen on RabbitMQ 3.10; heartbeats do not help). To wait longer, leave deliveries
+        unsettled instead: the prefetch limit then stops the broker.
         """
         self.channel.connection.pause_reading(self)
 
     def resume(self) -> None:
-        """Read again, if nobody else of this connection has paused."""
+        """Read again, unless others on this connection have paused."""
         self.channel.connection.resume_reading(self)
 
     def _settle(self, method: int, tag: int, multiple: bool, bits: int) -> None:

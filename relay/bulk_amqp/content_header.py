@@ -40,10 +40,10 @@ APP_ID = 0x0008
 CLUSTER_ID = 0x0004
 
 MAX_CHECKED_BYTES = 1024 * 1024
-"""Properties are one frame, of 128 KiB by default."""
+"""Most bytes of properties, which are one frame, of 128 KiB by default."""
 
 NONE_PRESENT = b"\x00\x00"
-"""The properties of a message that has none."""
+"""Properties of a message that has none."""
 
 _SHORT, _LONG = 0, -1
 _SIZES = {
@@ -67,32 +67,32 @@ _LENGTH = struct.Struct(">I")
 
 
 def properties_present(properties: bytes) -> int:
-    """The flags, to be tested with the constants above."""
+    """Flags of the present properties, to be tested with the constants above."""
     if len(properties) < 2:
         raise MalformedProperties("the flags are cut short", 0)
     return (properties[0] << 8) | properties[1]
 
 
 def text(properties: bytes, which: int) -> bytes | None:
-    """A string property (``MESSAGE_ID``, ``EXPIRATION``...) as bytes; None if it is absent."""
+    """String property (``MESSAGE_ID``, ``EXPIRATION``...) as bytes, or None if absent."""
     span = _span(properties, which)
     return None if span is None else properties[span[0] + 1 : span[1]]
 
 
 def number(properties: bytes, which: int) -> int | None:
-    """``DELIVERY_MODE``, ``PRIORITY`` or ``TIMESTAMP`` (seconds); None if it is absent."""
+    """``DELIVERY_MODE``, ``PRIORITY`` or ``TIMESTAMP`` (seconds), or None if absent."""
     span = _span(properties, which)
     return None if span is None else int.from_bytes(properties[span[0] : span[1]], "big")
 
 
 def headers(properties: bytes) -> bytes | None:
-    """The header table's bytes, for field_table.py; None if there is no table."""
+    """Bytes of the header table, for field_table.py, or None if there is no table."""
     span = _span(properties, HEADERS)
     return None if span is None else properties[span[0] + 4 : span[1]]
 
 
 def header(properties: bytes, name: bytes) -> bytes | None:
-    """Tag and value of the (outermost) header ``name``; None if it is absent."""
+    """Tag and value of the (outermost) header ``name``, or None if absent."""
     if name not in properties:
         return None
     table = headers(properties)
@@ -102,9 +102,9 @@ def header(properties: bytes, name: bytes) -> bytes | None:
 class Rewriter:
     """Makes the same changes to the properties of many messages: prepared once, then cheap.
 
-    ``changes``: properties to set (a value) or to take out (None); headers go through the other
-    argument. ``add_headers``: encoded entries (``field_table.entry``), put behind those there are.
-    Values that AMQP cannot carry raise Misuse.
+    ``changes``: properties to set (a value) or to remove (None); headers go through the other
+    argument. ``add_headers``: encoded entries (``field_table.entry``), added behind the present
+    ones. Values that AMQP cannot carry raise Misuse.
     """
 
     __slots__ = ("_add_headers", "_set", "_taken_out", "_values")
@@ -124,7 +124,7 @@ class Rewriter:
                 self._values[which] = _encoded(which, value)
 
     def rewrite(self, properties: bytes) -> bytes:
-        """The changed properties; every byte that is not spoken of stays."""
+        """Return the changed properties; every byte not named in the changes stays."""
         new_flags, steps = _plan(properties_present(properties), self._set, self._taken_out)
         parts: list[bytes] = [new_flags]
         at = copied_to = 2
@@ -161,22 +161,22 @@ class Rewriter:
 def rewrite(
     properties: bytes, changes: Mapping[int, bytes | int | None], add_headers: bytes = b""
 ) -> bytes:
-    """One message's properties, changed as ``Rewriter`` says."""
+    """Change one message's properties by a ``Rewriter``."""
     return Rewriter(changes, add_headers).rewrite(properties)
 
 
 QUORUM_QUEUE_HEADERS = (b"x-delivery-count", b"x-acquired-count")
-"""Headers that a quorum queue adds to what it delivers: 3.10 counts every delivery, 4.0 all but the
+"""Headers that a quorum queue adds to its deliveries: 3.10 counts every delivery, 4.0 all but the
 first, and 4.3 counts twice, failed deliveries apart from all (`rabbit_fifo_client.erl`)."""
 
 
 def without_headers(
     properties: bytes, prefixes: tuple[bytes, ...] = (), names: tuple[bytes, ...] = ()
 ) -> bytes:
-    """Cut the headers that begin with one of ``prefixes`` or are called one of ``names``.
+    """Remove headers that begin with one of ``prefixes`` or are called one of ``names``.
 
-    The same object if there is none: a search for those bytes comes before any walk. A table left
-    empty goes altogether, as the one that a queue made for its ``x-delivery-count``.
+    Returns the same object if there is none: a search for those bytes comes before any walk. A
+    table left empty goes altogether, such as a queue made for its ``x-delivery-count``.
     """
     for sought in (*prefixes, *names):
         if sought in properties:
@@ -198,10 +198,10 @@ def without_headers(
 
 
 def canonical(properties: bytes) -> bytes:
-    """One form for all that differ only in the order of their headers, for comparing.
+    """Return a form that is equal for properties which differ only in the order of headers.
 
     A quorum queue that adds its ``x-delivery-count`` on a later delivery hands all headers out
-    sorted by name; of the same name in their order. A table without entries is as good as none.
+    sorted by name; headers of the same name stay in their order. An empty table is as good as none.
     """
     span = _span(properties, HEADERS)
     if span is None:
@@ -215,7 +215,9 @@ def canonical(properties: bytes) -> bytes:
 
 
 def check(properties: bytes) -> None:
-    """Raise MalformedProperties unless RabbitMQ would take them, nested tables and all."""
+    """Raise MalformedProperties unless RabbitMQ would take the properties, nested tables and
+    all.
+    """
     if len(properties) > MAX_CHECKED_BYTES:
         raise MalformedProperties(f"{len(properties)} bytes are more than a frame", 0)
     rewrite(properties, {})
@@ -226,12 +228,12 @@ def check(properties: bytes) -> None:
 
 @lru_cache(maxsize=1024)
 def _walk(flags: int) -> tuple[tuple[int, int], ...]:
-    """Those of ``flags`` in wire order, each with its size."""
+    """Properties in ``flags`` in wire order, each with its size."""
     return tuple((which, size) for which, size in _SIZES.items() if flags & which)
 
 
 def _span(properties: bytes, sought: int) -> tuple[int, int] | None:
-    """Where one property's bytes are, its length included; None if it is absent."""
+    """Start and end of a property's bytes, its length included, or None if absent."""
     flags = properties_present(properties)
     if not flags & sought:
         return None
@@ -258,7 +260,7 @@ def _span(properties: bytes, sought: int) -> tuple[int, int] | None:
 def _plan(
     flags: int, to_set: int, to_take_out: int
 ) -> tuple[bytes, tuple[tuple[int, int, bool, bool], ...]]:
-    """The flags afterwards, and (property, size, is it there, is it kept) in wire order."""
+    """Resulting flags, and (property, size, is present, is kept) in wire order."""
     changed = to_set | to_take_out
     steps = tuple(
         (which, size, bool(flags & which), not changed & which)

@@ -1,4 +1,4 @@
-"""What can go wrong on the bulk path, as one tree.
+"""Errors of the bulk path, as one tree.
 
 ::
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 
 class BulkAmqpError(Exception):
-    """Anything that this package raises."""
+    """Root of all errors that this package raises."""
 
 
 class Misuse(BulkAmqpError):
@@ -36,7 +36,7 @@ class Misuse(BulkAmqpError):
 
 
 class AddressInvalid(Misuse):
-    """An AMQP URI that cannot be understood. Never shows the URI: it may hold a password."""
+    """An AMQP URI cannot be understood. Never shows the URI, which may hold a password."""
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class AckOutOfOrder(Misuse):
 
 @dataclass(eq=False)
 class MessageUnsendable(Misuse):
-    """Message ``index`` of a batch can never be sent (``reason``). Nothing of its batch was."""
+    """Message ``index`` of a batch can never be sent (``reason``). None of its batch was sent."""
 
     index: int
     reason: str
@@ -70,7 +70,7 @@ class MessageUnsendable(Misuse):
 
 @dataclass(eq=False)
 class MalformedProperties(BulkAmqpError):
-    """Bytes that are not AMQP 0-9-1 content properties. Quarantine the message."""
+    """Bytes are not AMQP 0-9-1 content properties. Quarantine the message."""
 
     reason: str
     offset: int
@@ -99,10 +99,10 @@ class AuthenticationFailed(ConnectionFailed):
 
 @dataclass(eq=False)
 class ConnectionClosed(BulkAmqpError):
-    """The connection is closed. Reconnect; whatever was unconfirmed has an unknown outcome.
+    """The connection is closed. Reconnect; unconfirmed publishes have an unknown outcome.
 
-    ``code`` is AMQP's reply code: 200 for a close that we asked for, 320 for a broker that
-    stops or an operator's close, 0 where nobody gave one.
+    ``code`` is AMQP's reply code: 200 for a close that we requested, 320 for a broker that stops or
+    an operator's close, 0 where nobody gave any.
     """
 
     code: int
@@ -121,11 +121,11 @@ class PeerSilent(ConnectionClosed):
 
 
 class UnexpectedFrame(ConnectionClosed):
-    """The peer sent what AMQP 0-9-1 does not allow here. Reconnect; report it if it recurs."""
+    """The peer broke the rules of AMQP 0-9-1. Reconnect; report the error if it recurs."""
 
 
 class CallbackFailed(ConnectionClosed):
-    """A callback raised; closed so that nothing is skipped. Mend what ``__cause__`` says."""
+    """A callback raised; closed so that nothing is skipped. Mend the cause in ``__cause__``."""
 
 
 @dataclass(eq=False)

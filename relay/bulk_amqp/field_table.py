@@ -1,6 +1,6 @@
 """AMQP field tables as bytes: find, cut and add entries; every other byte stays as it was.
 
-A table, here always without the four length bytes in front of it, is entry after entry::
+A table, here always without the four length bytes in front, is entry after entry::
 
     | length, 1 | name | tag, 1 | value |
 
@@ -29,9 +29,9 @@ _TABLE, _ARRAY = ord("F"), ord("A")
 
 
 def entries(table: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """(name, start of the entry, start of its value's tag, end) of each entry, in order.
+    """Yield (name, start of the entry, start of its value's tag, end) of each entry, in order.
 
-    What nested tables and arrays hold is stepped over. Raises MalformedProperties.
+    Entries of nested tables and arrays are stepped over. Raises MalformedProperties.
     """
     start = 0
     for tag_at, end in _values(table):
@@ -40,7 +40,7 @@ def entries(table: bytes) -> Iterator[tuple[bytes, int, int, int]]:
 
 
 def value(table: bytes, name: bytes) -> bytes | None:
-    """Tag and value of the first entry called ``name``; None if there is none."""
+    """Tag and value of the first entry called ``name``, or None if there is none."""
     if name not in table:
         return None
     for entry, _, tag_at, end in entries(table):
@@ -50,7 +50,7 @@ def value(table: bytes, name: bytes) -> bytes | None:
 
 
 def last_value(table: bytes, name: bytes) -> bytes | None:
-    """Tag and value of the last entry called ``name``; None if there is none."""
+    """Tag and value of the last entry called ``name``, or None if there is none."""
     if name not in table:
         return None
     found = None
@@ -61,7 +61,7 @@ def last_value(table: bytes, name: bytes) -> bytes | None:
 
 
 def without(table: bytes, unwanted: Callable[[bytes], bool]) -> bytes:
-    """The table without the entries whose name is ``unwanted``; the same object if none is."""
+    """Return the table without entries of ``unwanted`` names; the same object if there is none."""
     kept: list[bytes] = []
     kept_to = 0
     for name, start, _, end in entries(table):
@@ -75,7 +75,7 @@ def without(table: bytes, unwanted: Callable[[bytes], bool]) -> bytes:
 
 
 def by_name(table: bytes) -> bytes:
-    """The outermost entries sorted by name; those of one name stay in their order."""
+    """Outermost entries sorted by name; entries of the same name stay in their order."""
     found = [(name, table[start:end]) for name, start, _, end in entries(table)]
     found.sort(key=itemgetter(0))
     return b"".join(entry for _, entry in found)
@@ -94,7 +94,7 @@ def check(table: bytes) -> None:
 
 
 def entry(name: bytes, tagged_value: bytes) -> bytes:
-    """One encoded entry; ``tagged_value`` comes from ``value()`` or a function below."""
+    """Encode an entry; ``tagged_value`` comes from ``value()`` or a function below."""
     if len(name) > 255:
         raise Misuse(f"a header's name takes at most 255 bytes, this one {len(name)}")
     return bytes((len(name),)) + name + tagged_value
@@ -109,7 +109,7 @@ def boolean(true: bool) -> bytes:
 
 
 def long_integer(number: int) -> bytes:
-    """Signed, 64 bits."""
+    """Encode a signed number of 64 bits."""
     try:
         return b"l" + number.to_bytes(8, "big", signed=True)
     except OverflowError:
@@ -117,7 +117,7 @@ def long_integer(number: int) -> bytes:
 
 
 def _values(table: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """(start of the tag, end) of each entry's value in a table."""
+    """Yield (start of the tag, end) of each entry's value in a table."""
     at, end = 0, len(table)
     while at < end:
         start = at
@@ -132,7 +132,7 @@ def _values(table: bytes | memoryview) -> Iterator[tuple[int, int]]:
 
 
 def _items(array: memoryview) -> Iterator[tuple[int, int]]:
-    """(start of the tag, end) of each value in an array."""
+    """Yield (start of the tag, end) of each value in an array."""
     at, end = 0, len(array)
     while at < end:
         start = at
@@ -143,7 +143,7 @@ def _items(array: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def _after_value(block: bytes | memoryview, at: int) -> int:
-    """The place after the value whose tag is at ``at``; may lie past the end of the block."""
+    """Position after the value whose tag is at ``at``; may lie past the end of the block."""
     tag = block[at]
     size = _FIXED.get(tag)
     if size is not None:

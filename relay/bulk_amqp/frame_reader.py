@@ -1,4 +1,4 @@
-"""Bytes from the broker -> what they say, a whole read at a time. No socket, no clock.
+"""Decoder of the broker's bytes into events, a whole read at a time. No socket, no clock.
 
 A frame, and the three kinds of frames that a delivery is made of::
 
@@ -12,9 +12,9 @@ A frame, and the three kinds of frames that a delivery is made of::
     2 HEADER  | 60 | 0 | body size, 8 | properties: flags, then those that are present |
     3 BODY    | a piece of the body |                    (none at all if the body is empty)
 
-This is the hot path: one delivery must cost about a microsecond. So there is no object per frame;
-a delivery whose frames are all in the buffer is read by three ``unpack_from`` and becomes one
-tuple. Only what is cut by the end of a read, or is big, or is rare goes frame by frame.
+The path is hot: a delivery must cost about a microsecond. So there is no object per frame; a
+delivery whose frames are all in the buffer is read by three ``unpack_from`` and becomes a tuple.
+Only deliveries that are cut by the end of a read, or big, or rare go frame by frame.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Delivery: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
 """
 
 CONSUMER_TAG_LENGTH = 6
-"""Bytes of every consumer tag that we choose: one length, so that one struct reads them all."""
+"""Bytes of every consumer tag that we choose: a fixed length, so that one struct reads them all."""
 
 FRAME_END = 0xCE
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
@@ -57,14 +57,15 @@ _CONFIRM_PAYLOAD = 13
 _SMALL = 32768
 _BIG = 1024 * 1024
 _ADDED = 65536
-"""Bytes by which a header frame may be larger than agreed: what a queue adds to a message whose
-properties fill a frame (x-delivery-count, x-death), RabbitMQ sends in one frame all the same."""
+"""Bytes by which a header frame may be larger than agreed: a queue adds to a message whose
+properties fill a frame (x-delivery-count, x-death), and RabbitMQ sends the result in one frame all
+the same."""
 _DELIVER_TO = _UINT32.pack(_DELIVER) + bytes([CONSUMER_TAG_LENGTH])
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """What one read brought complete for one consumer, in order."""
+    """Deliveries to a consumer that a read completed, in order."""
 
     channel: int
     consumer_tag: str
@@ -113,7 +114,7 @@ Event: TypeAlias = Deliveries | Confirms | Returned | Method | Broken
 
 @dataclass(slots=True)
 class _Content:
-    """A delivery or return of which some frames are still to come."""
+    """A delivery or return with some frames still to come."""
 
     route: tuple[bytes, bytes] | None  # a delivery's consumer; None for a return
     first: tuple[int, bool] | tuple[int, str]
@@ -123,12 +124,12 @@ class _Content:
     missing: int = 0
     pieces: list[bytes] = field(default_factory=list)
     big: bytearray | None = None
-    """A big body: one growing block, and handed over as it is. Its pieces, kept apart and joined
-    in the end, would take their memory twice."""
+    """A big body in one growing block, handed over without a copy. Pieces kept apart and joined in
+    the end would take their memory twice."""
 
 
 class FrameReader:
-    """Takes reads as they come, cut anywhere; gives events. ``frame_max`` is in bytes."""
+    """Decodes reads, cut anywhere, into events. ``frame_max`` is in bytes."""
 
     def __init__(self, frame_max: int) -> None:
         self.frame_max = frame_max
@@ -142,7 +143,7 @@ class FrameReader:
         self._broken = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """What ``data`` completes, in order. After a ``Broken`` nothing more is read."""
+        """Events that ``data`` completes, in order. After a ``Broken`` nothing more is read."""
         if self._broken:
             return []
         if self._held:
@@ -167,11 +168,11 @@ class FrameReader:
         return events
 
     def forget_channel(self, channel: int) -> None:
-        """The channel is closed: drop what it had begun."""
+        """Drop the unfinished content of a closed channel."""
         self._contents.pop(channel, None)
 
     def _read(self, data: bytes, events: list[Event]) -> int:
-        """Read all complete frames; the position of the first one that is not."""
+        """Read all complete frames; return the position of the first incomplete one."""
         end = len(data)
         position = 0
         while position < end:
@@ -213,7 +214,7 @@ class FrameReader:
         return position
 
     def _read_deliveries(self, data: bytes, position: int, end: int, events: list[Event]) -> int:
-        """The hot loop: deliveries that lie in ``data`` whole. Stops before anything else."""
+        """Read deliveries that lie in ``data`` whole (the hot loop); stop before anything else."""
         read_method = _DELIVER_START.unpack_from
         read_header = _HEADER_START.unpack_from
         read_body = _BODY_START.unpack_from
@@ -265,9 +266,9 @@ class FrameReader:
             return position
 
     def _extent_of_small_delivery(self, data: bytes, at: int, end: int) -> int:
-        """Where a delivery ends whose method frame ends at ``at``; 0 if it is not small.
+        """End of the delivery whose method frame ends at ``at``; 0 if the delivery is not small.
 
-        A small one that a read's end cut is worth holding back whole: with the next read it goes
+        A small delivery cut by a read's end is worth holding back whole: with the next read it goes
         the fast way. A big one is taken frame by frame, so that no byte is copied again and again.
         """
         if data[at + 1 : at + 2] not in (b"", b"\x02"):
@@ -285,7 +286,7 @@ class FrameReader:
         return at + 9 + int(size) + (8 + int(body_size) if body_size else 0)
 
     def _batch_of(self, start: bytes, consumer: bytes, events: list[Event]) -> list[Delivery]:
-        """The list that this read's deliveries to a consumer go to."""
+        """List of this read's deliveries to a consumer."""
         route = (start, consumer)
         messages = self._open.get(route)
         if messages is None:
@@ -295,7 +296,7 @@ class FrameReader:
         return messages
 
     def _remember(self, name: bytes) -> tuple[str, bytes]:
-        """Decode ``len, exchange, len, routing key``; most messages repeat one seen before."""
+        """Decode ``len, exchange, len, routing key``; most messages repeat a pair seen before."""
         length = name[0] if name else 0
         exchange = name[1 : 1 + length]
         if len(name) < length + 2 or name[1 + length] != len(name) - length - 2:
@@ -311,7 +312,9 @@ class FrameReader:
     def _read_confirms(
         self, data: bytes, position: int, end: int, channel: int, events: list[Event]
     ) -> int:
-        """A run of acks, or of nacks; ``position`` unchanged if there is none."""
+        """Read a run of acks, or of nacks; return the position behind, unchanged if there is
+        none.
+        """
         head = data[position : position + 11]
         method = _UINT32.unpack_from(head, 7)[0]
         if method not in (_ACK, _NACK):
@@ -434,7 +437,7 @@ class FrameReader:
             raise UnexpectedFrame(505, "a method in the middle of a message")
 
     def _close_batches(self, channel: int) -> None:
-        """What comes next on this channel must not be overtaken by later deliveries."""
+        """Close this channel's open batches: later deliveries must not overtake the next event."""
         if self._open:
             start = b"\x01" + channel.to_bytes(2, "big")
             for route in [route for route in self._open if route[0] == start]:

@@ -1,8 +1,8 @@
-"""Messages -> the bytes to publish them, whole buffers at a time. No socket, no clock.
+"""Encoder of messages into the bytes to publish them, whole buffers at a time. No socket, no clock.
 
-A message is one method frame, one header frame, and as many body frames as it needs
-(frames are drawn in frame_reader.py). The method frame depends on exchange and routing key alone,
-so it is built once for each pair; the rest is two packs and a join::
+A message is a method frame, a header frame, and as many body frames as needed (frames are drawn in
+frame_reader.py). The method frame depends on exchange and routing key alone, so each pair's frame
+is built once; the rest is two packs and a join::
 
     [ basic.publish frame | 2, channel ][ size, class, weight, body size ][ properties ]
     [ 0xCE, 3, channel, size ][ body ][ 0xCE ]
@@ -30,7 +30,7 @@ _END = b"\xce"
 
 
 class FrameWriter:
-    """Builds what one channel sends. ``frame_max`` is in bytes, as negotiated."""
+    """Builds the frames that a channel sends. ``frame_max`` is in bytes, as negotiated."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self.channel = channel
@@ -46,8 +46,8 @@ class FrameWriter:
     def frames(
         self, messages: Sequence[Message], *, mandatory: bool
     ) -> tuple[list[bytes | memoryview], bool]:
-        """All frames of ``messages``, in order and in pieces; and whether a body is so big that
-        they had better not be joined.
+        """All frames of ``messages``, in order and in pieces; and True if a body is so big that the
+        pieces had better not be joined.
 
         Raises MessageUnsendable, naming the first message that AMQP cannot carry.
         """
@@ -89,11 +89,11 @@ class FrameWriter:
         return parts, big
 
     def settle(self, method: int, tag: int, bits: int) -> bytes:
-        """One basic.ack or basic.nack frame."""
+        """Frame of basic.ack or basic.nack."""
         return _ACK.pack(1, self.channel, 13, method, tag, bits, 0xCE)
 
     def _refusal(self, exchange: str, routing_key: bytes, properties: bytes) -> str:
-        """Why AMQP cannot carry such a message; empty if it can."""
+        """Reason why AMQP cannot carry such a message, or empty."""
         for what, size, most in (
             ("the exchange's name", len(exchange.encode("utf-8", "surrogateescape")), 255),
             ("the routing key", len(routing_key), 255),
@@ -104,7 +104,7 @@ class FrameWriter:
         return ""
 
     def _method(self, exchange: str, routing_key: bytes, mandatory: bool) -> bytes:
-        """The basic.publish frame, and the start of the header frame that follows it."""
+        """The basic.publish frame, and the start of the header frame that follows."""
         name = exchange.encode("utf-8", "surrogateescape")
         payload = b"".join(
             (

@@ -1,4 +1,4 @@
-"""What a connection writes, in pieces, each when it is granted."""
+"""Writer of a connection's bytes in pieces, as its pace grants them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Protocol
 
 
 class Pace(Protocol):
-    """Who says how much may be written, and when."""
+    """Pace of writing: grants bytes when they may go."""
 
     @property
     def holds_back(self) -> bool:
-        """Whether it is this that something waits for."""
+        """True if the pace, and nothing else, keeps bytes waiting."""
         ...
 
     def open(self, grant: Callable[[int], None]) -> None:
-        """A connection begins; call `grant` with how many bytes it may write."""
+        """Begin a connection; call `grant` with the number of bytes that it may write."""
         ...
 
     def put(self, nbytes: int) -> None:
-        """So many more are to be written. May grant them from within."""
+        """Note further bytes to be written. May grant them from within."""
         ...
 
     def hold(self) -> None:
-        """The socket takes no more at present."""
+        """Pause granting: the socket takes no more at present."""
         ...
 
     def go_on(self) -> None:
-        """It does again."""
+        """Resume granting."""
         ...
 
     def close(self) -> None:
-        """The connection is gone, with what it had to write."""
+        """End the connection, with the bytes that wait."""
         ...
 
 
 class PacedWriter:
-    """Of one connection. Bytes keep their order; a piece may end anywhere in a frame."""
+    """Paced writer of a connection. Bytes keep their order; a piece may end anywhere in a frame."""
 
     def __init__(self, pace: Pace, write: Callable[[Sequence[bytes | memoryview]], None]) -> None:
         self.waiting = 0
@@ -48,14 +48,14 @@ class PacedWriter:
         pace.open(self._granted)
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """When it is granted."""
+        """Write the pieces as they are granted."""
         size = sum(map(len, pieces))
         self._pieces.extend(pieces)
         self.waiting += size
         self.pace.put(size)
 
     def drop(self) -> None:
-        """The connection is gone; idempotent."""
+        """Drop all waiting bytes, the connection being gone; idempotent."""
         self._pieces.clear()
         self.waiting = 0
         self.pace.close()

@@ -1,4 +1,4 @@
-"""Publishes in bulk, and tells what became of it."""
+"""Publisher of messages in bulk, which reports their outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from relay.bulk_amqp.frame_writer import Message
 
 
 class Publisher:
-    """One publisher, alone on its channel.
+    """A publisher, alone on its channel.
 
-    ``on_done`` is called once per read of the socket with the publications that it completed, and
-    once more with all that are left when the channel closes (their ``outcome`` says ``unknown``).
-    ``on_returned`` is called for each returned message, with its sequence number in confirm mode,
-    0 without. If one of them raises, the connection closes (CallbackFailed).
+    ``on_done`` is called once per read of the socket with the publications that the read completed,
+    and once more with all that are left when the channel closes (their ``outcome`` has them
+    ``unknown``). ``on_returned`` is called for each returned message, with its sequence number in
+    confirm mode, 0 without. If a callback raises, the connection closes (CallbackFailed).
 
     Without ``confirms`` a publication's outcome is never known, and none is kept.
     """
@@ -41,7 +41,7 @@ class Publisher:
         self._started = False
 
     async def start(self) -> None:
-        """Put the channel into confirm mode (if asked for). Raises ConnectionClosed."""
+        """Put the channel into confirm mode (if requested). Raises ConnectionClosed."""
         if self._started or self.channel.publisher is not None:
             raise Misuse("one publisher a channel, started once: open another channel")
         self.channel.check_open()
@@ -53,9 +53,9 @@ class Publisher:
     def publish_many(self, messages: Sequence[Message], *, mandatory: bool = False) -> Publication:
         """Hand ``messages`` (at least one) to the socket, in order; does not wait.
 
-        All or nothing: if one of them can never be sent, MessageUnsendable names it and none is.
-        The sequence must not change until the publication is done. Memory is bounded by the
-        caller: await ``drain()``, and look at ``unconfirmed_bytes``.
+        All or nothing: if a message can never be sent, MessageUnsendable names it and none is sent.
+        The sequence must not change until the publication is done. Memory is bounded by the caller:
+        await ``drain()``, and look at ``unconfirmed_bytes``.
 
         Raises MessageUnsendable, Misuse, ChannelClosed, ConnectionClosed.
         """
@@ -76,7 +76,9 @@ class Publisher:
         return self._ledger.published(len(messages), size, now, messages if mandatory else None)
 
     async def wait(self, publication: Publication) -> PublishOutcome:
-        """What became of it: nacked, returned, unknown. No time-out here; that is the caller's."""
+        """Wait for the publication's outcome: nacked, returned, unknown. Time-outs are the
+        caller's.
+        """
         if publication.outcome is not None:
             return publication.outcome
         if self._ledger is None:

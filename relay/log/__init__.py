@@ -1,1 +1,3 @@
-"""A site's durable log: one writer, readers, and what is known of it. On RabbitMQ a stream."""
+"""A site's durable log: a single writer, readers, and a node's knowledge of the log. On RabbitMQ a
+stream.
+"""
