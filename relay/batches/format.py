@@ -134,7 +134,7 @@ class UnknownFormat(Exception):
         super().__init__(self.reason)
 
 
-# One context each: they are reused, and a node calls them from its event loop only.
+# Reused contexts: a node calls them from its event loop only.
 _compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
 _decompressor = zstandard.ZstdDecompressor()
 
@@ -142,7 +142,7 @@ _decompressor = zstandard.ZstdDecompressor()
 class Signs(Protocol):
     """Signer of batches for their origin."""
 
-    def sign(self, said: bytes, block: bytes) -> HeaderField: ...
+    def sign(self, header: bytes, block: bytes) -> HeaderField: ...
 
 
 def seal(
@@ -208,8 +208,8 @@ def signed_parts(data: bytes | memoryview, header: BatchHeader) -> tuple[bytes, 
     start = _PREFIX.size + path_bytes
     end = start + header_bytes
     view = memoryview(data)
-    said = view[start + _DIGEST_BYTES : end - _FIELD.size - len(header.fields[-1].value)]
-    return b"".join((view[:_MAGIC_BYTES], said)), view[end:]
+    covered = view[start + _DIGEST_BYTES : end - _FIELD.size - len(header.fields[-1].value)]
+    return b"".join((view[:_MAGIC_BYTES], covered)), view[end:]
 
 
 def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:

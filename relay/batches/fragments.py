@@ -124,7 +124,7 @@ class FragmentAssembly:
         if unfinished.reached < pieces:
             return None
         self._forget(first)
-        # As it is, without a copy: nobody holds it but who gets it now.
+        # Without a copy: only the caller holds the body from now on.
         return entry._replace(body=cast(bytes, unfinished.body))
 
     def abandon_earlier(self, flow: Flow, incarnation: bytes) -> list[BatchName]:
@@ -151,12 +151,12 @@ class FragmentAssembly:
         `has_ended`. Raises FragmentMismatch.
         """
         flow, incarnation = header.name.series.flow, header.name.series.incarnation
-        its_own = message_of(header)[0] if header.fragment is not None else None
+        own_message = message_of(header)[0] if header.fragment is not None else None
         given_up = [
             first
             for first, unfinished in self._unfinished.items()
             if first.series.flow == flow
-            and first != its_own
+            and first != own_message
             and (
                 unfinished.whole < header.incarnation_sequence
                 if first.series.incarnation == incarnation

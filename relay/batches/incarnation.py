@@ -78,14 +78,16 @@ class VoidTable:
             del ends[next(iter(ends))]
         return news
 
-    def ends(self, origin: str, told: Iterable[Predecessor]) -> list[Predecessor]:
+    def ends(self, origin: str, reported: Iterable[Predecessor]) -> list[Predecessor]:
         """Ends of these incarnations by all that is known, which may be further than reported."""
         known = self._ends.get(origin, {})
-        return [Predecessor(one.incarnation, known.get(one.incarnation, one.end)) for one in told]
+        return [
+            Predecessor(incarnation, known.get(incarnation, end)) for incarnation, end in reported
+        ]
 
     def ended(self, origin: str) -> tuple[Predecessor, ...]:
         """All of the origin's incarnations that are known to have ended."""
-        return tuple(Predecessor(*one) for one in self._ends.get(origin, {}).items())
+        return tuple(Predecessor(*end) for end in self._ends.get(origin, {}).items())
 
     def end_of(self, origin: str, incarnation: bytes) -> int | None:
         """Last incarnation sequence that counts, or None while the incarnation has not ended."""
@@ -103,7 +105,7 @@ class VoidTable:
         end = ends.get(series.incarnation)
         return end is not None and header.incarnation_sequence > end
 
-    # What the packer of this node tells the readers beside it
+    # From this node's packer to the readers beside it
 
     def deciding(self, origin: str, incarnation: bytes, counted: Mapping[bytes, int]) -> None:
         """Note that this site's packer has begun `incarnation` and is about to append its mark.
@@ -212,8 +214,8 @@ class OwnHistory:
         told: list[Predecessor] = []
         last = self._last
         if last is not None and last.incarnation not in self._seen:
-            # Older than what was read, or the log has lost its mark: told of either way, since
-            # its bytes may be on their way still.
+            # Older than what was read, or the log has lost its mark: declared either way, since its
+            # bytes may still be on their way.
             told.append(Predecessor(last.incarnation, self.end_of(last.incarnation)))
         for incarnation in reversed(self._seen):
             told.append(Predecessor(incarnation, self.end_of(incarnation)))

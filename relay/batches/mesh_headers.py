@@ -74,16 +74,17 @@ def with_repaired(properties: bytes, origin: str) -> bytes:
 
 def message_origin(header: BatchHeader, entries: Sequence[Entry]) -> str:
     """Cluster ID of the site where the batch's messages were published."""
-    told = repaired_of(entries[0].properties) if header.kind is BatchKind.REPAIR and entries else ""
-    return told or header.name.series.origin
+    is_repair = header.kind is BatchKind.REPAIR and entries
+    repaired = repaired_of(entries[0].properties) if is_repair else ""
+    return repaired or header.name.series.origin
 
 
 def repaired_of(properties: bytes) -> str:
     """Cluster ID of the message's origin if a repair brought the message, else empty."""
     try:
-        told = content_header.header(properties, REPAIRED_HEADER)
+        value = content_header.header(properties, REPAIRED_HEADER)
     except MalformedProperties:
         return ""
-    if told is None or told[:1] != _LONG_STRING:
+    if value is None or value[:1] != _LONG_STRING:
         return ""
-    return told[_VALUE_AT:].decode(errors="replace")
+    return value[_VALUE_AT:].decode(errors="replace")

@@ -53,9 +53,9 @@ class OriginUnknown(Exception):
         self.reason = reason
 
 
-def _statement(mesh: str, said: bytes, block: bytes | memoryview) -> bytes:
+def _statement(mesh: str, header: bytes, block: bytes | memoryview) -> bytes:
     name = mesh.encode()
-    return b"".join((_CONTEXT, bytes([len(name)]), name, said, hashlib.sha256(block).digest()))
+    return b"".join((_CONTEXT, bytes([len(name)]), name, header, hashlib.sha256(block).digest()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Signer:
     def of(cls, mesh: str, key: Ed25519PrivateKey) -> Signer:
         return cls(mesh, key_id(key.public_key()), key)
 
-    def sign(self, said: bytes, block: bytes) -> HeaderField:
+    def sign(self, header: bytes, block: bytes) -> HeaderField:
         """Make the signature field over the header (from the magic on) and the block."""
         return HeaderField(
-            SIGNATURE_FIELD, self.id + self._key.sign(_statement(self.mesh, said, block))
+            SIGNATURE_FIELD, self.id + self._key.sign(_statement(self.mesh, header, block))
         )
 
 
@@ -121,16 +121,17 @@ class Authenticity:
                 f"{series.origin!r} signs with the key {wanted.hex()}, which this mesh file does "
                 "not have"
             )
-        said, block = signed_parts(data, header)
+        signed_header, block = signed_parts(data, header)
         try:
-            key.verify(signature[KEY_ID_BYTES:], _statement(self.mesh, said, block))
+            key.verify(signature[KEY_ID_BYTES:], _statement(self.mesh, signed_header, block))
         except InvalidSignature:
             raise NotAuthentic(f"the signature is not that of {series.origin!r}") from None
         if header.kind is BatchKind.REPAIR:
             if not origin.repairs:
                 raise OriginUnknown(f"`repairs_from` of this mesh file lacks {series.origin!r}")
         elif series.exchange and series.exchange not in origin.exchanges:
-            # Also one that no file here has: once it has it, what came before is delivered.
+            # Also an exchange that no file here has: once a file has it, these batches are
+            # delivered.
             raise OriginUnknown(
                 f"{series.origin!r} is not among those that may send to {series.exchange!r} by "
                 "this mesh file"
@@ -141,7 +142,7 @@ def _signature_of(header: BatchHeader) -> bytes | None:
     """Return the signature, or None if there is none. Raises NotAuthentic for a malformed
     signature.
     """
-    found = [n for n, one in enumerate(header.fields) if one.number == SIGNATURE_FIELD]
+    found = [n for n, each in enumerate(header.fields) if each.number == SIGNATURE_FIELD]
     if not found:
         return None
     value = header.fields[-1].value
@@ -157,27 +158,29 @@ def authenticity(mesh: Mesh, kept: Iterable[Mesh] = ()) -> Authenticity:
     """
     signing = [mesh, *(former for former in kept if former.signing is mesh.signing)]
     origins = {}
-    for cluster_id in dict.fromkeys(one for each in signing for one in each.cluster_ids):
-        its = [
+    for cluster_id in dict.fromkeys(id_ for each in signing for id_ in each.cluster_ids):
+        files = [
             (each, each.cluster_ids[cluster_id])
             for each in signing
             if cluster_id in each.cluster_ids
         ]
-        keys = [parse_public_key(one) for each, name in its for one in each.sites[name].public_keys]
+        keys = [
+            parse_public_key(key) for each, name in files for key in each.sites[name].public_keys
+        ]
         origins[cluster_id] = Origin(
             {key_id(key): key for key in keys},
             frozenset(
-                one.name
-                for each, name in its
-                for one in each.exchanges.values()
-                if one.leaves(name)
+                exchange.name
+                for each, name in files
+                for exchange in each.exchanges.values()
+                if exchange.leaves(name)
             ),
-            any(each.repairs_for_others(name) for each, name in its),
+            any(each.repairs_for_others(name) for each, name in files),
         )
     return Authenticity(
         mesh.name,
         mesh.signing is not SigningRule.NONE,
         mesh.unsigned is Unsigned.ACCEPT,
         origins,
-        frozenset(key_id(parse_public_key(one)) for one in mesh.revoked_keys),
+        frozenset(key_id(parse_public_key(key)) for key in mesh.revoked_keys),
     )

@@ -165,8 +165,8 @@ class ConfirmLedger:
 
         Raises UnexpectedFrame for a tag that was never published.
         """
-        # All of one kind, so their order among themselves says nothing: the highest cumulative
-        # one first, then the single ones that it did not cover.
+        # All are of one kind, so their order has no meaning: the highest cumulative tag first, then
+        # the single tags that it did not cover.
         up_to = -1
         singles: list[int] = []
         for tag, bits in tags:
@@ -175,7 +175,7 @@ class ConfirmLedger:
             if not bits & 1:
                 singles.append(tag)
             else:
-                up_to = max(up_to, tag or self.next_sequence - 1)  # tag 0: all there are
+                up_to = max(up_to, tag or self.next_sequence - 1)  # tag 0: all published
         touched: list[Publication] = []
         for publication in self._open:
             if publication.first > up_to:

@@ -541,7 +541,7 @@ class Connection(asyncio.Protocol):
         self._state = _State.CLOSED
         self._ended_at = self.loop.time()
         self._closed.set_result(reason)
-        self.blocked = None  # gone is another thing, and told by `wait_closed`
+        self.blocked = None  # not blocked but gone, as `wait_closed` reports
         if in_login and not self._opened.done():
             self._opened.set_exception(self._why_login_failed(reason))
         self._pausers.clear()

@@ -83,8 +83,8 @@ def by_name(table: bytes) -> bytes:
 
 def check(table: bytes) -> None:
     """Raise MalformedProperties unless RabbitMQ would take the table, to any depth."""
-    # Views, and no lists of what is in them: a table of tables would be copied at each level, and
-    # an array of nothings takes a hundred times its bytes.
+    # Views, and no lists of values: a table of tables would be copied at each level, and a list
+    # of an array's empty values takes a hundred times the array's bytes.
     to_do: list[tuple[int, memoryview]] = [(_TABLE, memoryview(table))]
     while to_do:
         kind, block = to_do.pop()

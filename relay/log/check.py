@@ -91,7 +91,7 @@ async def _check(log: SiteLog, knowledge: LogKnowledge, data_of: DataOf) -> Chec
         async for batch in _batches_up_to(cursor, end, knowledge):
             if is_eaten and batch.place.name not in met:
                 met.add(batch.place.name)
-                knowledge.logged.discard(batch.place.name)  # else it were a copy
+                knowledge.logged.discard(batch.place.name)  # else `note` takes it for a copy
             knowledge.note(batch.place, batch.header)
     return Checked(cursor, anew=not is_eaten)
 
@@ -117,7 +117,7 @@ async def _go_on_from(
     while records[-1].offset < end:
         records = await cursor.next(READ_AHEAD)
         orderly = knowledge.read_back(records, data_of) and orderly
-    # With a stranger's among what came after `base`, only up to there had everybody all of it.
+    # With a stranger's batch after `base`, readers have everything only up to `base`.
     last = knowledge.recent.checked if orderly else base
     lost = frozenset(knowledge.recent.take_awaited())
     knowledge.lose(lost, last)
@@ -128,7 +128,7 @@ async def _find_what_is_left(
     log: SiteLog, knowledge: LogKnowledge, oldest: Place, first: int, end: int
 ) -> Checked | None:
     recent = knowledge.recent
-    # Names that retention has eaten at the head are not lost: they were there, and are old.
+    # Names that retention has eaten at the head are not lost, only old.
     known = [seen.name for seen in recent if seen.offset >= first]
     known += [name for name in recent.awaited() if name in knowledge.logged]
     found: list[LoggedBatch] = []
@@ -141,7 +141,7 @@ async def _find_what_is_left(
     if not kept:
         await cursor.close()
         return None
-    # Whoever had come further may have missed what stands there now.
+    # Readers beyond `last` may have missed batches that stand there now.
     last = found[kept - 1].place
     there = {batch.place.name for batch in found}
     recent.clear(from_offset=found[0].place.offset)
@@ -242,7 +242,7 @@ class LogFollower:
     def restart_readers(self, checked: Checked) -> None:
         """After a check, let every reader find its place again in the log as it now is."""
         end = self._knowledge.recent.checked
-        # After copies, nobody goes over to memory before he has read up to there.
+        # After copies, no reader goes over to memory before it has read up to there.
         self._tail.restart(end.name if end else None, anchored=not checked.copies)
         for reader in self._readers:
             place = reader.place

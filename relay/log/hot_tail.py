@@ -90,7 +90,7 @@ class HotTail:
         self._batches.clear()
         self._numbers.clear()
         self._bytes = 0
-        self._next += 1  # makes every number that a reader may hold invalid
+        self._next += 1  # invalidates every number that a reader may hold
         self._first = self._next
         self._before = before
         self._anchored = anchored
@@ -240,7 +240,7 @@ class Flights:
             self._flying[name] = flight
             self._queue.append(flight)
             if not self._flush_scheduled:
-                # All that one turn of the loop brings goes in one frame, and so into one chunk.
+                # All batches of one turn of the loop go in one frame, and so into one chunk.
                 self._flush_scheduled = True
                 loop.call_soon(self._flush)
         return future
@@ -268,7 +268,7 @@ class Flights:
             place = knowledge.confirmed(header)
             tail.append(LoggedBatch(place, header, flight.data))
             del flying[place.name]
-        tail.appended()  # first of all: those who have the longest way to go
+        tail.appended()  # readers first: their batches have the longest way to go
         for flight in flights:
             if not flight.future.done():
                 flight.future.set_result(Appended.LOGGED)

@@ -105,7 +105,7 @@ class LogKnowledge:
         self._latest_mark: BatchName | None = None
         self._mark_is_logged = False
 
-    # What comes in
+    # Input
 
     def submitted(self, header: BatchHeader) -> None:
         """Note that this node hands a batch to the log."""
@@ -197,7 +197,7 @@ class LogKnowledge:
         self._on_bad_record(record.offset, record.data, batch)
         return None
 
-    # What goes out
+    # Losses and forgetting
 
     def lose(
         self, lost: Collection[BatchName], last: Place | None, moved: Iterable[BatchName] = ()
@@ -226,8 +226,8 @@ class LogKnowledge:
         if self.log_id:
             self.counts.rebuilds += 1
             logger.warning("the log was made anew: nothing that was logged last is in it")
-            # With what was lost before: a position that is stored may be from then, and another
-            # connection may have found the log empty since.
+            # Includes earlier losses: a stored position may be from before, and another connection
+            # may have found the log empty since.
             for _, names in self.losses:
                 self.logged.merge(names)
             self.losses = [LogLoss(None, self.logged)]
@@ -264,7 +264,7 @@ class LogKnowledge:
             self._changed = True
         return len(gone)
 
-    # What is asked
+    # Queries
 
     def safe_position(self, place: Place | None) -> Place | None:
         """See `LogWriter.safe_position`."""

@@ -89,8 +89,8 @@ class MemoryStream:
         kept = self.records[: -count or None]
         self._chunks = deque([record] for record in kept)
         self._next_offset = kept[-1].offset + 1 if kept else 0
-        # Marks lie in the log as well: those behind the end are gone with it.
-        self._marked = [one for one in self._marked if one[0] <= self._next_offset]
+        # Marks lie in the log as well: marks behind the end are gone too.
+        self._marked = [mark for mark in self._marked if mark[0] <= self._next_offset]
         self.marks = {name: offset for _, name, offset in self._marked}
 
     def store_mark(self, name: str, offset: int) -> None:
@@ -153,7 +153,7 @@ class MemoryStream:
         """Leave a hole of `count` offsets."""
         self._next_offset += count
 
-    # What its connections use
+    # For connections
 
     def store(self, records: Sequence[bytes], log: MemoryLog) -> bool:
         """Store an append of `log`; return True if it is to be confirmed."""
@@ -275,7 +275,7 @@ class MemoryLog:
             self._queue.popleft()
             self._written.append((size, done))
             self._unconfirmed_bytes += size
-            # In order, also where the disk has become faster meanwhile.
+            # In order, even if the disk has become faster meanwhile.
             due = self._loop.time() + self._stream.confirm_s
             self._lands_at = max(due, self._lands_at + 1e-9)
             self._loop.call_at(self._lands_at, self._land, records)
@@ -363,8 +363,8 @@ class _MemoryCursor:
 
     async def next(self, ahead: int = 1) -> list[Record]:
         while True:
-            # A turn even when there is something, as with a broker: a loop that reads a long
-            # log must not keep all others from running.
+            # Yield even when there are records, as with a broker: a loop that reads a long log must
+            # not keep other tasks from running.
             await asyncio.sleep(0)
             if self._log.ended:
                 raise self._log.gone()

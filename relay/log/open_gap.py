@@ -232,7 +232,7 @@ def _gone(
     is_first = True
     for seen in names:
         if is_first:
-            # What is counted of the first one is the total of all before it, too.
+            # The first name's count includes all names before.
             reaches_back = seen.offset <= gap.place.offset or seen.offset == 0
         count = 0 if is_first and seen.offset else seen.messages - before
         before, is_first = seen.messages, False

@@ -150,7 +150,7 @@ class LogReader:
                 if batches := await self._read_stream(max_bytes):
                     return batches
             except (LogClosed, LogMissing):
-                # Not the end: the writer connects again, and waits for a log that is missing.
+                # Not the end: the writer connects again, and waits for a missing log.
                 await self._source.scans()
 
     def at_hand(self, max_bytes: int = 1 << 20) -> list[LoggedBatch]:
@@ -194,7 +194,7 @@ class LogReader:
         self._hot = None
         self._stands = False
         self._drop_cursor()
-        # Whoever waits in next_batches looks again.
+        # A waiting `next_batches` looks again.
         self._source.tail.wake()
 
     async def close(self) -> None:
@@ -216,7 +216,7 @@ class LogReader:
                 cursor = await self._open_cursor()
             except SiteLogError:
                 if epoch != self._epoch:
-                    return []  # said of a place where it is no more
+                    return []  # the error is about the place before `rewind`
                 raise
             if epoch != self._epoch or self._closed:
                 cursor.leave()
@@ -271,7 +271,7 @@ class LogReader:
         if first is None:
             return
         if self._searched is not None:
-            self._search_first = first  # if the place is not behind it, this tells why
+            self._search_first = first  # the reason if the search fails
         elif done is not None:
             done_to = cursor.offset if self._place is not None else 0
             if self._reached is not None:
@@ -304,7 +304,7 @@ class LogReader:
         needed = self._reached or place
         if first > needed.offset + 1:
             raise LogGap(needed, first)
-        self._place = None  # what is gone was done with
+        self._place = None  # the eaten batches were done with
 
     def _stand(self) -> None:
         self._stands = True

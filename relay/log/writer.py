@@ -116,7 +116,7 @@ class LogWriter:
         )
         self._closing = False
 
-    # What the node asks
+    # For the node
 
     @property
     def state(self) -> tuple[LogState, str]:
@@ -256,7 +256,7 @@ class LogWriter:
                         decode_record(record, self._knowledge.newest_format) for record in records
                     ]
                 except UnknownRecord as error:
-                    # The check of what is in the log comes to it too, and ends the node.
+                    # The writer's check meets the record too, and ends the node.
                     raise LogClosed(str(error)) from error
                 batches = [batch for batch in decoded if isinstance(batch, LoggedBatch)]
                 if batches:
@@ -280,7 +280,7 @@ class LogWriter:
         """
         return self._flights.append(header, data)
 
-    # What readers ask (LogSource)
+    # For readers (LogSource)
 
     @property
     def ended(self) -> bool:
@@ -293,7 +293,7 @@ class LogWriter:
             await self.running()
             if self._log is not None and not self._log.closed.done():
                 return self._log
-            await asyncio.sleep(0)  # the end of the run is about to be told
+            await asyncio.sleep(0)  # the end of the run is about to be noted
 
     async def scans(self) -> LogScans:
         """Wait for the scans of a connected and checked log. Raises LogClosed when closed for
@@ -357,17 +357,17 @@ class LogWriter:
             self._set_state(LogState.CHECKING, "")
             checked = await check_log(log, self._knowledge, self._flights.data_of)
             self._follower.restart_readers(checked)
-            # First of all: a changed log ID must not be told before it is kept.
+            # Before the run: a changed log ID must be saved before it is announced.
             self._knowledge.save()
             if checked.lost or checked.anew:
-                # Nor, after a power cut, be forgotten where the log has something new by then: an
-                # old place might be found in it, at its old offset, behind what is new.
+                # A power cut must not undo the loss when the log has new batches by then: an old
+                # place might be found at its old offset, behind new batches.
                 await self._memory.synced()
             self._begin_run(log, scans)
             await self._follower.follow(checked.cursor)
         except UnknownRecord as error:
             self._events.on_unknown(error)
-            await asyncio.Event().wait()  # until closed: to connect again would mend nothing
+            await asyncio.Event().wait()  # until closed: connecting again would mend nothing
         finally:
             await log.close()
             await scans.close()
@@ -394,9 +394,12 @@ class LogWriter:
         run, self._run, self._log = self._run, None, None
         self._scans = None
         self._flights.end(reason)
-        # A run that ends because we close is no trouble, and nobody connects again.
-        told = self._closing or (self._state, self._state_reason) == (LogState.CONNECTING, reason)
-        if not told:
+        # A run that ends by our own closing is no trouble, and nobody connects again.
+        is_known = self._closing or (self._state, self._state_reason) == (
+            LogState.CONNECTING,
+            reason,
+        )
+        if not is_known:
             self._set_state(LogState.CONNECTING, reason)
         if run is not None:
             run.ended.set_result(reason)

@@ -200,10 +200,10 @@ MISTAKES = (
         """\
         if first > needed.offset + 1:
             raise LogGap(needed, first)
-        self._place = None  # what is gone was done with
+        self._place = None  # the eaten batches were done with
 """,
         """\
-        self._place = None  # what is gone was done with
+        self._place = None  # the eaten batches were done with
 """,
         "--topology line --faults retention,cut,kill --every 0.7 --messages 60 --seconds 20",
         8,

@@ -117,7 +117,7 @@ class RabbitLog:
 
         def done(error: SiteLogError | None) -> None:
             if outcome.done():
-                return  # the caller was cancelled and wants to know nothing any more
+                return  # the caller was cancelled
             if error is None:
                 outcome.set_result(None)
             else:
@@ -187,8 +187,8 @@ class RabbitLog:
         self._readers += reads
         self._cursors[number] = cursor
         async with contextlib.AsyncExitStack() as unless_subscribed:
-            # When cancelled or refused; in the first case the broker may know it, so the number
-            # stays taken until the broker has said that it is gone.
+            # When cancelled or refused. If cancelled, the broker may know the subscription, whose
+            # number stays taken until the broker has confirmed its end.
             unless_subscribed.push_async_callback(cursor.close)
             await self._ask(self._connection.subscribe_at(self._stream, number, where))
             unless_subscribed.pop_all()
@@ -218,7 +218,7 @@ class RabbitLog:
             if self._error is None:
                 await self._ask(self._connection.unsubscribe(cursor.number))
         except (LogClosed, LogMissing, LogRefused):
-            # The connection ended, or the broker never knew it: either way nothing is left of it.
+            # The connection ended, or the broker never knew the subscription: nothing is left.
             logger.debug("subscription %d was gone already", cursor.number)
         finally:
             del self._cursors[cursor.number]
@@ -229,7 +229,7 @@ class RabbitLog:
         self._raise_if_gone()
         if self._further is None:
             self._further = self._loop.create_task(self._connect_further())
-        await asyncio.wait({self._further})  # which one reader's cancelling must not end
+        await asyncio.wait({self._further})  # cancelling one reader must not end the task
         return self._further.result()
 
     def _has_further(self) -> RabbitLog | None:
@@ -259,7 +259,7 @@ class RabbitLog:
     async def store_mark(self, offset: int) -> None:
         self._raise_if_gone()
         await self._ask(self._connection.store_offset(self._stream, self._mark_name, offset))
-        # StoreOffset has no answer, and without the right to write it does nothing.
+        # StoreOffset has no answer, and without the right to write no effect.
         limit = self._loop.time() + _MARK_DEADLINE_S
         while await self.load_mark() != offset:
             if self._loop.time() > limit:
@@ -336,8 +336,8 @@ class RabbitLog:
         return await self._ask(self._connection.stream_exists(self._stream))
 
     def _watch(self) -> None:
-        # By checks and not by the clock: a node that was itself stopped for a minute must first
-        # get the chance to read what has come meanwhile.
+        # By checks and not by the clock: a node that was itself stopped for a minute must first get
+        # the chance to read what the broker sent meanwhile.
         heard = self._connection.reads
         self._silent_checks = self._silent_checks + 1 if heard == self._heard_at_check else 0
         self._heard_at_check = heard
@@ -357,7 +357,7 @@ class RabbitLog:
                 return await answer_or_cancelled(request)
         except LogClosed as error:
             self.fail(error)
-            raise self._gone() from error  # which may be what it really ended of
+            raise self._gone() from error  # `fail` keeps an earlier, truer reason
 
     def _raise_if_gone(self) -> None:
         if self._error is not None:
@@ -395,7 +395,7 @@ class _Cursor:
                 if held and not self.hurried:
                     self._log.give_back(1)
                 wanted = self._affordable(ahead)
-                if held <= wanted // 2 - 1:  # in halves, not a frame a chunk
+                if held <= wanted // 2 - 1:  # half the credit at once, not a frame for each chunk
                     self._under_way += self._log.credit(self, held, wanted)
                 records = chunk.records
                 if chunk.first < self.skip_below:

@@ -127,8 +127,8 @@ class StreamConnection(Client):
             frame_max=_FRAME_MAX,
             heartbeat=heartbeat_s,
             connection_name=name,
-            # Not called by our listener; that there is one keeps rstream from logging
-            # tracebacks of what we handle.
+            # Never called; its presence keeps rstream from logging tracebacks of errors that we
+            # handle.
             connection_closed_handler=lambda _: None,
             sasl_configuration_mechanism=(
                 SlasMechanism.MechanismExternal
@@ -254,7 +254,7 @@ class StreamConnection(Client):
         for waiter in list(self._waiters.values()):
             if not waiter.done():
                 waiter.set_exception(ConnectionClosedError(reason))
-                waiter.exception()  # told to whoever waits; nobody waiting is no fault
+                waiter.exception()  # raised in whoever waits, if anybody does
         for task in self._tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()
@@ -379,8 +379,8 @@ async def open_connection(
         raise LogClosed(f"no connection to {address.where}: {search.why_none}") from error
     except _RSTREAM_FAILURES as error:
         raise _as_log_error(error, address, stream) from error
-    # Whoever is asked first next time need not lead the log; and a leader that was given up would
-    # say that it is the leader still, where it is cut off from the others.
+    # The node asked first next time need not lead the log; and a leader that was given up would
+    # still claim to lead, if it is cut off from the others.
     ring.worked(connection.place, lambda: 0.0 if connection.is_over else None)
     return connection
 
@@ -407,7 +407,7 @@ class _Met(NamedTuple):
 
     @property
     def is_leader(self) -> bool:
-        # By the broker's own name for itself, not by the address we came by: that may be a proxy's.
+        # By the broker's own name for itself: the address that we dialled may be a proxy's.
         return (self.leader.host, self.leader.port) == self.connection.advertised
 
     def drop(self) -> None:
@@ -439,7 +439,7 @@ class _Search:
             self._not_met(met.leader)
             met = await self._next(search, met.leader)
         if 2 * len(self._leaderless) > len(places):
-            # Cut off from the others, which elect another leader, it can have nothing confirmed.
+            # Cut off from the others, which elect another leader, the node can confirm nothing.
             met.drop()
             raise LogClosed(
                 f"{met.leader} says that it leads stream {self._stream!r}, and most nodes that "

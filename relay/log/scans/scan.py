@@ -104,11 +104,11 @@ class Scan:
         `eaten_to`: offset before which retention may have eaten records from the front on.
         """
         if records[0].offset < self.front:
-            # The log ends before the place that was asked for, and what comes is its last chunk.
+            # The log ends before the requested place, and these records are its last chunk.
             if self.end:
                 records = [record for record in records if record.offset >= self.front]
             else:
-                self.front = self.shown = records[0].offset  # everybody sees what is there
+                self.front = self.shown = records[0].offset  # all readers see these records
                 for member in self.members:
                     member.offset = min(member.offset, self.front)
         stretch = self.stretches.get(self.end - 1)
@@ -199,7 +199,7 @@ class SharedAnswer(Generic[T]):
             task = self._next = asyncio.create_task(self._put(set(self.tasks)))
             self.tasks.add(task)
             task.add_done_callback(self._answered)
-        await asyncio.wait({task})  # which one asker's cancelling must not end
+        await asyncio.wait({task})  # cancelling one asker must not end the task
         error = task.exception()
         if error is not None:
             raise again(error)
@@ -214,7 +214,7 @@ class SharedAnswer(Generic[T]):
     def _answered(self, task: asyncio.Task[T]) -> None:
         self.tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # told to whoever waits; nobody waiting is no fault
+            task.exception()  # raised in all who wait, if any do
 
 
 def again(error: BaseException) -> BaseException:

@@ -82,7 +82,7 @@ class LogScans:
             if scan.linger is not None:
                 scan.linger.cancel()
             while scan.stretches:
-                scan.forget_first()  # a reader that rests may hold the scan for long
+                scan.forget_first()  # a resting reader may hold the scan for long
         self._scans.clear()
         for task in self._tasks:
             task.cancel()
@@ -90,7 +90,7 @@ class LogScans:
             if waiting:
                 await asyncio.wait(set(waiting))
 
-    # What cursors ask
+    # Scans, for cursors
 
     def scan_for(self, offset: int, but: Scan | None = None) -> Scan:
         """See `Scans.scan_for`."""
@@ -167,7 +167,7 @@ class LogScans:
                     scan.room.clear()
                     await scan.room.wait()
                     continue
-                records: list[Record] = []  # while it waits, it keeps no hold of the last ones
+                records: list[Record] = []  # hold no records while waiting
                 records = await cursor.next(_READ_AHEAD)
                 eaten_to = await self._eaten_to(scan.front, records[0].offset)
                 for at in range(0, len(records), _RECORDS_A_TURN):
@@ -192,7 +192,7 @@ class LogScans:
         if next_offset <= front:
             return None
         first = await self.first()
-        if first is None:  # and what is in hand besides
+        if first is None:  # even the records in hand are eaten in the log
             return next_offset
         return min(first, next_offset) if first > front else None
 
@@ -218,6 +218,6 @@ class LogScans:
             scan.task = None
             if error is not None:
                 scan.error = error
-                if scan in self._scans:  # `close` has dropped it, or nobody came back to it
+                if scan in self._scans:  # else dropped by `close`, or as unused
                     self._scans.remove(scan)
             scan.wake()

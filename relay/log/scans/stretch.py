@@ -106,7 +106,7 @@ class Stretch:
         """Number of the batch of this name, not before `number`, or None."""
         if self._numbers is None:
             self._numbers = {b.place.name: n for n, b in enumerate(self.batches)}
-        last = self._numbers.get(name)  # of several copies
+        last = self._numbers.get(name)  # the last of several copies
         if last is None or last < number:
             return None
         return next(n for n in range(number, last + 1) if self.batches[n].place.name == name)
