@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from benchmarks.floors.amqp import BODY
 from benchmarks.floors.site import Site
+from relay.log.rabbit.leader_connection import open_connection
 from relay.log.rabbit.stream_connection import (
     PUBLISHER,
     StreamConnection,
     StreamEdge,
-    open_connection,
 )
 from relay.log.rabbit.stream_frames import KEY_PUBLISH, Chunk, publish_frame
 from relay.log.site_log import SiteLogError

@@ -42,7 +42,7 @@ class LeaderSearch:
         self._tried[place] = self._most
 
     def next(self, leader: Advertised) -> Endpoint | None:
-        """Endpoint to try next, the leader being at `leader` as far as is known; None to give up."""
+        """Endpoint to try next, or None to give up. `leader` is the one known last."""
         named = [place for place in self._places if (place.host, place.port) == leader]
         for place in named or [Endpoint(*leader)]:
             if not self._tried.get(place):

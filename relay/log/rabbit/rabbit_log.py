@@ -22,6 +22,7 @@ from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
 from federation.brokers.endpoint import Endpoint
 from relay import ticks
+from relay.log.rabbit.leader_connection import open_connection
 from relay.log.rabbit.stream_appends import StreamAppends
 from relay.log.rabbit.stream_connection import (
     PUBLISHER,
@@ -30,7 +31,6 @@ from relay.log.rabbit.stream_connection import (
     StreamEdge,
     answer_or_cancelled,
     log_errors,
-    open_connection,
 )
 from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import (

@@ -13,10 +13,6 @@ others to rstream's decoder. rstream's errors become the log's here, in `log_err
 
 The publisher has no name: the broker then stores all records and deduplicates nothing (under a name
 it confirms and drops records with an ID that it has passed).
-
-The file is long, as the way to a connection stands here too, whose every step may end in an error
-of rstream's: log in at a node that answers, ask for the stream's leader, go there (`leader_search`
-picks the place).
 """
 
 from __future__ import annotations
@@ -26,9 +22,8 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Iterator, Sequence
-from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from rstream import exceptions, schema
 from rstream.client import Client
@@ -36,13 +31,10 @@ from rstream.connection import Connection
 from rstream.constants import Key, OffsetType, SlasMechanism
 from rstream.encoding import decode_frame, encode_frame
 
-from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
-from federation.brokers.endpoint import Endpoint, resolved
-from federation.brokers.first_answer import NoneAnswered, first_answer
+from federation.brokers.endpoint import Endpoint
 from federation.brokers.tls_refusals import not_offered, tls_refusal
 from relay.log.rabbit import stream_frames
-from relay.log.rabbit.leader_search import LeaderSearch
 from relay.log.rabbit.stream_frames import Chunk
 from relay.log.site_log import LogClosed, LogMissing, LogRefused, SiteLogError
 
@@ -61,8 +53,6 @@ _OLD_EXTERNAL = (
 )
 _CONNECT_S = 3.0
 """Time for opening the socket to a node."""
-_ONE_NODE_S = 6.0
-"""Time for a node in the search for the leader; the deadline is for all nodes."""
 _LAST_WORD_S = 1.0
 """Time for handling bytes that were read from a socket before it went."""
 
@@ -71,12 +61,13 @@ class ConnectionClosedError(Exception):
     """The socket went while a request waited for its answer."""
 
 
-_RSTREAM_FAILURES = (
+RSTREAM_FAILURES = (
     exceptions.ServerError,
     exceptions.LeaderNotAvailable,
     OSError,  # TimeoutError is one
     ConnectionClosedError,
 )
+"""Errors on the way to a connection, which `as_log_error` translates."""
 
 
 class NoOffset(LogRefused):
@@ -111,7 +102,7 @@ class StreamEdge(Enum):
 
 
 class StreamConnection(Client):
-    """rstream's client with a listener of our own. Made by `open_connection`.
+    """rstream's client with a listener of our own. Made by `leader_connection.open_connection`.
 
     Requests raise rstream's errors: make them within `log_errors`.
     """
@@ -353,149 +344,21 @@ class _Socket(Connection):
             raise ConnectionError(f"no connection within {_CONNECT_S:g} s") from None
 
 
-async def open_connection(
-    address: StreamAddress,
-    stream: str,
-    *,
-    heartbeat_s: int,
-    name: str,
-    deadline_s: float,
-    ring: AddressRing[Endpoint] | None = None,
-) -> StreamConnection:
-    """Connect to the stream's leader and declare the publisher; `ring` has the order in which the
-    cluster's nodes are asked for the leader. Raises as `open_rabbit_log`.
-    """
-    ring = ring or AddressRing()
-    search = _Search(address, stream, heartbeat_s, name)
-    try:
-        async with asyncio.timeout(deadline_s):
-            places = ring.order(await resolved(address.endpoints))
-            with contextlib.ExitStack() as unless_open:
-                connection = await search.leader(places)
-                unless_open.callback(connection.abort, "could not open the log")
-                await connection.declare_publisher(stream, "", PUBLISHER)
-                unless_open.pop_all()
-    except TimeoutError as error:
-        raise LogClosed(f"no connection to {address.where}: {search.why_none}") from error
-    except _RSTREAM_FAILURES as error:
-        raise _as_log_error(error, address, stream) from error
-    # The node asked first next time need not lead the log; and a leader that was given up would
-    # still claim to lead, if it is cut off from the others.
-    ring.worked(connection.place, lambda: 0.0 if connection.is_over else None)
-    return connection
-
-
 async def stream_cluster(address: StreamAddress, name: str, within_s: float) -> str:
     """Name of the cluster whose node listens at the first place. Raises SiteLogError."""
     connection = StreamConnection(address, 60, name)
     try:
         async with asyncio.timeout(within_s):
-            await _log_in(connection, address)
+            await log_in(connection, address)
             return str((connection.server_properties or {}).get("cluster_name", ""))
-    except _RSTREAM_FAILURES as error:
-        raise _as_log_error(error, address, "") from error
+    except RSTREAM_FAILURES as error:
+        raise as_log_error(error, address, "") from error
     finally:
         connection.abort("the cluster's name is known, or never will be")
         await connection.ended()
 
 
-class _Met(NamedTuple):
-    """A connection to a node, and the stream's leader by the node's knowledge."""
-
-    connection: StreamConnection
-    leader: Endpoint
-
-    @property
-    def is_leader(self) -> bool:
-        # By the broker's own name for itself: the address that we dialled may be a proxy's.
-        return (self.leader.host, self.leader.port) == self.connection.advertised
-
-    def drop(self) -> None:
-        self.connection.abort("not the stream's leader, or not needed any more")
-
-
-class _Search:
-    """Search for a connection to the stream's leader, by way of whichever node answers."""
-
-    def __init__(self, address: StreamAddress, stream: str, heartbeat_s: int, name: str) -> None:
-        self.why_none = "no answer in time"
-        """Reason why the leader was not met so far."""
-        self._leaderless: set[Endpoint] = set()
-        """Nodes by whose answer the stream has no leader now."""
-        self._why_unusable: dict[Endpoint, str] = {}
-        """Reasons by address that a leader advertises or that was tried for a leader."""
-        self._address = address
-        self._stream = stream
-        self._heartbeat_s = heartbeat_s
-        self._name = name
-
-    async def leader(self, places: Sequence[Endpoint]) -> StreamConnection:
-        """Connect to the leader, trying `places` in order. Raises SiteLogError."""
-        met = await self._any_node(places)
-        search = LeaderSearch(places)
-        while not met.is_leader:
-            met.drop()
-            search.met(met.connection.place)
-            self._not_met(met.leader)
-            met = await self._next(search, met.leader)
-        if 2 * len(self._leaderless) > len(places):
-            # Cut off from the others, which elect another leader, the node can confirm nothing.
-            met.drop()
-            raise LogClosed(
-                f"{met.leader} says that it leads stream {self._stream!r}, and most nodes that "
-                "there is no leader"
-            )
-        return met.connection
-
-    async def _any_node(self, places: Sequence[Endpoint]) -> _Met:
-        try:
-            _, met = await first_answer(places, self._meet, _Met.drop, (SiteLogError,))
-        except NoneAnswered as none:
-            errors = list(none.errors.values())
-            if len(errors) == 1:
-                raise errors[0] from none
-            raise _kind_of(errors)("; ".join(map(str, errors))) from none
-        return met
-
-    async def _next(self, search: LeaderSearch, leader: Endpoint) -> _Met:
-        """Meet the next node of the search; raises LogClosed when none is left."""
-        while (place := search.next((leader.host, leader.port))) is not None:
-            try:
-                async with asyncio.timeout(_ONE_NODE_S):
-                    return await self._meet(place)
-            except (SiteLogError, TimeoutError) as error:
-                search.failed(place)
-                self._why_unusable[place._replace(ip="")] = str(error) or "no answer in time"
-                self._not_met(leader)
-        raise LogClosed(
-            f"{self.why_none}; let each node advertise what can be reached from here "
-            "(stream.advertised_host, stream.advertised_port), or name all nodes in `stream:`"
-        )
-
-    def _not_met(self, leader: Endpoint) -> None:
-        why = self._why_unusable.get(leader, "")
-        self.why_none = f"the stream's leader, which advertises {leader}, was not met"
-        if why:
-            self.why_none += f": {why}"
-
-    async def _meet(self, place: Endpoint) -> _Met:
-        """Log in at a node and ask for the leader. Raises SiteLogError."""
-        try:
-            with contextlib.ExitStack() as unless_met:
-                connection = StreamConnection(self._address, self._heartbeat_s, self._name, place)
-                unless_met.callback(connection.abort, "could not open the log")
-                await _log_in(connection, self._address)
-                leader, _ = await connection.query_leader_and_replicas(self._stream)
-                unless_met.pop_all()
-        except _RSTREAM_FAILURES as error:
-            if isinstance(error, exceptions.LeaderNotAvailable | exceptions.StreamNotAvailable):
-                self._leaderless.add(place)
-            here = replace(self._address, host=place.host, port=place.port, others=())
-            raise _as_log_error(error, here, self._stream) from error
-        return _Met(connection, Endpoint(leader.host, leader.port))
-
-
-async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
+async def log_in(connection: StreamConnection, address: StreamAddress) -> None:
     """Log in. Raises the errors of rstream and of the socket, LogClosed, LogRefused."""
     await connection.start()
     try:
@@ -508,14 +371,13 @@ async def _log_in(connection: StreamConnection, address: StreamAddress) -> None:
         raise LogRefused("the broker's stream.heartbeat is 0: its silence could not be noticed")
 
 
-def _kind_of(errors: Sequence[Exception]) -> type[SiteLogError]:
-    """Kind of error for several nodes' errors. A log is missing only if all nodes report that."""
-    if any(isinstance(error, LogRefused) for error in errors):
-        return LogRefused
-    return LogMissing if all(isinstance(error, LogMissing) for error in errors) else LogClosed
+def is_leaderless(error: Exception) -> bool:
+    """True if a node answers that the stream has no leader now."""
+    return isinstance(error, exceptions.LeaderNotAvailable | exceptions.StreamNotAvailable)
 
 
-def _as_log_error(error: Exception, address: StreamAddress, stream: str) -> SiteLogError:
+def as_log_error(error: Exception, address: StreamAddress, stream: str) -> SiteLogError:
+    """Translate an error of RSTREAM_FAILURES, raised on the way to a connection."""
     if isinstance(error, exceptions.ServerError):
         return _translate(error, stream)
     if isinstance(error, exceptions.LeaderNotAvailable):

@@ -12,12 +12,12 @@ from rstream import exceptions
 from rstream.client import Client
 
 from federation.brokers.addresses import StreamAddress
+from relay.log.rabbit.leader_connection import open_connection
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.rabbit.stream_connection import (
     ConnectionClosedError,
     StreamConnection,
     answer_or_cancelled,
-    open_connection,
 )
 from relay.log.site_log import LogClosed, LogMissing
 from tests.live_brokers import Vhost

@@ -10,7 +10,8 @@ import pytest
 from federation.brokers.address_ring import AddressRing
 from federation.brokers.addresses import StreamAddress
 from federation.brokers.endpoint import Endpoint
-from relay.log.rabbit.stream_connection import StreamConnection, open_connection
+from relay.log.rabbit.leader_connection import open_connection
+from relay.log.rabbit.stream_connection import StreamConnection
 from relay.log.site_log import LogClosed
 from tests.relay.log.fake_stream_cluster import FakeCluster, FakeNode
 from tests.waiting import until
