@@ -1,6 +1,6 @@
 """Connection to a stream's leader: log in at a node that answers, ask for the leader, go there.
 
-`leader_search` picks the places to try.
+`leader_search` picks the endpoints to try.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ async def open_connection(
     search = _Search(address, stream, heartbeat_s, name)
     try:
         async with asyncio.timeout(deadline_s):
-            places = ring.order(await resolved(address.endpoints))
+            endpoints = ring.order(await resolved(address.endpoints))
             with contextlib.ExitStack() as unless_open:
-                connection = await search.leader(places)
+                connection = await search.leader(endpoints)
                 unless_open.callback(connection.abort, "could not open the log")
                 await connection.declare_publisher(stream, "", PUBLISHER)
                 unless_open.pop_all()
@@ -58,7 +58,7 @@ async def open_connection(
         raise as_log_error(error, address, stream) from error
     # The node asked first next time need not lead the log; and a leader that was given up would
     # still claim to lead, if it is cut off from the others.
-    ring.worked(connection.place, lambda: 0.0 if connection.is_over else None)
+    ring.worked(connection.endpoint, lambda: 0.0 if connection.is_over else None)
     return connection
 
 
@@ -92,16 +92,16 @@ class _Search:
         self._heartbeat_s = heartbeat_s
         self._name = name
 
-    async def leader(self, places: Sequence[Endpoint]) -> StreamConnection:
-        """Connect to the leader, trying `places` in order. Raises SiteLogError."""
-        met = await self._any_node(places)
-        search = LeaderSearch(places)
+    async def leader(self, endpoints: Sequence[Endpoint]) -> StreamConnection:
+        """Connect to the leader, trying `endpoints` in order. Raises SiteLogError."""
+        met = await self._any_node(endpoints)
+        search = LeaderSearch(endpoints)
         while not met.is_leader:
             met.drop()
-            search.met(met.connection.place)
+            search.met(met.connection.endpoint)
             self._not_met(met.leader)
             met = await self._next(search, met.leader)
-        if 2 * len(self._leaderless) > len(places):
+        if 2 * len(self._leaderless) > len(endpoints):
             # Cut off from the others, which elect another leader, the node can confirm nothing.
             met.drop()
             raise LogClosed(
@@ -110,9 +110,9 @@ class _Search:
             )
         return met.connection
 
-    async def _any_node(self, places: Sequence[Endpoint]) -> _Met:
+    async def _any_node(self, endpoints: Sequence[Endpoint]) -> _Met:
         try:
-            _, met = await first_answer(places, self._meet, _Met.drop, (SiteLogError,))
+            _, met = await first_answer(endpoints, self._meet, _Met.drop, (SiteLogError,))
         except NoneAnswered as none:
             errors = list(none.errors.values())
             if len(errors) == 1:
@@ -122,13 +122,13 @@ class _Search:
 
     async def _next(self, search: LeaderSearch, leader: Endpoint) -> _Met:
         """Meet the next node of the search; raises LogClosed when none is left."""
-        while (place := search.next((leader.host, leader.port))) is not None:
+        while (endpoint := search.next((leader.host, leader.port))) is not None:
             try:
                 async with asyncio.timeout(_ONE_NODE_S):
-                    return await self._meet(place)
+                    return await self._meet(endpoint)
             except (SiteLogError, TimeoutError) as error:
-                search.failed(place)
-                self._why_unusable[place._replace(ip="")] = str(error) or "no answer in time"
+                search.failed(endpoint)
+                self._why_unusable[endpoint._replace(ip="")] = str(error) or "no answer in time"
                 self._not_met(leader)
         raise LogClosed(
             f"{self.why_none}; let each node advertise what can be reached from here "
@@ -141,19 +141,21 @@ class _Search:
         if why:
             self.why_none += f": {why}"
 
-    async def _meet(self, place: Endpoint) -> _Met:
+    async def _meet(self, endpoint: Endpoint) -> _Met:
         """Log in at a node and ask for the leader. Raises SiteLogError."""
         try:
             with contextlib.ExitStack() as unless_met:
-                connection = StreamConnection(self._address, self._heartbeat_s, self._name, place)
+                connection = StreamConnection(
+                    self._address, self._heartbeat_s, self._name, endpoint
+                )
                 unless_met.callback(connection.abort, "could not open the log")
                 await log_in(connection, self._address)
                 leader, _ = await connection.query_leader_and_replicas(self._stream)
                 unless_met.pop_all()
         except RSTREAM_FAILURES as error:
             if is_leaderless(error):
-                self._leaderless.add(place)
-            here = replace(self._address, host=place.host, port=place.port, others=())
+                self._leaderless.add(endpoint)
+            here = replace(self._address, host=endpoint.host, port=endpoint.port, others=())
             raise as_log_error(error, here, self._stream) from error
         return _Met(connection, Endpoint(leader.host, leader.port))
 

@@ -1,4 +1,4 @@
-"""Search for a stream's leader: which place to try next. Pure.
+"""Search for a stream's leader: which endpoint to try next. Pure.
 
 A broker names the leader by the host and port that the leader's node advertises, and itself by its
 own advertised ones: if equal, the connection is at the leader. A node is tried at its configured
@@ -24,30 +24,34 @@ Advertised = tuple[str, int]
 
 
 class LeaderSearch:
-    """A search, after a first connection that was not at the leader. `places` are the configured
+    """A search, after a first connection that was not at the leader. `endpoints` are the configured
     ones.
     """
 
-    def __init__(self, places: Sequence[Endpoint]) -> None:
-        self._places = places
-        self._most = max(1, MEETINGS // max(1, len(places)))
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._most = max(1, MEETINGS // max(1, len(endpoints)))
         self._tried: dict[Endpoint, int] = {}
 
-    def met(self, place: Endpoint) -> None:
+    def met(self, endpoint: Endpoint) -> None:
         """Note that a node other than the leader answered there."""
-        self._tried[place] = self._tried.get(place, 0) + 1
+        self._tried[endpoint] = self._tried.get(endpoint, 0) + 1
 
-    def failed(self, place: Endpoint) -> None:
+    def failed(self, endpoint: Endpoint) -> None:
         """Note that nobody answered there in time: a single try is enough."""
-        self._tried[place] = self._most
+        self._tried[endpoint] = self._most
 
     def next(self, leader: Advertised) -> Endpoint | None:
         """Endpoint to try next, or None to give up. `leader` is the one known last."""
-        named = [place for place in self._places if (place.host, place.port) == leader]
-        for place in named or [Endpoint(*leader)]:
-            if not self._tried.get(place):
-                return place
-        least = min(self._places, key=lambda place: self._tried.get(place, 0), default=None)
+        named = [
+            endpoint for endpoint in self._endpoints if (endpoint.host, endpoint.port) == leader
+        ]
+        for endpoint in named or [Endpoint(*leader)]:
+            if not self._tried.get(endpoint):
+                return endpoint
+        least = min(
+            self._endpoints, key=lambda endpoint: self._tried.get(endpoint, 0), default=None
+        )
         if least is None or self._tried.get(least, 0) >= self._most:
             return None
         return least

@@ -108,12 +108,12 @@ class StreamConnection(Client):
     """
 
     def __init__(
-        self, address: StreamAddress, heartbeat_s: int, name: str, place: Endpoint | None = None
+        self, address: StreamAddress, heartbeat_s: int, name: str, endpoint: Endpoint | None = None
     ) -> None:
-        place = place or address.endpoints[0]
+        endpoint = endpoint or address.endpoints[0]
         super().__init__(
-            place.host,
-            place.port,
+            endpoint.host,
+            endpoint.port,
             ssl_context=address.ssl_context,
             frame_max=_FRAME_MAX,
             heartbeat=heartbeat_s,
@@ -127,17 +127,17 @@ class StreamConnection(Client):
                 else SlasMechanism.MechanismPlain
             ),
         )
-        self.place = place
+        self.endpoint = endpoint
         self.reads = 0
         self._is_over = False
         self._owner: StreamListener | None = None
         self._end_reason = ""
 
     async def start(self) -> None:
-        """Open the socket at `place`; rstream's own method would take an address for the name that
-        TLS checks.
+        """Open the socket at `endpoint`; rstream's own method would take an address for the name
+        that TLS checks.
         """
-        self._conn = _Socket(self.place, self._ssl_context)
+        self._conn = _Socket(self.endpoint, self._ssl_context)
         await self._conn.open()
         self.start_task("listener", self._listener())
 
@@ -326,26 +326,26 @@ class _ServerClosed(Exception):
 class _Socket(Connection):
     """rstream's connection, to the address that a name stands for."""
 
-    def __init__(self, place: Endpoint, ssl_context: ssl.SSLContext | None) -> None:
-        super().__init__(place.host, place.port, ssl_context)
-        self._place = place
+    def __init__(self, endpoint: Endpoint, ssl_context: ssl.SSLContext | None) -> None:
+        super().__init__(endpoint.host, endpoint.port, ssl_context)
+        self._endpoint = endpoint
 
     async def open(self) -> None:
         context = self._ssl_context
         try:
             async with asyncio.timeout(_CONNECT_S):
                 self._reader, self._writer = await asyncio.open_connection(
-                    self._place.dialled,
-                    self._place.port,
+                    self._endpoint.dialled,
+                    self._endpoint.port,
                     ssl=context,
-                    server_hostname=self._place.host if context else None,
+                    server_hostname=self._endpoint.host if context else None,
                 )
         except TimeoutError:
             raise ConnectionError(f"no connection within {_CONNECT_S:g} s") from None
 
 
 async def stream_cluster(address: StreamAddress, name: str, within_s: float) -> str:
-    """Name of the cluster whose node listens at the first place. Raises SiteLogError."""
+    """Name of the cluster whose node listens at the first endpoint. Raises SiteLogError."""
     connection = StreamConnection(address, 60, name)
     try:
         async with asyncio.timeout(within_s):

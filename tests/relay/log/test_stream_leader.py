@@ -53,7 +53,7 @@ async def test_a_node_that_is_not_the_leader_tells_where_it_is() -> None:
         cluster.leader = nodes[1]
         connection = await opened(places[0])  # the other one is not in the list
         assert cluster.publishers_at == [nodes[1]]
-        assert connection.place == places[1]
+        assert connection.endpoint == places[1]
         await ended(connection)
 
 
@@ -80,7 +80,7 @@ async def test_behind_port_forwards_the_leader_is_met_by_trying_all_addresses() 
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(cluster.listening(node)) for node in nodes]
         connection = await opened(*places)
-        assert connection.place == places[2]
+        assert connection.endpoint == places[2]
         await ended(connection)
 
 
@@ -110,7 +110,7 @@ async def test_a_node_that_hangs_does_not_keep_the_log_from_the_others() -> None
         nodes, places = await two_nodes(stack, cluster)
         nodes[0].hangs, cluster.leader = True, nodes[1]
         connection = await opened(*places)
-        assert connection.place == places[1]
+        assert connection.endpoint == places[1]
         await ended(connection)
 
 
@@ -120,7 +120,7 @@ async def test_a_node_of_a_minority_that_knows_no_leader_is_passed_over() -> Non
         nodes, places = await two_nodes(stack, cluster)
         nodes[0].has_quorum, cluster.leader = False, nodes[1]
         connection = await opened(*places)
-        assert (nodes[0].logins, connection.place) == (1, places[1])
+        assert (nodes[0].logins, connection.endpoint) == (1, places[1])
         await ended(connection)
 
 
@@ -158,7 +158,7 @@ async def test_a_node_that_leads_alone_is_left_while_most_nodes_know_no_leader(
         cluster.leader = nodes[2]
         if leaderless == 1:
             connection = await opened(*places)
-            assert connection.place == places[2]
+            assert connection.endpoint == places[2]
             await ended(connection)
         else:
             with pytest.raises(LogClosed, match="says that it leads stream 'log', and most"):
