@@ -137,7 +137,7 @@ class BatchHeader:
     format: int = 1
     """Number of the byte layout."""
     fields: tuple[HeaderField, ...] = ()
-    """From format 2 on."""
+    """Header fields, from format 2 on."""
 
 
 class Entry(NamedTuple):

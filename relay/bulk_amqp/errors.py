@@ -117,7 +117,7 @@ class ConnectionLost(ConnectionClosed):
 
 
 class PeerSilent(ConnectionClosed):
-    """Nothing was heard for two heartbeats: half-open, or the peer hangs. Reconnect."""
+    """Silence of two heartbeats: half-open, or the peer hangs. Reconnect."""
 
 
 class UnexpectedFrame(ConnectionClosed):

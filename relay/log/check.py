@@ -240,7 +240,7 @@ class LogFollower:
             raise unknown
 
     def restart_readers(self, checked: Checked) -> None:
-        """After a check, let every reader find its place again in the log as it now is."""
+        """Let every reader find its place again in the log as it is after a check."""
         end = self._knowledge.recent.checked
         # After copies, no reader goes over to memory before it has read up to there.
         self._tail.restart(end.name if end else None, anchored=not checked.copies)

@@ -53,7 +53,7 @@ class LogCounts:
     appended_batches: int = 0
     appended_messages: int = 0
     appended_bytes: int = 0
-    """Before compression."""
+    """Bytes before compression."""
     stored_bytes: int = 0
     """Bytes of the same batches in the log, compressed."""
     already_logged: int = 0

@@ -46,7 +46,7 @@ class LogClosed(SiteLogError):
 
 
 class LogMissing(SiteLogError):
-    """There is no such log: never made, or deleted."""
+    """The log was never made, or is deleted."""
 
 
 class LogRefused(SiteLogError):
