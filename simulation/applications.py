@@ -40,9 +40,7 @@ class Applications:
         self.destroyed: set[MessageOf] = set()
         """Messages that a broker has lost for good, perhaps after some sites had got them."""
         self.moved: set[MessageOf] = set()
-        """Destroyed messages, and messages that a broker had to take once more: they may come
-        behind later ones.
-        """
+        """Messages destroyed, or taken once more by a broker: they may come behind later ones."""
         self._mesh = mesh
         self._exchanges = tuple(mesh.exchanges)
         self._trace = trace
@@ -107,9 +105,7 @@ class Applications:
         return which in self._seen[site]
 
     def missing(self) -> Mapping[str, int]:
-        """Return how many published messages have not come yet, by site; sites without any are left
-        out.
-        """
+        """Return how many published messages have not come yet, by site."""
         published = self.published_by().total()
         return {
             site: lacks

@@ -179,9 +179,7 @@ async def late_append(world: World, chance: random.Random) -> None:
 
 
 async def break_egress(world: World, chance: random.Random) -> None:
-    """Break the packer's connection, or take a node from its cluster for a moment: unacknowledged
-    messages come again.
-    """
+    """Break the packer's connection, or take a node from its cluster for a moment."""
     broker = _broker(world, chance)
     world.trace.add("egress", broker.site)
     if broker.egress.returns is Returns.SHUFFLED and chance.random() < 0.5:
@@ -207,9 +205,7 @@ async def lose_confirms(world: World, chance: random.Random) -> None:
 
 
 async def break_log(world: World, chance: random.Random) -> None:
-    """Break the log's connection, at once or between an append and its confirm. A cluster has
-    another leader then.
-    """
+    """Break the log's connection, at once or before a confirm; a cluster changes its leader."""
     broker = _broker(world, chance)
     if chance.random() < 0.5:
         world.trace.add("log", broker.site, "breaks after storing")
@@ -323,9 +319,7 @@ async def set_clock(world: World, chance: random.Random) -> None:
 
 
 async def change_mesh(world: World, chance: random.Random) -> None:
-    """Link the same sites otherwise in the mesh file; lanes may go, or come back. Each node sees
-    the change at its own time.
-    """
+    """Link the same sites otherwise; lanes may go or come back. Nodes see the change in turn."""
     sites = len(world.mesh.sites)
     topology = chance.choice(topologies_for(sites))
     seed = chance.randrange(1000)

@@ -1,6 +1,4 @@
-"""One site's broker in memory: the declarations of `apply`, and the state that outlives
-connections.
-"""
+"""One site's broker in memory: `apply`'s declarations, and state beyond connections."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ class BrokerPace:
 
 ONE_NODE = BrokerPace()
 CLUSTER = BrokerPace(egress_ack_s=0.3)
-"""Pace of a cluster: a majority of slow disks must have an acknowledgement before the queue forgets
-its messages.
-"""
+"""Pace of a cluster: a majority of slow disks must have an acknowledgement."""
 
 
 @dataclass(slots=True)

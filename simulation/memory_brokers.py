@@ -60,9 +60,7 @@ class Network:
     def __init__(self, mesh: Mesh, brokers: Mapping[str, SiteBroker], crossings: list[Crossing]):
         self.brokers = brokers
         self.crossings: dict[str, Crossing] = {}
-        """Crossings by the link's name; the meeting site is added for a second link of the same
-        name.
-        """
+        """Crossings by the link's name, with the meeting site for a second link of that name."""
         self._names = Names(mesh.name)
         self._by_address: dict[tuple[str, str], Crossing] = {}
         for crossing in crossings:

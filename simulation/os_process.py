@@ -17,9 +17,7 @@ _OWNER: ContextVar[OsProcess | None] = ContextVar("process", default=None)
 
 
 class OsProcess:
-    """Process whose tasks and callbacks do not run while it is frozen; the rest of the world goes
-    on.
-    """
+    """Process whose tasks and callbacks do not run while frozen; the rest goes on."""
 
     def __init__(self) -> None:
         self.is_frozen = False

@@ -64,9 +64,7 @@ Parts = Mapping[PublishedFlow, float]
 
 @dataclass(frozen=True, slots=True)
 class OutageRecord:
-    """Observed shares of an outage: of the messages published during the outage, unless a field has
-    other ones.
-    """
+    """Observed shares; of the messages published during the outage, unless a field has others."""
 
     messages: int
     """Number of messages that stood for all."""
@@ -327,9 +325,7 @@ class _OutageRun:
 
 
 def keys_of(mesh: Mesh, exchange: Exchange) -> list[str]:
-    """Return a routing key for each kind of message that the sites' `wants` tell apart; at least
-    one key.
-    """
+    """Return a routing key for each kind of message that the sites' `wants` tell apart."""
     narrowed = {
         frozenset(patterns): sorted(patterns)[0]
         for name, site in mesh.sites.items()

@@ -19,18 +19,14 @@ from simulation.topologies import FEWEST, topologies_for
 from simulation.world import silence
 
 SIZES = (((2, 4), 77), ((5, 8), 22), ((9, 30), 1))
-"""Range of the number of sites, and its weight in a hundred. Worlds of 30 sites take as long as a
-hundred of 3.
-"""
+"""Numbers of sites, from and to, and their weight in a hundred: 30 sites take long."""
 RATES = ("512kbit/s", "4Mbit/s", "1Gbit/s")
 LANED = 0.15
 """Share of the worlds that have lanes, and links with one of these rates."""
 SHUFFLED = 0.2
 """Share of the worlds whose brokers hand out again in any order."""
 LATER = "freeze"
-"""Fault added after ten thousand worlds had been run: drawn apart, it leaves those worlds as they
-are.
-"""
+"""Fault added later, drawn apart: the worlds of earlier seeds stay as they are."""
 WORLDS_A_PROCESS = 200
 _INVARIANT = re.compile(r"I\d")
 

@@ -151,9 +151,7 @@ class SimulatedSite:
             # The node was killed in the middle of this call.
 
     async def stop(self) -> None:
-        """Stop the node as SIGTERM does. Raise the node's error, unless it had come to a gap: then
-        it waits for a person.
-        """
+        """Stop the node as SIGTERM does. Raise the node's error, unless it stopped at a gap."""
         assert self.node is not None
         assert self._task is not None
         task, self.is_stopping = self._task, True
@@ -181,9 +179,7 @@ class SimulatedSite:
         return self._process
 
     def lose_connections(self) -> None:
-        """End the node's connections at its brokers, as after missed heartbeats; a frozen node does
-        not notice.
-        """
+        """End the node's connections at its brokers; a frozen node does not notice."""
         assert self._brokers is not None
         self._brokers.give_up("heartbeats missed")
 
@@ -197,9 +193,7 @@ class SimulatedSite:
         self._end(self._store.power_cut(self._chance))
 
     def kill_after(self, steps: int) -> None:
-        """Kill the node after so many steps: writes of its state, publishes, and stored but
-        unconfirmed appends to its log.
-        """
+        """Kill the node after so many steps: state writes, publishes, unconfirmed appends."""
         self._steps_left = steps
 
     def _step(self) -> None:

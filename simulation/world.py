@@ -234,9 +234,7 @@ class World:
     async def until(
         self, condition: Callable[[], bool], lacks: Callable[[], str], within_s: float
     ) -> None:
-        """Wait for the condition. Raise NotInTime with the text of `lacks`, and the error of a node
-        that ended.
-        """
+        """Wait for a condition. Raise NotInTime with the text of `lacks`, or a node's error."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + within_s
         while not condition():

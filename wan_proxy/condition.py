@@ -93,9 +93,7 @@ class DirectionCondition:
 
 @dataclass(frozen=True, slots=True)
 class LineCondition:
-    """Condition of both directions: `outward` from the connecting client to the target, `inward`
-    back.
-    """
+    """Condition of both directions: `outward` from client to target, `inward` back."""
 
     outward: DirectionCondition = DirectionCondition()
     inward: DirectionCondition = DirectionCondition()
@@ -136,9 +134,7 @@ class LineCondition:
 
     @classmethod
     def named(cls, name: str) -> "LineCondition":
-        """Return the preset of this name. Raise ConditionError, listing all names, for an unknown
-        one.
-        """
+        """Return the preset of this name. Raise ConditionError, listing all names."""
         if name not in PRESETS:
             raise ConditionError("condition", name, f"use one of {', '.join(PRESETS)}")
         return PRESETS[name]

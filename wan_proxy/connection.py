@@ -84,9 +84,7 @@ class ProxiedConnection:
         self._end_lost()
 
     def finish(self) -> None:
-        """Send FIN to both ends; bytes in flight are lost, and later ones of either end are
-        dropped.
-        """
+        """Send FIN to both ends; bytes in flight and later ones are lost."""
         self._stop_opening()
         for stream, end in ((self.outward, self.client), (self.inward, self.target)):
             stream.swallow()

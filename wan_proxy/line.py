@@ -190,9 +190,7 @@ class ProxiedLine:
 
 
 class LineListener:
-    """Listening socket on loopback that hands accepted sockets over, or leaves connects unanswered
-    as a dead route does.
-    """
+    """Listening socket on loopback; may leave connects unanswered, as a dead route does."""
 
     def __init__(self, host: str, port: int, on_accepted: Callable[[socket.socket], None]) -> None:
         self._on_accepted = on_accepted

@@ -35,9 +35,7 @@ class TokenBucket:
         return max(self._clear_at, now)
 
     def change_rate(self, rate_bits_per_s: float | None, now: float) -> float:
-        """Change the rate, also for reserved bytes that are not through yet; return the moment at
-        which all of them are through.
-        """
+        """Change the rate, for reserved bytes too; return the moment at which these are through."""
         if self._rate is None or rate_bits_per_s is None:
             self._rate = rate_bits_per_s
             self._clear_at = now
