@@ -26,7 +26,6 @@ from isthmus.demo.losses import HEADER, PROGRAM, Loss
 from isthmus.up import mesh_children
 from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
 from relay.batches.format import decode_entries
-from relay.batches.incarnation import VoidTable
 from relay.bulk_amqp import content_header, field_table
 from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
@@ -35,9 +34,9 @@ from relay.log.run import Appended, LogEvents
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLogMemory
 from relay.node.node import SiteNode
-from relay.node.parts import NodeParts
+from relay.node.parts import DeliveryParts, NodeParts
 from relay.state.codec import encode_name
-from relay.state.node_state import Commit, Loaded, NodeState
+from relay.state.node_state import Commit, NodeState
 
 
 class LossyWriter(LogWriter):
@@ -100,10 +99,8 @@ class LossyParts(NodeParts):
             formats=self.formats,
         ).losing(self.site)
 
-    def context(
-        self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
-    ) -> tuple[DeliveryContext, DeliveryConnection]:
-        made, connection = super().context(state, loaded, writer, voids)
+    def context(self, given: DeliveryParts) -> tuple[DeliveryContext, DeliveryConnection]:
+        made, connection = super().context(given)
         values: dict[str, Any] = {one.name: getattr(made, one.name) for one in fields(made)}
         return LossyContext(**values), connection
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,9 +29,11 @@ from isthmus.options import (
 from isthmus.up.supervisor_record import read_record
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogMissing, SiteLogError
-from relay.node.recovery import Recovered
 from relay.node.site_folder import STATE, site_folder
 from relay.node.start import NodeStopped
+
+if TYPE_CHECKING:
+    from relay.node.recovery import Recovered
 
 WITHIN_S = 3600.0
 REACHED_WITHIN_S = 10.0
@@ -65,7 +67,7 @@ def recover(
 
     async def run() -> Recovered:
         from relay.batches.known_formats import KNOWN, as_before
-        from relay.node.lost_folder import recover as recover_folder
+        from relay.node.recovery import recover as recover_folder
 
         formats = as_before() if previous_formats else KNOWN
 

@@ -33,7 +33,7 @@ from isthmus.options import (
 from relay.node.site_folder import site_folder
 
 if TYPE_CHECKING:
-    from relay.admin.afar import AdminAfar
+    from relay.admin.access import AdminAfar
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
@@ -71,10 +71,10 @@ def relay(
     is lost, or a newer version wrote its log or its state): the reason is on standard error and in
     `isthmus status`.
     """
-    from relay.admin.afar import AdminUnavailable
+    from relay.admin.access import AdminUnavailable
     from relay.batches.known_formats import KNOWN, as_before
     from relay.ledger.file_writer import FileWriters
-    from relay.node.memory_blocks import give_back_big_blocks
+    from relay.node.machine import give_back_big_blocks
     from relay.node.node import SiteNode
     from relay.node.process import RelayProcess
 
@@ -114,7 +114,7 @@ def _admin_of(
     """Where these sites' process tells its status, one place for all of them: port and host on
     loopback, and where else. `host` and `port` are the command's, if it says any.
     """
-    from relay.admin.afar import AdminAfar
+    from relay.admin.access import AdminAfar
 
     told = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
     told.discard((None, LOCAL_ADMIN))

@@ -1,1 +1,1 @@
-"""Administration of a node over HTTP: who may ask, and what there is to ask."""
+"""Administration of a node over HTTP: access, status, metrics, and an operator's orders."""

@@ -1,28 +1,28 @@
-"""A process's health, status and metrics over HTTP: on loopback, and where it is told to besides.
+"""Health, status and metrics of a process over HTTP: on loopback, and elsewhere if configured.
 
-GET /health    200 while the event loop turns; what the supervisor watches
+GET /health    200 while the event loop turns; watched by the supervisor
 GET /status    one JSON object: {"pid", "revision", "sites": {...}, "links": [...]}
 GET /metrics   the same figures as Prometheus text
 
-On loopback these are for any program of this machine, and what `extend` adds for whoever knows the
-process's token (`mending_routes`). From elsewhere all of it wants TLS and the mesh file's token,
-and there is nothing that changes anything (`afar`).
+On loopback these are for any program of this machine, and the routes that `extend` adds for callers
+with the process's token (`operator_routes`). From elsewhere all of them need TLS and the mesh
+file's token, and no route changes anything (`AdminAfar`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from federation.brokers.broker_uri import is_loopback
-from relay.admin.afar import AdminAfar, AdminUnavailable
-from relay.admin.guard import from_this_machine
-from relay.admin.server import MOST_BYTES, AdminServer
+from relay.admin.access import AdminAfar, AdminUnavailable, from_this_machine
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Admin:
-    """Serves what `report` says at the moment of asking."""
+    """Serves the present report on each request."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Admin:
         extend: Callable[[web.Application], None] | None = None,
         afar: AdminAfar | None = None,
     ) -> None:
-        """On loopback at `port` (0: a free one), also at `host` if that is another loopback
-        address, and `afar`.
+        """Serve on loopback at `port` (0: a free one), also at `host` if another loopback address
+        is given, and at `afar`.
         """
         self._report = report
         self._extend = extend
@@ -52,7 +52,7 @@ class Admin:
         self._servers: list[AdminServer] = []
 
     async def start(self) -> int:
-        """Listen; the port on loopback. Raises AdminUnavailable."""
+        """Listen, and return the port on loopback. Raises AdminUnavailable."""
         if not is_loopback(self._host):
             raise AdminUnavailable(
                 f"admin: at {self._host}, which is no loopback address, it wants TLS and a token: "
@@ -99,7 +99,7 @@ class Admin:
         return listening
 
     async def close(self) -> None:
-        """Close; who asks just now, or keeps a connection, does not hold up the process's end."""
+        """Close; neither running requests nor kept connections hold up the end of the process."""
         for server in self._servers:
             if not await server.close():
                 log.warning("somebody keeps a connection to the admin port: it is left behind")
@@ -130,7 +130,9 @@ def prometheus_text(report: dict[str, Any]) -> str:
 
 
 def _link_numbers(link: dict[str, Any], labels: str, way: str) -> list[str]:
-    """Lanes have names of their own, so that a sum over links does not count them twice."""
+    """Figures of a link; its lanes have metric names of their own, so that sums count nothing
+    twice.
+    """
     lines = _numbers(link, labels, f"isthmus_link{way}")
     for lane, figures in link.get("lanes", {}).items():
         lines += _numbers(figures, f'{labels},lane="{lane}"', f"isthmus_lane{way}")
@@ -147,3 +149,100 @@ def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:
                 f'{prefix}_up{{{labels},state="{value}"}} {int(value in ("running", "lagging"))}'
             )
     return lines
+
+
+CLOSE_WITHIN_S = 0.5
+FIRST_REQUEST_WITHIN_S = 10.0
+"""Time for the first request of a connection, TLS handshake included: a scraper takes
+milliseconds.
+"""
+IDLE_S = 30.0
+"""Time between the requests of one connection, and for the whole head of each."""
+MOST_CONNECTIONS = 200
+"""Connections at a time: callers are not to use up the descriptors that the node itself needs."""
+MOST_BYTES = 1 << 20
+"""Limit of a request's body, for handlers that read it at once."""
+
+
+class AdminServer:
+    """One listener of the admin port, with bounds for callers that have not authenticated yet.
+    Made, `start`ed, `close`d once.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        *,
+        first_request_within_s: float = FIRST_REQUEST_WITHIN_S,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
+        self._most_connections = most_connections
+        self._first_within_s = first_request_within_s
+        self._silent: set[Any] = set()
+        app.middlewares.insert(0, self._hear())
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=CLOSE_WITHIN_S,
+            keepalive_timeout=IDLE_S,
+        )
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port (a free one for 0). Raises OSError."""
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        limit = self._first_within_s if context is not None else None
+        try:
+            server = await loop.create_server(
+                self._connected, host, port, ssl=context, ssl_handshake_timeout=limit
+            )
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self._server = server
+        listening: int = server.sockets[0].getsockname()[1]
+        return listening
+
+    async def close(self) -> bool:
+        """Close; return False if somebody's connection was left behind."""
+        if self._server is not None:
+            self._server.close()
+        try:
+            async with asyncio.timeout(2 * CLOSE_WITHIN_S):
+                await self._runner.cleanup()
+        except TimeoutError:
+            return False
+        return True
+
+    def _connected(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        if len({*server.connections, *self._silent}) >= self._most_connections:
+            return _TurnedAway()
+        protocol = server()
+        self._silent.add(protocol)
+        asyncio.get_running_loop().call_later(self._first_within_s, self._end_if_silent, protocol)
+        return protocol
+
+    def _end_if_silent(self, protocol: Any) -> None:
+        if protocol in self._silent:
+            self._silent.discard(protocol)
+            if protocol.transport is not None:
+                protocol.transport.abort()
+
+    def _hear(self) -> Middleware:
+        @web.middleware
+        async def hear(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._silent.discard(request.protocol)
+            return await handler(request)
+
+        return hear
+
+
+class _TurnedAway(asyncio.Protocol):
+    """Connection beyond MOST_CONNECTIONS, aborted at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()  # a cast, since uvloop's do not inherit from it

@@ -28,10 +28,12 @@ T = TypeVar("T")
 POSITION = "deliverer"
 """Name of the deliverer's position in the node's state."""
 
+DeliveredBefore = Callable[[Collection[Sought], int], Awaitable[set[Sought]]]
+
 _WITH_MESSAGES = frozenset({BatchKind.MESSAGES, BatchKind.FRAGMENT, BatchKind.REPAIR})
 
 
-async def _all(sought: Collection[Sought], since_ms: int) -> set[Sought]:
+async def all_of(sought: Collection[Sought], since_ms: int) -> set[Sought]:
     """Report all messages as delivered: without a ledger, nothing is delivered a second time."""
     return set(sought)
 
@@ -120,7 +122,7 @@ class DeliveryContext:
     """Reason why delivery is held, empty if not held."""
     released: Signal = field(default_factory=Signal)
     """Signal, set when `held` becomes empty."""
-    delivered_before: Callable[[Collection[Sought], int], Awaitable[set[Sought]]] = _all
+    delivered_before: DeliveredBefore = all_of
     """Return the sought messages of which the site's ledger has a delivery at or after a time (ms).
     Raises LedgerUnreadable."""
     flows: dict[Flow, FlowState] = field(default_factory=dict)
@@ -170,6 +172,21 @@ class DeliveryContext:
             self.released.clear()
         else:
             self.released.set()
+
+    def change(self, mesh: Mesh, absent: Absent, window_ms: int, held: str) -> None:
+        """Take up a changed mesh file, and what is held back now."""
+        self.mesh, self.absent = mesh, absent
+        self.barrier.set_window(window_ms)
+        self.refresh_window()
+        self.hold(held)
+
+    def learn_absent(self, absent: Absent) -> None:
+        """Take up what a neighbour has announced of the sites of a revision."""
+        self.absent = absent
+
+    def refresh_window(self) -> None:
+        """Take up how far back the barrier remembers."""
+        self.window_ms = self.barrier.memory_ms
 
     async def next_batches(self, reader: LogReader, most_bytes: int) -> list[LoggedBatch] | None:
         """Return the reader's next batches, or None when the node stops."""

@@ -1,1 +1,1 @@
-"""What every stage writes down of every message, and the files that audits read."""
+"""Ledger: rows of every stage about every message, and the files that audits read."""

@@ -1,4 +1,4 @@
-"""The ledger's rows of batches: what each stage says of one, and what all say alike."""
+"""Ledger rows of batches: columns common to all stages, and those of links and the packer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
 
 
 def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -> LedgerRow:
-    """A row with all that the batch's header tells; `of_stage` are the stage's own fields."""
+    """Row with all columns that follow from the batch's header; `of_stage` are the stage's own
+    columns.
+    """
     series = header.name.series
     return LedgerRow(
         stage=stage,
@@ -34,12 +36,12 @@ def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -
 
 
 def linked_row(header: BatchHeader, stage: Stage, neighbour: str, now_ms: int) -> LedgerRow:
-    """For a batch that has gone over a link. Links do not look at messages."""
+    """Row for a batch that has gone over a link. Links do not look at messages."""
     return batch_row(header, stage, now_ms, neighbour=neighbour, count=header.entry_count)
 
 
 def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
-    """For a batch that the site's log has confirmed."""
+    """Row for a batch that the site's log has confirmed."""
     header, entries = packed
     return batch_row(
         header,

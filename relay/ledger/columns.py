@@ -1,7 +1,7 @@
-"""The columns of ledger files: what a row is in Parquet, and how the files are written.
+"""Columns of ledger files: a row in Parquet, and how the files are written.
 
 `parquet_schema` loads pyarrow, which costs 50 MB: only the process that makes files
-(`relay.ledger.file`) calls it, and whoever reads ledgers; a node never does.
+(`relay.ledger.file`) calls it, and readers of ledgers; a node never does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from relay.ledger.fingerprint import Fingerprint
 
 LEDGER_VERSION = 3
-"""Of the files' columns; 2 has the fingerprints and the event `through`, 3 has `pieces`."""
+"""Version of the files' columns; 2 has the fingerprints and the event `through`, 3 has `pieces`."""
 ROWS_OF_A_GROUP = 1024
-"""Of a file's row groups. A reader pays for each of them and each column, whatever is in it; the
-writer holds one in memory, 9 MB if all batches are full."""
+"""Rows of a row group. A reader pays for each group and column, whatever their size; the writer
+holds one group in memory, 9 MB if all batches are full.
+"""
 _KINDS = {1: "messages", 2: "fragment", 3: "mark", 4: "canary", 5: "repair"}
 
 
 def parquet_schema() -> pyarrow.Schema:
-    """The ledger's columns as Parquet. Loads pyarrow."""
+    """Columns of the ledger as Parquet. Loads pyarrow."""
     import pyarrow as pa
 
     time = pa.timestamp("ms", tz="UTC")
@@ -72,7 +73,7 @@ def parquet_schema() -> pyarrow.Schema:
 
 
 def parquet_options() -> dict[str, Any]:
-    """How the files are written, as pyarrow's `ParquetWriter` and `write_table` take it."""
+    """Options of pyarrow's `ParquetWriter` and `write_table`."""
     packed = ("identities", "contents", "outcomes", "published", "delivered")
     texts = ("site", "state", "stage", "event", "kind", "origin", "incarnation", "exchange")
     lists = ("destinations.list.element", "path.list.element")
@@ -90,8 +91,9 @@ def parquet_options() -> dict[str, Any]:
 def parquet_values(
     site: str, state: str, number: int, row: LedgerRow, fingerprint: Fingerprint | None
 ) -> dict[str, Any]:
-    """One row as the values of `parquet_schema`. `state` is the ID of the state folder, within
-    which `number` counts the rows of a stage without a gap: a hole is a missing row."""
+    """Values of one row by `parquet_schema`. `state` is the ID of the state folder, within which
+    `number` counts the rows of a stage without a gap: a hole is a missing row.
+    """
     batch = row.kind != 0
     numbered = batch or row.event is Event.THROUGH
     return {

@@ -2,15 +2,15 @@
 
     python -m relay.ledger.file < frames
 
-pyarrow and numpy cost 70 MB and never give it back, so a node hands its rows to this process and
-lets it end. Frames on standard input, for each file::
+pyarrow and numpy cost 70 MB and never give the memory back, so a node hands its rows to this
+process and lets it end. Frames on standard input, for each file::
 
     4 + n   JSON: path, site, state, first, last (rows first..last, last exclusive)
     then for each row:  4 + n  the row as `rows` draws it
 
-After each file that is on the disk under its name, a line with its path goes to standard output.
-A file is written under a temporary name, synced, renamed, and its folder synced: whoever sees the
-name sees the whole. The same rows give the same bytes. Input that ends too early leaves nothing.
+After each file that is on the disk under its name, a line with its path goes to standard output. A
+file is written under a temporary name, synced, renamed, and its folder synced: a file with a name
+is whole. The same rows give the same bytes. Input that ends too early leaves nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROWS_AT_ONCE = 256
 
 
 class LedgerFile(NamedTuple):
-    """Which file: where, whose, and the numbers of its rows (`last` exclusive)."""
+    """Path of a file, its site and state folder, and the numbers of its rows (`last` exclusive)."""
 
     path: str
     site: str
@@ -61,7 +61,7 @@ def frame(data: bytes) -> bytes:
 
 
 def file_frame(file: LedgerFile) -> bytes:
-    """The frame that begins a file."""
+    """Frame that begins a file."""
     return frame(json.dumps(file._asdict()).encode())
 
 
@@ -84,13 +84,13 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
             number, group = file.first, []
             while number < file.last:
                 count = min(_ROWS_AT_ONCE, file.last - number)
-                some = [decode_row(data) for data in islice(rows, count)]
-                if len(some) < count:
-                    raise LedgerInputCut(file, number + len(some))
+                decoded = [decode_row(data) for data in islice(rows, count)]
+                if len(decoded) < count:
+                    raise LedgerInputCut(file, number + len(decoded))
                 values = [
                     parquet_values(file.site, file.state, number + nth, row, fingerprint)
                     for nth, (row, fingerprint) in enumerate(
-                        zip(some, fingerprints(some), strict=True)
+                        zip(decoded, fingerprints(decoded), strict=True)
                     )
                 ]
                 group.append(pa.Table.from_pylist(values, schema))
@@ -107,7 +107,7 @@ def write_file(file: LedgerFile, rows: Iterator[bytes]) -> None:
 
 
 def frames(source: BinaryIO) -> Iterator[bytes]:
-    """What `frame` made, one after the other; a last one that is cut off is left out."""
+    """Contents of the frames in `source`; a last one that is cut off is left out."""
     while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
         (size,) = _LENGTH.unpack(head)
         data = source.read(size)
@@ -117,11 +117,11 @@ def frames(source: BinaryIO) -> Iterator[bytes]:
 
 
 def write_files(source: BinaryIO, done: TextIO) -> None:
-    """All files of the input; raises as `write_file`."""
-    given = frames(source)
-    for head in given:
+    """Write all files of the input; raises as `write_file`."""
+    rows = frames(source)
+    for head in rows:
         file = LedgerFile(**json.loads(head))
-        write_file(file, given)
+        write_file(file, rows)
         print(file.path, file=done, flush=True)
 
 

@@ -1,6 +1,7 @@
-"""The process that writes ledger files, as its node sees it; shared by all sites of a node process.
+"""Process that writes ledger files, as seen by its node; shared by all sites of a node process.
 
-It costs half a second of CPU to start: for hundreds of quiet sites more than all else that they do.
+Starting the process costs half a second of CPU, for hundreds of quiet sites more than all their
+other work.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ class ExportFailed(Exception):
 
 
 class FileWriter:
-    """One such process (`relay.ledger.file`)."""
+    """A running process of `relay.ledger.file`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        """Its only other user is a test that kills it."""
+        """Public for a test that kills the process."""
 
     @classmethod
     async def start(cls) -> FileWriter:
-        """Raises OSError."""
+        """Start the process. Raises OSError."""
         # A session of its own: Ctrl-C is for the node, which lets it finish the file.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -52,7 +53,7 @@ class FileWriter:
 
     @property
     def has_ended(self) -> bool:
-        """By itself, or by somebody's doing."""
+        """True if the process has ended by itself, or was killed."""
         return self.process.returncode is not None
 
     async def send(self, file: LedgerFile, data: bytes) -> None:
@@ -77,7 +78,9 @@ class FileWriter:
         return words.splitlines()[-1] if words else f"exit {await self.process.wait()}"
 
     async def stop(self) -> None:
-        """End it; after a failure or a cancelled round in mid-file it leaves nothing behind."""
+        """End the process; in mid-file, after a failure or a cancelled round, nothing is left
+        behind.
+        """
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -90,7 +93,7 @@ class FileWriter:
 
 
 class FileWriters:
-    """At most one such process at a time, kept for `linger_s` after its last file."""
+    """At most one writing process at a time, kept for `linger_s` after its last file."""
 
     def __init__(self, linger_s: float = 0.0) -> None:
         self._linger_s = linger_s
@@ -101,8 +104,8 @@ class FileWriters:
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator[FileWriter]:
-        """One site's turn. What fails or is cancelled within ends the process. Raises
-        ExportFailed when it cannot be started.
+        """Turn of one site. A failure or a cancellation within ends the process. Raises
+        ExportFailed if the process cannot be started.
         """
         async with self._turn:
             self._keep()
@@ -131,7 +134,7 @@ class FileWriters:
             raise ExportFailed("the ledger", f"no process to write it: {error}") from error
 
     async def close(self) -> None:
-        """End the process, once whoever writes is done; another turn starts another one."""
+        """End the process, once the present turn is over; another turn starts another process."""
         async with self._turn:
             self._keep()
             await self._stop()

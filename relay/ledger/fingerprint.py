@@ -2,18 +2,18 @@
 
 For each row, over the messages that it *counts*:
 
-    messages   how many
+    messages   number of messages
     identity   two sums, of two independently seeded hashes of each message's identity
-    content    the sum of a third one, of identity and content hash together
+    content    the sum of a third hash, of identity and content hash together
 
 A packed row counts all its messages; of a big message in pieces, each of which bears its identity,
-the first piece counts it. A delivered row counts those whose own outcome says DELIVERED, from what
-the broker confirmed. The row of a site's own messages (its `path` has one site, and it is no
-repair) counts OWN instead, the origin's word for what it packed: nowhere else is there any, and
-nothing else there. Sums add up: those of rows that
-split a batch are those of the batch, in whatever order.
+the first piece counts it. A delivered row counts the messages whose own outcome is DELIVERED, from
+what the broker confirmed. The row of a site's own messages (its `path` has one site, and its batch
+is no repair) counts OWN instead, the origin's account of what was packed: no other site has OWN
+messages, and such a row has nothing else. Sums add up: the sums of rows that split a batch are
+those of the batch, in whatever order.
 
-All numbers are unsigned of 64 bits and wrap (modulo 2^64); the files have them as signed ones of
+All numbers are unsigned of 64 bits and wrap (modulo 2^64); the files have them as signed numbers of
 the same bits. With `a` and `b` the identity's first and last 8 bytes and `c` the content hash's 8,
 each big-endian, and `>>` filling with zeros::
 
@@ -27,12 +27,12 @@ each big-endian, and `>>` filling with zeros::
     identity_sum_2  =  sum of hash(0xD1B54A32D192ED03, a, b)
     content_sum     =  sum of mix(hash(0x8CB92BA72F3D8DD7, a, b) + c)
 
-A sum, never an exclusive or: that forgets whatever comes twice. `mix` is the last step of
-splitmix64. It is not secret: whoever can choose identities can make sums agree; the ledger is our
-own word, and this finds what went wrong, not who lies.
+A sum, never an exclusive or, which forgets whatever comes twice. `mix` is the last step of
+splitmix64. The hash is not secret: whoever can choose identities can make sums agree; the ledger is
+our own account, and the sums find faults, not liars.
 
-Worked out by the process that writes the files, which alone loads numpy: nothing of it is on the
-way of a message.
+The process that writes the files, which alone loads numpy, computes the sums: nothing of them is on
+the way of a message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ CONTENT_SEED = 0x8CB92BA72F3D8DD7
 
 
 class Fingerprint(NamedTuple):
-    """Of one row; sums as signed numbers of 64 bits. `content` is None where the row has none."""
+    """Sums of one row as signed numbers of 64 bits. `content` is None where the row has no
+    contents.
+    """
 
     messages: int
     identity_1: int
@@ -57,21 +59,21 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprints(rows: Sequence[LedgerRow]) -> list[Fingerprint | None]:
-    """Of each row; None for one that does not tell single messages. Loads numpy."""
+    """Fingerprint of each row, or None for a row without single messages. Loads numpy."""
     import numpy as np
 
-    told = [row for row in rows if row.identities]
-    ends = np.cumsum([row.count for row in told], dtype=np.int64)
-    identities = np.frombuffer(b"".join([row.identities for row in told]), ">u8")
+    detailed = [row for row in rows if row.identities]
+    ends = np.cumsum([row.count for row in detailed], dtype=np.int64)
+    identities = np.frombuffer(b"".join([row.identities for row in detailed]), ">u8")
     first, last = identities.astype(np.uint64).reshape(-1, 2).T
-    contents = b"".join([row.contents or bytes(8 * row.count) for row in told])
+    contents = b"".join([row.contents or bytes(8 * row.count) for row in detailed])
     content = np.frombuffer(contents, ">u8").astype(np.uint64)
-    counted = _counted(np, told)
+    counted = _counted(np, detailed)
     one, two = (_sums(np, _hash(np, seed, first, last), counted, ends) for seed in SEEDS)
     both = _mix(np, _hash(np, CONTENT_SEED, first, last) + content)
     three = _sums(np, both, counted, ends)
     counts = _sums(np, np.ones(len(counted), np.uint64), counted, ends)
-    made = iter(zip(told, counts, one, two, three, strict=True))
+    made = iter(zip(detailed, counts, one, two, three, strict=True))
     result: list[Fingerprint | None] = []
     for row in rows:
         if not row.identities:
@@ -85,7 +87,7 @@ def fingerprints(rows: Sequence[LedgerRow]) -> list[Fingerprint | None]:
 
 
 def _counted(np: Any, rows: Sequence[LedgerRow]) -> Any:
-    """For each message of these rows, whether it counts."""
+    """Boolean for each message of these rows: True if the message counts."""
     from relay.batches.batch import BatchKind
     from relay.ledger.rows import OUTCOME_MASK, Outcome, Stage
 
@@ -113,7 +115,7 @@ def _mix(np: Any, x: Any) -> Any:
 
 
 def _sums(np: Any, values: Any, counted: Any, ends: Any) -> list[int]:
-    """Of the counted values between one end and the next, signed."""
+    """Signed sums of the counted values between one end and the next."""
     running = np.concatenate(
         [np.zeros(1, np.uint64), np.cumsum(np.where(counted, values, np.uint64(0)))]
     )

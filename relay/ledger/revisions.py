@@ -1,9 +1,10 @@
-"""The mesh documents of every revision that a site has run, kept with its ledger.
+"""Mesh documents of every revision that a site has run, kept with its ledger.
 
 LEDGER/revisions/REVISION.json   {"format": 1, "revision", "taken_up_ms", "mesh": {...}}
 
 Each batch bears its revision, and the document is written before the first batch is packed: so the
-audit can tell who was to get what, and the node what an exchange was that is no longer in the file.
+audit knows the destinations of each message, and the node knows exchanges that are no longer in the
+file.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class KeptRevisions:
-    """One site's."""
+    """Revisions of one site."""
 
     folder: Path
     _known: dict[str, tuple[int, Mesh]] | None = field(default=None, init=False)
-    """Revision -> when it was taken up last, and its mesh."""
+    """Revision -> time when it was taken up last, and its mesh."""
 
     def keep(self, mesh: Mesh, now_ms: int) -> None:
-        """This revision is taken up now. On the disk when it returns; raises OSError.
+        """Keep a revision that is taken up now; on the disk on return. Raises OSError.
 
-        A node that starts again with the revision that it ran last keeps the time: by it audits
-        know when a site left the mesh.
+        A node that starts again with the revision that it ran last keeps the time: audits derive
+        from it when a site left the mesh.
         """
         known = self._load()
         last = self.latest()
@@ -62,7 +63,7 @@ class KeptRevisions:
         return [one for _, one in sorted(earlier, key=lambda kept: kept[0], reverse=True)]
 
     def lately(self, mesh: Mesh, since_ms: int) -> list[Mesh]:
-        """Of the earlier ones, those that were still in force at that time, or after it."""
+        """Earlier meshes that were in force at `since_ms` or later."""
         known, found = self._load(), []
         replaced_ms = known[mesh.revision][0] if mesh.revision in known else None
         for former in self.retired(mesh):
@@ -72,7 +73,7 @@ class KeptRevisions:
         return found
 
     def latest(self) -> Mesh | None:
-        """The mesh that was taken up last; None if none ever was."""
+        """Mesh that was taken up last, or None if none ever was."""
         known = self._load().values()
         return max(known, key=lambda kept: kept[0])[1] if known else None
 
@@ -92,5 +93,7 @@ class KeptRevisions:
 
 @lru_cache(maxsize=64)
 def _mesh_of(text: str) -> Mesh:
-    """One object for all sites of a process: with hundreds of sites a mesh is megabytes."""
+    """Decode a mesh, as one object for all sites of a process: with hundreds of sites a mesh is
+    megabytes.
+    """
     return mesh_from_json(json.loads(text))

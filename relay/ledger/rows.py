@@ -1,11 +1,11 @@
-"""The ledger's rows: what each stage did with each message; what audits read.
+"""Rows of the ledger: each stage's account of each message, which audits read.
 
-One row is one stage's dealing with one batch, or with the part of a batch that one commit settled.
-What is said of single messages lies packed in columns of the row, message after message: a row of
-256 costs as much to write as a row of one, and an audit need not open what adds up.
+A row is one stage's work on one batch, or on the part of a batch that one commit settled. Values of
+single messages are packed into columns of the row, message after message: a row of 256 costs as
+much to write as a row of one, and an audit need not open what adds up.
 
-A node keeps rows in its store in a form of its own (below) and never loads pyarrow, which costs
-50 MB; what the files have of them is in `relay.ledger.columns`.
+A node keeps rows in its store in a form of its own (below) and never loads pyarrow, which costs 50
+MB; the files' form is in `relay.ledger.columns`.
 
 Bytes in the store::
 
@@ -38,9 +38,10 @@ from struct import error as struct_error
 from relay.batches import varint
 
 ROW_VERSION = 2
-"""Of the bytes in the store; 1, which a node may still have after an upgrade, is read too. An event
-that a version does not know is refused like a later version of these: its rows stay in the store
-until a version that knows it exports them."""
+"""Version of the bytes in the store; 1, which a node may still have after an upgrade, is read too.
+An unknown event is refused like an unknown version: its rows stay in the store until a version of
+the program that knows the event exports them.
+"""
 IDENTITY_BYTES = 16
 CONTENT_BYTES = 8
 OFFSET_BYTES = 4
@@ -52,7 +53,7 @@ _MOST = 2**31 - 1
 
 
 class Stage(IntEnum):
-    """Who writes."""
+    """Stage that writes a row."""
 
     PACKED = 1
     """The packer: the batch is in the site's own log, confirmed."""
@@ -65,35 +66,39 @@ class Stage(IntEnum):
 
 
 class Event(IntEnum):
-    """What a row reports."""
+    """Kind of a row."""
 
     BATCH = 1
     """The stage did its work with these messages."""
     IDLE = 2
-    """Nothing; written every minute whatever happens, so that idle is told from missing."""
+    """Sign of life, every minute whatever happens, so that an idle stage differs from a missing
+    one.
+    """
     VOID = 3
     """The batch does not count: its incarnation had ended before it."""
     QUARANTINED = 4
-    """The batch cannot be decoded; `position` says where it stands."""
+    """The batch at `position` cannot be decoded."""
     GAP = 5
-    """Retention ate what the stage still needed, after `position`."""
+    """Retention ate entries after `position` that the stage still needed."""
     RETRIED = 6
-    """An operator had a dead letter, or what was in quarantine, sent again."""
+    """An operator had a dead letter, or a message in quarantine, sent again."""
     DROPPED = 7
-    """An operator gave up a dead letter, or what was in quarantine."""
+    """An operator gave up a dead letter, or a message in quarantine."""
     THROUGH = 8
-    """A position, not a batch; written when it has moved, at most once a minute and when the node
-    ends. Stage DELIVERED: of the flow (`origin`, `exchange`, `lane`), all that this site's log has
-    up to (`incarnation`, `incarnation_sequence`) is settled here and has its rows before this one.
-    Stage PACKED: all batches of the site's own `incarnation` up to `incarnation_sequence`, over all
-    exchanges, have their rows before this one."""
+    """Position, not a batch; written when moved, at most once a minute and when the node ends.
+    Stage DELIVERED: of the flow (`origin`, `exchange`, `lane`), all that this site's log has up to
+    (`incarnation`, `incarnation_sequence`) is settled here and has its rows before this one. Stage
+    PACKED: all batches of the site's own `incarnation` up to `incarnation_sequence`, over all
+    exchanges, have their rows before this one.
+    """
     GAP_ACCEPTED = 9
-    """A person has accepted a gap: the stage goes on with what the log has. `reason` says who, when
-    and what is missing; `position` is the gap's."""
+    """A person has accepted a gap: the stage goes on with what the log has. `reason` has the
+    person, the time and the missing part; `position` is the gap's.
+    """
 
 
 class Outcome(IntEnum):
-    """What became of one message at this site, in the low 4 bits of its byte in `outcomes`."""
+    """Outcome of one message at this site, in the low 4 bits of its byte in `outcomes`."""
 
     PENDING = 0
     DELIVERED = 1
@@ -106,12 +111,12 @@ class Outcome(IntEnum):
     """The site's own message: entered at the barrier, not published back."""
     VOID = 8
     SENT = 9
-    """Packed; also what a repair sent again."""
+    """Packed; also sent again by a repair."""
 
 
 OUTCOME_MASK = 0x0F
 CONFLICT = 0x10
-"""Flag: its identity was known with other content (delivered all the same)."""
+"""Flag: the identity was known with other content (delivered all the same)."""
 REDELIVERED = 0x20
 """Flag: went out marked `x-mesh-redelivered`."""
 REPAIRED = 0x40
@@ -119,25 +124,25 @@ REPAIRED = 0x40
 
 
 class BadLedgerRow(ValueError):
-    """These bytes are no row that this version can read."""
+    """Bytes that are no row of a known version."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One row. Times are milliseconds since 1970 by this site's clock, but those of publishing,
-    which are by the origin's.
+    """One row. Times are milliseconds since 1970, times of publishing by the origin's clock, others
+    by this site's.
 
-    The packed columns are empty where the stage does not look at messages (links, idle), and else
-    hold `count` values. `pack_*` make them.
+    The packed columns are empty where the stage does not look at messages (links, idle), and
+    otherwise hold `count` values. `pack_*` make them.
     """
 
     stage: Stage
     recorded_ms: int
     event: Event = Event.BATCH
     kind: int = 0
-    """`BatchKind`; 0 for a row without a batch."""
+    """Number of the `BatchKind`; 0 for a row without a batch."""
     origin: str = ""
-    """Cluster ID."""
+    """Cluster ID of the batch's origin."""
     incarnation: bytes = bytes(8)
     exchange: str = ""
     lane: int = 0
@@ -148,17 +153,18 @@ class LedgerRow:
     revision: str = ""
     path: tuple[str, ...] = ()
     neighbour: str = ""
-    """Links: name of the site at the other end."""
+    """Site at the other end of the link."""
     fragment: int = -1
     pieces: int = -1
-    """Of how many pieces its message is; -1 for whole ones, and in rows of former versions."""
+    """Number of pieces of its message; -1 for whole messages, and in rows of former versions."""
     first_published_ms: int = 0
     last_published_ms: int = 0
     through_ms: int = -1
-    """Everything that this stage reads and that was published before then is dealt with; -1 where
-    the stage cannot say. What closes a day's books."""
+    """Time before which everything published for this stage is dealt with; -1 where the stage
+    cannot know. Closes a day's books.
+    """
     position: str = ""
-    """Idle and trouble: the name of the last batch dealt with, or the offset."""
+    """Idle and trouble: name of the last batch dealt with, or the offset."""
     reason: str = ""
     first_entry: int = 0
     count: int = 0
@@ -184,14 +190,14 @@ def pack_offsets(times_ms: Sequence[int], base_ms: int) -> bytes:
 
 
 def unpack_offsets(packed: bytes, base_ms: int) -> list[int]:
-    """The times again."""
+    """Undo `pack_offsets`."""
     offsets = array("i")
     offsets.frombytes(packed)
     return [base_ms + offset for offset in _little(offsets)]
 
 
 def encode_row(row: LedgerRow) -> bytes:
-    """The bytes drawn above. Raises ValueError if a packed column does not hold `count` values."""
+    """Encode as drawn above. Raises ValueError if a packed column does not hold `count` values."""
     for column, size in (
         (row.identities, IDENTITY_BYTES),
         (row.contents, CONTENT_BYTES),
@@ -244,7 +250,7 @@ def encode_row(row: LedgerRow) -> bytes:
 
 
 def decode_row(data: bytes) -> LedgerRow:
-    """The row in these bytes. Raises BadLedgerRow."""
+    """Decode a row. Raises BadLedgerRow."""
     if not data or data[0] not in (1, ROW_VERSION):
         raise BadLedgerRow(f"not a ledger row of version {ROW_VERSION}: {data[:4]!r}")
     layout = _HEAD if data[0] == ROW_VERSION else _HEAD_1
@@ -298,7 +304,7 @@ def decode_row(data: bytes) -> LedgerRow:
 
 
 def recorded_ms_of(data: bytes) -> int:
-    """When an encoded row was recorded, without opening the rest."""
+    """Time when an encoded row was recorded, without decoding the rest."""
     recorded: int = _HEAD.unpack_from(data)[4]
     return recorded
 
@@ -307,7 +313,7 @@ def recorded_ms_of(data: bytes) -> int:
 def _encode_texts(
     fields: tuple[str, ...], destinations: tuple[str, ...], path: tuple[str, ...]
 ) -> bytes:
-    """Remembered: the same few hundred combinations come with every batch."""
+    """Encode texts; cached, since the same few hundred combinations come with every batch."""
     out = bytearray()
     for text in fields:
         varint.put_text(out, text)

@@ -3,8 +3,8 @@ never give their memory back.
 
     python -m relay.ledger_files.delivered_files < JSON
 
-is told `{"files": [...], "identities": [...]}` and tells of each delivery exchange, origin,
-identity and content, a list of lists.
+Input: `{"files": [...], "identities": [...]}`; output: for each delivery exchange, origin, identity
+and content, a list of lists.
 """
 
 from __future__ import annotations
@@ -46,19 +46,21 @@ def look_through(files: Iterable[Path], identities: frozenset[bytes]) -> set[Sou
                     continue
                 exchange, origin, kind, position = (c[nth].as_py() for c in columns[:4])
                 contents, outcomes = columns[5][nth].as_py() or b"", columns[6][nth].as_py() or b""
-                whose = position if kind == "repair" else origin
-                found.update(deliveries_in(exchange, whose, data, contents, outcomes, numbers))
+                publisher = position if kind == "repair" else origin
+                found.update(deliveries_in(exchange, publisher, data, contents, outcomes, numbers))
     return found
 
 
 def main() -> None:
     os.nice(5)  # the relay's work goes before
-    asked = json.loads(sys.stdin.buffer.read())
+    request = json.loads(sys.stdin.buffer.read())
     found = look_through(
-        map(Path, asked["files"]), frozenset(map(bytes.fromhex, asked["identities"]))
+        map(Path, request["files"]), frozenset(map(bytes.fromhex, request["identities"]))
     )
-    told = [(one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in found]
-    print(json.dumps(told))
+    deliveries = [
+        (one.exchange, one.origin, one.identity.hex(), one.content.hex()) for one in found
+    ]
+    print(json.dumps(deliveries))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""The roller: closed ranges of ledger rows go from the node's store into Parquet files.
+"""Roller of the ledger: closed ranges of rows go from the node's store into Parquet files.
 
     choose a range -> note it in the store, synced -> file written, synced, renamed -> rows deleted
 
-The noted range makes it safe to be killed anywhere: the next node exports *the same* range again,
-and the same rows give the same file under the same name. The sync makes a power cut safe: no file
-holds a row that the store could still lose (and then number anew).
+Because the range is noted, a kill at any point is safe: the next node exports *the same* range
+again, and the same rows give the same file under the same name. The sync makes a power cut safe: no
+file holds a row that the store could still lose (and then number anew).
 
 Files: LEDGER/date=YYYY-MM-DD/STAGE-STATE-FIRST-LAST.parquet, by the UTC date of recording; LAST is
-the number of the last row in it. STATE is the state folder's ID: a folder that was lost and made
-anew numbers its rows from 0 again, which must not write over the former one's files.
+the number of the last row in the file. STATE is the state folder's ID: a folder that was lost and
+made anew numbers its rows from 0 again, which must not overwrite its predecessor's files.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class RollRule:
-    """When a stage's rows become a file. Small files make slow audits, old rows late ones."""
+    """Limits at which a stage's rows become a file. Small files make slow audits, old rows late
+    ones.
+    """
 
     after_s: float = 300.0
     """Age of the oldest row."""
     quiet_after_s: float = 3600.0
-    """... of fewer than `quiet_rows`: a shop at night writes its idle rows and little else."""
+    """Age of the oldest of fewer than `quiet_rows`: a quiet site writes its idle rows and little
+    else.
+    """
     quiet_rows: int = 256
     at_rows: int = 4096
     """Rows of one file at most: 35 MB when all are full."""
 
 
 def is_due(first: int, next_row: int, first_recorded_ms: int, now_ms: int, rule: RollRule) -> bool:
-    """Whether rows first..next_row of a stage are to be exported now. A day that is over is
-    closed at once: its audit waits for it."""
+    """True if rows first..next_row of a stage are to be exported now. A past day is closed at once,
+    since its audit waits for it.
+    """
     if next_row <= first:
         return False
     after_s = rule.after_s if next_row - first >= rule.quiet_rows else rule.quiet_after_s
@@ -61,7 +66,7 @@ def is_due(first: int, next_row: int, first_recorded_ms: int, now_ms: int, rule:
 
 
 class LedgerExport:
-    """One site's roller. `folder` is the site's ledger folder."""
+    """Roller of one site. `folder` is the site's ledger folder."""
 
     def __init__(
         self,
@@ -79,10 +84,10 @@ class LedgerExport:
         self._busy = asyncio.Lock()
 
     async def roll(self, now_ms: int, *, everything: bool = False) -> list[Path]:
-        """Export what is due, or `everything` there is; the files made.
+        """Export what is due, or `everything`; return the files made.
 
-        Raises ExportFailed; what was exported before it stays exported. Cancelled, it leaves at
-        most a noted range, which the next call exports first.
+        Raises ExportFailed; earlier files of the call stay. A cancelled call leaves at most a noted
+        range, which the next call exports first.
         """
         made: list[Path] = []
         async with self._busy, contextlib.AsyncExitStack() as writing:

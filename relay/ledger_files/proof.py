@@ -1,8 +1,8 @@
-"""Does a site's own ledger have a delivery of these messages? Asked before a repair repeats one.
+"""Search of a site's own ledger for deliveries of messages, before a repair repeats them.
 
-Its rows are in the state, and in files that `delivered_files` looks through. A whole ledger takes
-its time: who knows beforehand what a repair is about to bring says so (`expect`), and later only
-files are looked through for that which were not there yet.
+Rows are in the state, and in files that `delivered_files` looks through. Searching a whole ledger
+takes its time: a caller that knows beforehand what a repair is about to bring announces the
+identities (`expect`), and later searches only read files that are new since.
 """
 
 from __future__ import annotations
@@ -29,42 +29,44 @@ from relay.ledger.rows import (
 )
 from relay.state.node_state import NodeState
 
-_THERE = (Outcome.DELIVERED, Outcome.UNROUTED, Outcome.OWN)
-"""The site's broker has, or had, the message."""
+_ARRIVED = (Outcome.DELIVERED, Outcome.UNROUTED, Outcome.OWN)
+"""Outcomes with which the site's broker has, or had, the message."""
 MOST_EXPECTED = 4
 """Repairs at a time."""
 EXPECTED_FOR_S = 3600.0
 
 
 class Sought(NamedTuple):
-    """A message. `origin`: a cluster ID where identities are an origin's; empty for any."""
+    """Message to look for. `origin`: a cluster ID where identities are an origin's; empty for
+    any.
+    """
 
     exchange: str
     origin: str
     identity: bytes
     content: bytes
-    """8 bytes of its content hash."""
+    """First 8 bytes of its content hash."""
 
 
 class LedgerUnreadable(Exception):
-    """The ledger's files cannot be looked through; the text says why."""
+    """The ledger's files cannot be looked through; the text has the reason."""
 
 
 @dataclass(eq=False, slots=True)
 class _Expected:
-    """What a repair is about to bring: its deliveries in files from `day` on."""
+    """Messages that a repair is about to bring, and their deliveries in files from `day` on."""
 
     identities: frozenset[bytes]
     day: date
     deliveries: set[Sought]
     files: set[str]
-    """Those looked through."""
+    """Files that were looked through."""
     until: float
-    """When it is forgotten, by the loop's clock, unless it is asked for before."""
+    """Time, by the loop's clock, when the object is forgotten unless used before."""
 
 
 class LedgerProof:
-    """One site's: rows that are still in the state, and the files of `folder`."""
+    """Deliveries of one site: rows that are still in the state, and the files of `folder`."""
 
     def __init__(self, state: NodeState, folder: Path) -> None:
         self._state = state
@@ -72,8 +74,8 @@ class LedgerProof:
         self._expected: list[_Expected] = []
 
     async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:
-        """Messages of these identities, published since then, are about to come by a repair: look
-        through the files now, beside whatever is delivered meanwhile. Raises LedgerUnreadable.
+        """Look through the files now, while deliveries go on, for identities published since
+        `since_ms` that a repair is about to bring. Raises LedgerUnreadable.
         """
         known = frozenset(identities)
         if not known:
@@ -87,7 +89,9 @@ class LedgerProof:
         self._forget_later(expected)
 
     def _forget_later(self, expected: _Expected) -> None:
-        """A repair that goes on keeps it, however long it takes."""
+        """Forget `expected` when due; a repair that goes on keeps it, however long the repair
+        takes.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() < expected.until:
             loop.call_at(expected.until, self._forget_later, expected)
@@ -95,7 +99,7 @@ class LedgerProof:
             self._expected = [one for one in self._expected if one is not expected]
 
     async def delivered(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
-        """Those that were delivered here at or after that time. Raises LedgerUnreadable."""
+        """Messages that were delivered here at or after that time. Raises LedgerUnreadable."""
         # The files first: a row that is exported meanwhile is still in the state, or in a file.
         first_row = next((number for number, _ in self._state.rows(Stage.DELIVERED)), None)
         if first_row is None:
@@ -141,7 +145,7 @@ class LedgerProof:
         return sorted(str(file.relative_to(self._folder)) for file in files)
 
     async def _look_through(self, files: list[str], identities: frozenset[bytes]) -> set[Sought]:
-        asked = {
+        request = {
             "files": [str(self._folder / file) for file in files],
             "identities": [one.hex() for one in identities],
         }
@@ -157,12 +161,12 @@ class LedgerProof:
         except OSError as error:
             raise LedgerUnreadable(f"no process to look through its files: {error}") from error
         try:
-            out, said = await process.communicate(json.dumps(asked).encode())
+            out, errors = await process.communicate(json.dumps(request).encode())
         finally:
             if process.returncode is None:  # cancelled
                 process.kill()
         if process.returncode:
-            words = said.decode(errors="replace").strip().splitlines()
+            words = errors.decode(errors="replace").strip().splitlines()
             raise LedgerUnreadable(words[-1] if words else f"exit {process.returncode}")
         try:
             return {
@@ -174,7 +178,9 @@ class LedgerProof:
 
 
 def _first_day(since_ms: int) -> date:
-    """The site's clock, which dates the files, may differ from that of who asks."""
+    """First day to search; the site's clock, which dates the files, may differ from the
+    caller's.
+    """
     return datetime.fromtimestamp(since_ms / 1000, UTC).date() - timedelta(days=1)
 
 
@@ -183,50 +189,52 @@ def _since(files: Iterable[str], day: date) -> list[str]:
 
 
 def _of(sought: Collection[Sought], deliveries: Collection[Sought]) -> set[Sought]:
-    """Those of which there is a delivery."""
+    """Sought messages that have a delivery."""
     anyones = {one._replace(origin="") for one in deliveries}
     return {one for one in sought if one in (deliveries if one.origin else anyones)}
 
 
 def _deliveries(sought: Collection[Sought], rows: Iterable[LedgerRow]) -> set[Sought]:
-    """What these rows have of the identities."""
+    """Deliveries in these rows of the sought identities."""
     wanted = {one.identity for one in sought}
     found: set[Sought] = set()
     for row in rows:
         if not row.identities:
             continue
-        whose = row.position if row.kind == BatchKind.REPAIR else row.origin
+        publisher = row.position if row.kind == BatchKind.REPAIR else row.origin
         numbers = [
             at // IDENTITY_BYTES
             for at in range(0, len(row.identities), IDENTITY_BYTES)
             if row.identities[at : at + IDENTITY_BYTES] in wanted
         ]
         found.update(
-            deliveries_in(row.exchange, whose, row.identities, row.contents, row.outcomes, numbers)
+            deliveries_in(
+                row.exchange, publisher, row.identities, row.contents, row.outcomes, numbers
+            )
         )
     return found
 
 
 def deliveries_in(
     exchange: str,
-    whose: str,
+    publisher: str,
     identities: bytes,
     contents: bytes,
     outcomes: bytes,
     numbers: Iterable[int],
 ) -> Iterator[Sought]:
-    """Of these messages of a row, those that the site's broker has got."""
+    """Yield those numbered messages of a row that the site's broker has got."""
     for number in numbers:
-        if outcomes[number] & OUTCOME_MASK in _THERE:
+        if outcomes[number] & OUTCOME_MASK in _ARRIVED:
             identity = identities[IDENTITY_BYTES * number : IDENTITY_BYTES * (number + 1)]
             content = contents[CONTENT_BYTES * number : CONTENT_BYTES * (number + 1)]
-            yield Sought(exchange, whose, identity, content)
+            yield Sought(exchange, publisher, identity, content)
 
 
 def why_incomplete(names: Iterable[str], state: str, first_row: int, since: date) -> str:
-    """Why files of these names (`date=.../delivered-STATE-FIRST-LAST.parquet`) do not have all rows
-    from that day on up to `first_row`, without, of this state folder; empty if they have. A folder
-    that was made anew since has not told what its predecessor did last.
+    """Reason why files of these names (`date=.../delivered-STATE-FIRST-LAST.parquet`) do not have
+    all rows of this state folder from that day on up to `first_row` (exclusive); empty if they
+    have. A folder that was made anew since lacks the last rows of its predecessor.
     """
     mine: list[tuple[int, int, str]] = []
     is_first_folder = True

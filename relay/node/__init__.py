@@ -1,1 +1,1 @@
-"""One site's relay node: its stages wired, its state, its process, its admin port."""
+"""A site's node: its stages, their order, and the process that runs several nodes."""

@@ -21,34 +21,34 @@ log = logging.getLogger(__name__)
 TRY_AGAIN_S = 1.0
 CONFIRMED_WITHIN_S = 30.0
 NO_OFFSET = -1
-"""Of what came over a link: it stands in no log."""
+"""Offset of a record that came over a link, not from a log."""
 
 
 class BadRecords:
-    """One site's, in the order in which they were found; what a run of the stages has not put
-    aside is the next run's.
+    """Bad records of one site, in the order in which they were found. Those left over by one run of
+    the stages are put aside in the next.
     """
 
     def __init__(self, queue: str) -> None:
-        """`queue` is the quarantine, which has an exchange of its own name."""
+        """`queue` is the quarantine, which has an exchange of the same name."""
         self._queue = queue
-        self._said = ""
+        self._logged_reason = ""
         self._waiting: deque[Outgoing] = deque()
         self._more = asyncio.Event()
 
     def add(self, offset: int, data: bytes, reason: str) -> None:
-        """Of the log; never blocks."""
+        """Add a record of the log; never blocks."""
         self._waiting.append(
             quarantined_bytes(data, queue=self._queue, reason=reason, offset=offset)
         )
         self._more.set()
 
     def add_from_link(self, data: bytes, reason: str) -> None:
-        """Of a link; never blocks."""
+        """Add a record that came over a link; never blocks."""
         self.add(NO_OFFSET, data, reason)
 
     async def run(self, context: DeliveryContext) -> None:
-        """Until the stages end: each one until the site's broker has it."""
+        """Publish each record until the site's broker confirms it; return when the stages end."""
         while True:
             while not self._waiting:
                 self._more.clear()
@@ -63,17 +63,17 @@ class BadRecords:
             except LocalClosed:
                 answers = [Answer.UNKNOWN]  # said by the deliverer, whose connection it is
             except (ExchangeMissing, ExchangeRefused) as error:
-                self._say(str(error))
+                self._log_once(str(error))
                 answers = [Answer.UNKNOWN]
             if answers[0] is Answer.CONFIRMED:
-                self._said = ""
+                self._logged_reason = ""
                 self._waiting.popleft()
                 context.counters.quarantined += 1
             else:
                 await asyncio.sleep(TRY_AGAIN_S)
 
-    def _say(self, reason: str) -> None:
-        """Once, until one is put aside again."""
-        if reason != self._said:
+    def _log_once(self, reason: str) -> None:
+        """Log the reason, once until a record is put aside again."""
+        if reason != self._logged_reason:
             log.error("a record that is no batch waits for the quarantine: %s", reason)
-        self._said = reason
+        self._logged_reason = reason

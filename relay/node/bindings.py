@@ -1,7 +1,4 @@
-"""Binds the stages' own ideas of memory to one node's state.
-
-Each stage says by a Protocol what it needs; these are the node's answers, without logic.
-"""
+"""Binds the stages' memory Protocols to one node's state, without logic."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ _BEGAN = "link began:"
 
 
 def check_versions(state: NodeState) -> None:
-    """Raises StateTooNew for a part of the state that a newer version of the program wrote, and
-    StateUnreadable for one that is damaged, before anything is done with any of them.
+    """Check all parts of the state before any of them is used. Raises StateTooNew for a part that a
+    newer version of the program wrote, StateUnreadable for a damaged one.
     """
     snapshot = state.get(_LOG)
     if snapshot and snapshot[0] > SNAPSHOT_VERSION:
@@ -47,7 +44,7 @@ def _check_json(value: bytes, known: int, part: str) -> None:
 
 
 class StateLogMemory:
-    """The log's snapshot, in the node's state."""
+    """Snapshot of the log, in the node's state."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -65,7 +62,7 @@ class StateLogMemory:
 
 
 class StateLinkMemory:
-    """One link's position, in the node's state."""
+    """Position of one link, in the node's state."""
 
     def __init__(self, state: NodeState, link: str, receiver: str, clock: Clock) -> None:
         self._state = state
@@ -99,14 +96,14 @@ class StateLinkMemory:
         self._state.write(commit)
 
     def go_on(self, position: LinkPosition, row: LedgerRow) -> None:
-        """Begin there, and say in the ledger why."""
+        """Begin at `position`, with the reason as a ledger row."""
         commit = Commit()
         commit.put(self._key, position.encode())
         commit.row(row)
         self._state.write(commit)
 
     def forget(self) -> None:
-        """The link is not in the mesh any more."""
+        """Forget the link, which left the mesh."""
         commit = Commit()
         commit.put(self._key, None)
         commit.put(self._began, None)
@@ -114,7 +111,7 @@ class StateLinkMemory:
 
 
 class StatePackedLedger:
-    """The packer's record and its ledger rows: one write of both."""
+    """Record and ledger rows of the packer: one write of both."""
 
     def __init__(self, state: NodeState, now_ms: Callable[[], int]) -> None:
         self._state = state

@@ -1,7 +1,7 @@
-"""The seam to all brokers that a node connects to: its own site's, and those where its links meet.
+"""Seam to all brokers that a node connects to: its own site's, and those where its links meet.
 
-Twins: `RabbitBrokers`, and `simulation.memory_brokers.MemoryBrokers`. What is connected has a seam
-and a contract suite of its own each: `site_log`, `egress`, `local_exchange`, `transport`.
+Twins: `RabbitBrokers`, and `simulation.memory_brokers.MemoryBrokers`. Each connection has a seam
+and a contract suite of its own: `site_log`, `egress`, `local_exchange`, `transport`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
 from relay.lease.cluster_lease import LeaseName
 from relay.lease.proofs import HOLDER_BYTES
-from relay.links.transport.link_end import LinkConnector
+from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.log.rabbit.rabbit_log import open_rabbit_log
 from relay.log.site_log import LogClosed, LogRefused, SiteLog
@@ -45,42 +45,42 @@ OWN_PURPOSES = (EGRESS, EXCHANGE, LOG)
 
 
 class Brokers(Protocol):
-    """Makes new connections. All raise what their own seams say; where the book has no address
-    now, what they raise for a broker that is away, with the reason.
+    """Makes new connections. Each method raises the errors of its own seam; if the book has no
+    address at present, the error for a broker that is away, with the reason.
     """
 
     async def open_log(self, book: AddressBook, site: str) -> SiteLog:
-        """To the site's own log."""
+        """Connect to the site's own log."""
         ...
 
     async def open_egress(self, book: AddressBook, site: str) -> Egress:
-        """To the site's own egress queues."""
+        """Connect to the site's own egress queues."""
         ...
 
     async def open_exchange(self, book: AddressBook, site: str) -> LocalExchange:
-        """To the site's own exchanges; it holds the deliverer's lock."""
+        """Connect to the site's own exchanges, holding the deliverer's lock."""
         ...
 
     async def connect(self, book: AddressBook, site: str, purpose: str) -> Connection:
-        """To the site's own broker, to count what waits in its queues or to take back what was put
-        aside. Raises BulkAmqpError, OSError.
+        """Connect to the site's own broker, to count messages in its queues or to take back what
+        was put aside. Raises BulkAmqpError, OSError.
         """
         ...
 
     def link(self, address: LinkEndAddress) -> LinkConnector:
-        """What connects one end of a link, again and again."""
+        """Return a connector for one end of a link, to be used again and again."""
         ...
 
     def in_use(self) -> Mapping[str, str]:
-        """Host and port of the present connections by purpose (LOG, EGRESS, EXCHANGE, the name of
-        a link's end), where there are several to choose from.
+        """Host and port of the present connections by purpose (LOG, EGRESS, EXCHANGE, the name of a
+        link's end), where there are several to choose from.
         """
         ...
 
 
 class RabbitBrokers:
-    """RabbitMQ's. `home` is whose brokers they are: different sites begin at different nodes.
-    `holder` is who holds a cluster's leases, see `holder_of`.
+    """RabbitMQ brokers. `home` is the site that connects: different sites begin at different nodes
+    of a cluster. `holder` is the holder of a cluster's leases, see `holder_of`.
     """
 
     def __init__(self, home: str = "", holder: bytes | None = None) -> None:
@@ -149,8 +149,8 @@ class RabbitBrokers:
 
 @contextmanager
 def _refused(address: Listener, refusal: type[Exception]) -> Iterator[None]:
-    """A broker that does not let a user in does not say whom. There is a user a purpose, and a node
-    may have been upgraded before `apply` has made them.
+    """Add to a refusal the user that was refused, which a broker does not report. Each purpose has
+    its own user, and a node may have been upgraded before `apply` has made them.
     """
     try:
         yield
@@ -159,14 +159,15 @@ def _refused(address: Listener, refusal: type[Exception]) -> Iterator[None]:
             error.__cause__, AuthenticationFailed
         ):
             raise
-        said = f"{error} (as user {address.user!r}: `isthmus apply` makes users and their rights)"
-        raise type(error)(said) from error
+        text = f"{error} (as user {address.user!r}: `isthmus apply` makes users and their rights)"
+        raise type(error)(text) from error
 
 
 @contextmanager
 def _no_address_is(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Passwords are looked up at each connection, so that a new one is taken up. A file that is
-    away meanwhile, while it is replaced, say, is no reason to stop: it is tried again.
+    """Raise `error` for a missing address or password. Passwords are looked up at each connection,
+    so that a new one is taken up; a file that is away while somebody replaces it is no reason to
+    stop.
     """
     try:
         yield
@@ -175,9 +176,26 @@ def _no_address_is(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def holder_of(folder: Path, boot_id: str) -> bytes:
-    """Name of whoever runs in that folder of this machine: the same for all runs there since the
-    machine began (`boot_id`), each of which waits for the end of the one before. Elsewhere a host
-    of the same name, as a container's, is another.
+    """Name of the lease holder that runs in a folder of this machine: the same for all runs there
+    in one boot (`boot_id`), each of which waits for the end of its predecessor. A machine of the
+    same host name elsewhere, such as a container, has another name.
     """
     place = f"{socket.gethostname()}\0{boot_id}\0{folder.absolute()}"
     return hashlib.sha256(place.encode()).digest()[:HOLDER_BYTES]
+
+
+class PresentConnector:
+    """Connects to the present address, looked up at each connection: a private broker may not exist
+    yet.
+    """
+
+    def __init__(self, present: Callable[[], LinkConnector]) -> None:
+        self._present = present
+
+    async def connect(self) -> LinkEnd:
+        """Raises LinkTransportError."""
+        try:
+            connector = self._present()
+        except (AddressError, PasswordMissing) as error:
+            raise LinkUnreachable(str(error)) from error
+        return await connector.connect()

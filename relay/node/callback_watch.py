@@ -1,7 +1,7 @@
-"""Callbacks of the event loop that fail: the process has to be begun anew.
+"""Callbacks of the event loop that fail: the process has to begin anew.
 
-asyncio logs what a callback raises, and goes on. Whatever that callback was to wake, acknowledge or
-append then stands for ever, and nothing tells that it does.
+asyncio logs the exception of a callback and goes on. Whatever the callback was to wake, acknowledge
+or append then stands for ever, unnoticed.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from types import TracebackType
 from typing import Any
 
 OURS = frozenset({"dedup", "federation", "isthmus", "relay"})
-"""Packages. Libraries' own callbacks fail as their connections end, which we see as that."""
+"""Packages whose callbacks matter. Libraries' own callbacks fail as their connections end, which is
+noticed anyway.
+"""
 
 
-class CallbackFailed(Exception):
-    """A callback failed; the cause says how."""
+class LoopCallbackFailed(Exception):
+    """A callback failed; `__cause__` is its exception."""
 
 
 class CallbackWatch:
-    """Knows the first of a loop's callbacks that failed in our code. asyncio's log of it stays."""
+    """Catches the first of a loop's callbacks that fails in our code. asyncio logs all of them as
+    before.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._failed: asyncio.Future[None] = loop.create_future()
         loop.set_exception_handler(self._handle)
 
     async def run(self) -> None:
-        """Wait until a callback fails. Raises CallbackFailed."""
+        """Wait until a callback fails. Raises LoopCallbackFailed."""
         await self._failed
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -36,7 +40,7 @@ class CallbackWatch:
         if "handle" not in context or error is None or self._failed.done():
             return
         if _passes_through_ours(error.__traceback__):
-            failed = CallbackFailed(f"{context['message']}: {error!r}")
+            failed = LoopCallbackFailed(f"{context['message']}: {error!r}")
             failed.__cause__ = error
             self._failed.set_exception(failed)
 

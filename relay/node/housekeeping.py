@@ -1,96 +1,86 @@
-"""What a node does now and then beside its stages: marks, idle rows, rolling, forgetting.
+"""Periodic work of a node beside its stages: marks, idle rows, THROUGH rows, rolling, forgetting.
 
-Every round is independent: a failure of one is said, counted, and tried again in the next.
+Every round is independent: a failure in one is logged, counted, and tried again in the next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-from dedup.barrier import Barrier
-from relay.batches.batch import Place
-from relay.batches.name_set import NameSet
+from relay.batches.batch import Flow
+from relay.delivery.context import DeliveryContext
+from relay.delivery.settlement import Point, Settlement
 from relay.ledger.file_writer import ExportFailed
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
 from relay.ledger_files.export import LedgerExport
 from relay.log.writer import LogWriter
-from relay.node.deliverer_mark import DelivererMark
-from relay.node.through_rows import ThroughRows
+from relay.node.links import NodeLinks
+from relay.node.start import DelivererMark
+from relay.packing.packer_record import PackedThrough
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
 
 MARK_EVERY_S = 10.0
-"""How far behind the broker's mark may be: after a lost state, what lies past it is flagged."""
+"""Age that the broker's mark may have: after a lost state, everything past the mark is flagged."""
 MINUTE_S = 60.0
 THROUGH_WITHIN_S = 5.0
-"""How long the log may take to show what was settled, until that is left to the next minute."""
+"""Time for the log to show what was settled, before that is left to the next minute."""
 
 
 class Housekeeping:
-    """One site's. `run` until cancelled."""
+    """Periodic work of one site. `run` until cancelled."""
 
     def __init__(
         self,
         *,
-        state: NodeState,
-        writer: LogWriter,
-        barrier: Barrier,
-        settled: NameSet,
+        context: DeliveryContext,
         export: LedgerExport,
         through: ThroughRows,
-        position: Callable[[], Place | None],
         mark: DelivererMark,
-        links: Callable[[], Iterable[tuple[Stage, str]]],
-        window_ms: int,
-        tell_memory: Callable[[int], None],
+        links: NodeLinks,
         members: RevisionMembers,
-        now_ms: Callable[[], int],
+        window_ms: int,
     ) -> None:
-        """`position`: what the deliverer has stored. `links`: (stage, neighbour) of each link.
-        `tell_memory` is told how far back the barrier remembers, in ms.
-        """
-        self.window_ms = window_ms
-        """How long things are kept; may change."""
-        self._state = state
-        self._writer = writer
-        self._barrier = barrier
-        self._settled = settled
+        self.mark = mark
+        self._window_ms = window_ms
+        self._context = context
         self._export = export
         self._through = through
-        self._position = position
-        self.mark = mark
         self._links = links
-        self._tell_memory = tell_memory
         self._members = members
-        self._now_ms = now_ms
         self.export_failure = ""
-        """Why the ledger cannot be written at present; empty when it can."""
+        """Reason why the ledger cannot be written at present; empty while it can."""
+
+    def change(self, window_ms: int) -> None:
+        """Keep things for `window_ms` from now on."""
+        self._window_ms = window_ms
 
     async def run(self) -> None:
-        """All rounds, for ever."""
+        """Run all rounds, for ever."""
         async with asyncio.TaskGroup() as rounds:
             rounds.create_task(self._every(MARK_EVERY_S, partial(self.mark.store, MARK_EVERY_S)))
             rounds.create_task(self._every(MINUTE_S, self._minute))
 
-    async def _every(self, seconds: float, what: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await what()
+            await work()
 
     async def _minute(self) -> None:
-        now_ms = self._now_ms()
-        self._barrier.rotate_if_due(now_ms)
-        self._tell_memory(self._barrier.memory_ms)
-        if self._writer.forget_before(now_ms - self.window_ms):
+        now_ms = self._context.now_ms()
+        self._context.barrier.rotate_if_due(now_ms)
+        self._context.refresh_window()
+        if self._context.log.forget_before(now_ms - self._window_ms):
             self._forget_settled()
         try:
             # Twice the window: it is asked for as long as a log or a position may speak of it.
-            self._members.forget_before(now_ms - 2 * self.window_ms)
+            self._members.forget_before(now_ms - 2 * self._window_ms)
         except OSError as error:
             log.error("revisions of the mesh that nobody uses are not forgotten: %s", error)
         self._sign_of_life(now_ms)
@@ -98,12 +88,12 @@ class Housekeeping:
         await self.roll(everything=False)
 
     def _sign_of_life(self, now_ms: int) -> None:
-        """A row of each stage: up to now it has told all that there is."""
+        """Write a row of each stage: all its earlier rows are written."""
         commit = Commit()
-        position = self._position()
+        position = self._context.position
         place = str(position.name) if position else ""
         stages: list[tuple[Stage, str]] = [(Stage.PACKED, ""), (Stage.DELIVERED, "")]
-        for stage, neighbour in [*stages, *self._links()]:
+        for stage, neighbour in [*stages, *self._links.stages()]:
             commit.row(
                 LedgerRow(
                     stage=stage,
@@ -113,24 +103,20 @@ class Housekeeping:
                     position=place if stage is Stage.DELIVERED else "",
                 )
             )
-        self._state.write(commit)
+        self._context.state.write(commit)
 
-    async def tell_all(self) -> None:
-        """For who is about to audit: every stage tells how far it is, and all of it goes into
-        files, as small as these may be. A failure is in `export_failure`.
+    async def close_books(self, through_within_s: float = THROUGH_WITHIN_S) -> None:
+        """Write a last row of each stage, and all rows into files, however small. A failure is in
+        `export_failure`.
         """
-        await self.close_books(THROUGH_WITHIN_S)
-
-    async def close_books(self, through_within_s: float) -> None:
-        """The ledger's last rows, and all of it into files."""
-        self._sign_of_life(self._now_ms())
+        self._sign_of_life(self._context.now_ms())
         await self._through.write(through_within_s)
         await self.roll(everything=True)
 
     async def roll(self, *, everything: bool) -> None:
-        """Export the ledger's closed ranges; a failure keeps the rows and is shown."""
+        """Export the ledger's closed ranges; a failure keeps the rows and is reported."""
         try:
-            await self._export.roll(self._now_ms(), everything=everything)
+            await self._export.roll(self._context.now_ms(), everything=everything)
         except ExportFailed as error:
             self.export_failure = str(error)
             log.error("%s", error)
@@ -138,11 +124,92 @@ class Housekeeping:
             self.export_failure = ""
 
     def _forget_settled(self) -> None:
-        """Incarnations that the log has forgotten are forgotten here too."""
-        logged = set(self._writer.logged.series())
-        gone = [series for series in self._settled.series() if series not in logged]
+        """Forget settled names of incarnations that the log has forgotten."""
+        logged = set(self._context.log.logged.series())
+        gone = [series for series in self._context.settled.series() if series not in logged]
         if gone:
-            self._settled.forget(lambda series: series in gone)
+            self._context.settled.forget(lambda series: series in gone)
             commit = Commit()
-            commit.settled(self._settled, gone)
-            self._state.write(commit)
+            commit.settled(self._context.settled, gone)
+            self._context.state.write(commit)
+
+
+class ThroughRows:
+    """Writes how far this site has packed and settled, for one run of its stages, so that an audit
+    can tell a skipped message from one on its way. `packed` returns the packer's position.
+
+    A row never claims too much. A settled position counts only if it lies in the part of the log
+    that was read back and is in a snapshot: batches found before it later would have been settled
+    too late. The row is in a later commit than what it covers, so a reader of the row has all rows
+    up to there.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        state: NodeState,
+        writer: LogWriter,
+        settlement: Settlement,
+        packed: Callable[[], PackedThrough | None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._state = state
+        self._writer = writer
+        self._settlement = settlement
+        self._packed = packed
+        self._now_ms = now_ms
+        self._written: dict[Flow, tuple[bytes, int]] = {}
+
+    async def write(self, within_s: float) -> None:
+        """Write a row for each flow that has moved since its last one, and one of the packer. Flows
+        that the log does not confirm within `within_s` are left to the next call.
+        """
+        settled = self._settlement.through()
+        times_sent_back = self._settlement.times_sent_back
+        with contextlib.suppress(TimeoutError):  # `_is_certain` leaves out what was not read back
+            async with asyncio.timeout(within_s):
+                await self._writer.check_now()
+        if times_sent_back != self._settlement.times_sent_back:
+            settled = {}  # something new may stand before any of them
+        commit = Commit()
+        for flow, point in settled.items():
+            self._add(commit, flow, point)
+        if (packed := self._packed()) is not None:
+            commit.row(self._packed_row(packed))
+        self._state.write(commit)
+
+    def _add(self, commit: Commit, flow: Flow, point: Point) -> None:
+        assert point.place is not None, "a batch that was met stands somewhere"
+        incarnation = point.place.name.series.incarnation
+        value = incarnation, point.whole
+        if value == self._written.get(flow) or not self._is_certain(point):
+            return
+        self._written[flow] = value
+        commit.row(
+            LedgerRow(
+                Stage.DELIVERED,
+                self._now_ms(),
+                Event.THROUGH,
+                origin=flow.origin,
+                exchange=flow.exchange,
+                lane=flow.lane,
+                incarnation=incarnation,
+                incarnation_sequence=point.whole,
+            )
+        )
+
+    def _is_certain(self, point: Point) -> bool:
+        safe = self._writer.safe_position(point.place)
+        return safe is not None and point.place is not None and safe.name == point.place.name
+
+    def _packed_row(self, packed: PackedThrough) -> LedgerRow:
+        return LedgerRow(
+            Stage.PACKED,
+            self._now_ms(),
+            Event.THROUGH,
+            origin=self._cluster_id,
+            incarnation=packed.incarnation,
+            incarnation_sequence=packed.sequence,
+            through_ms=packed.before_ms,
+        )

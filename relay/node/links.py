@@ -9,17 +9,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, vouched_user
+from federation.brokers.addresses import AddressError, AmqpAddress, vouched_user
 from federation.brokers.passwords import PasswordMissing
-from federation.mesh import Link, Mesh
-from federation.names import Names
+from federation.mesh import Link
 from relay import ticks
 from relay.batches.batch import BatchHeader, BatchKind, Place
-from relay.batches.incarnation import VoidTable
-from relay.batches.known_formats import KNOWN, Formats
-from relay.batches.signature import Authenticity
+from relay.delivery.context import DeliveryContext
 from relay.ledger.batch_rows import linked_row
-from relay.ledger.members import Absent, BadMembers, RevisionMembers
+from relay.ledger.members import BadMembers, RevisionMembers
 from relay.ledger.rows import Stage
 from relay.links.ends import LinkEnds
 from relay.links.forwarding import Forwarding, forwarding_for
@@ -31,73 +28,66 @@ from relay.links.receiver.task import LinkReceiverTask
 from relay.links.sender.machine import LinkSender, SenderParts
 from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import LinkSettings
-from relay.links.transport.connection import LinkParts
+from relay.links.transport.connection import Clock, LinkParts
 from relay.links.transport.rabbit import LinkEndAddress
+from relay.log.open_gap import OpenGap, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
 from relay.node.bindings import StateLinkMemory
-from relay.node.brokers import Brokers
-from relay.node.lane_reports import reports_by_link
-from relay.node.link_gaps import LinkGaps
-from relay.node.link_reports import receiver_report, resting_report, sender_report
-from relay.node.link_watch import LinkWatch
-from relay.node.machine import Machine
-from relay.node.present_connector import PresentConnector
+from relay.node.brokers import PresentConnector
+from relay.node.link_reports import (
+    LinkWatch,
+    receiver_report,
+    reports_by_link,
+    resting_report,
+    sender_report,
+)
+from relay.node.parts import NodeParts
 from relay.operator.gaps import SiteGaps
-from relay.operator.holds import Holds
 from relay.state.node_state import Commit, NodeState
 
 log = logging.getLogger(__name__)
 
-NOTHING_HELD = Holds()
 BEHIND_S = 30.0
-"""A lane whose oldest message has waited for so long has a backlog, which does not go before what
-others send now."""
+"""Age of a lane's oldest message from which the lane counts as behind; its backlog then does not go
+before what other lanes send now.
+"""
 
 
 class NodeLinks:
-    """One site's. Senders start later than receivers: see `stage_order`."""
+    """All links of one site. Senders start later than receivers: see `stage_order`."""
 
     def __init__(
         self,
-        mesh: Mesh,
-        site: str,
-        book: AddressBook,
-        state: NodeState,
-        writer: LogWriter,
-        voids: VoidTable,
-        quarantine: Callable[[bytes, str], None],
-        neighbours: NeighbourLogs,
+        parts: NodeParts,
+        context: DeliveryContext,
         members: RevisionMembers,
-        on_absent: Callable[[Absent], None],
         gaps: SiteGaps,
-        authenticity: Authenticity,
-        holds: Holds = NOTHING_HELD,
-        formats: Formats = KNOWN,
-        *,
-        brokers: Brokers,
-        machine: Machine,
+        neighbours: NeighbourLogs,
+        watch: LinkWatch,
+        quarantine: Callable[[bytes, str], None],
     ) -> None:
-        """`on_absent` is told whenever more is known of who was in a revision."""
-        self._mesh = mesh
-        self._site = site
-        self._book = book
-        self._state = state
-        self._voids = voids
+        """`context` is the deliverer's, which learns of each announcement of a revision's sites.
+        `quarantine` takes the bytes that came over a link and are no batch, and why.
+        """
+        machine = parts.machine
+        self._site = parts.site
+        self._context = context
+        self._state = context.state
+        self._writer = context.log
+        self._voids = context.voids
         self._quarantine = quarantine
         self._neighbours = neighbours
         self._members = members
-        self._on_absent = on_absent
-        self._gaps = LinkGaps(gaps, writer, state, machine.clock)
-        self._gone_on: Counter[str] = Counter()
-        """How often each link out of here went on behind a gap: its sender is made anew then."""
-        self._absent = members.absent(mesh)
-        self._authenticity = authenticity
-        self._brokers = brokers
-        self._names = Names(mesh.name)
+        self._gaps = LinkGaps(gaps, self._writer, self._state, machine.clock)
+        self._accepted_gaps: Counter[str] = Counter()
+        """Number of gaps behind which each link out of here went on; its sender is made anew for
+        each.
+        """
+        self._brokers = parts.brokers
+        self._names = parts.names
         self._settings = LinkSettings()
-        self._formats = formats
-        self._writer = writer
+        self._formats = parts.formats
         self._clock = machine.clock
         self._times = AppendTimes()
         self._random = machine.random
@@ -106,33 +96,26 @@ class NodeLinks:
         self._receivers = LinkEnds(self._make_receiver)
         self._senders = LinkEnds(self._make_sender, self._forget_position)
         self._resting: list[Link] = []
-        self.watch = LinkWatch()
-        """How they are, and their clocks."""
-        self.change(mesh, book, authenticity, holds)
+        self._watch = watch
+        self.change(parts)
 
-    def change(
-        self,
-        mesh: Mesh,
-        book: AddressBook,
-        authenticity: Authenticity,
-        holds: Holds,
-        *,
-        receives: bool = True,
-    ) -> None:
-        """Run the links of this mesh from now on, at these addresses, but for those that are held;
-        none into this site unless it `receives`.
+    def change(self, parts: NodeParts, *, receives: bool = True) -> None:
+        """Run the links of the present mesh from now on, except those that are held; none into this
+        site unless `receives`.
 
-        A link that stays as it is does not notice; one that only carries something else now goes
-        on over its connection; any other change of a link is its end and a new beginning.
+        An unchanged link is not disturbed. A link that only carries something else keeps its
+        connection; for any other change the link ends and a new one begins.
         """
-        self._mesh, self._book, self._authenticity = mesh, book, authenticity
+        # With what is retired: it may still not cross the sites of its never_via.
+        mesh = self._mesh = parts.delivered_mesh()
+        self._book, self._authenticity = parts.book, parts.authenticity()
         self._absent = self._members.absent(mesh)
         into = self._strands(mesh.links_to(self._site)) if receives else ()
         self._receivers.want({link: self._made_of(link, link.sender) for link in into})
         every = self._strands(mesh.links_from(self._site))
-        self._tell_of_backlogs({link.line_name for link in every})
-        self._resting = [link for link in every if link.line_name in holds.links]
-        out = [link for link in every if link.line_name not in holds.links]
+        self._warn_of_backlogs({link.line_name for link in every})
+        self._resting = [link for link in every if link.line_name in parts.holds.links]
+        out = [link for link in every if link.line_name not in parts.holds.links]
         self._senders.want({link: self._sender_made_of(link) for link in out}, every)
         self._look_at_rates()
         self._change_forwarding()
@@ -140,12 +123,12 @@ class NodeLinks:
             task.mesh_changed()
 
     def _strands(self, links: Iterable[Link]) -> list[Link]:
-        """Each lane of a link is run as a link of its own."""
+        """Lanes of the links; each lane runs as a link of its own."""
         return [one for link in links for one in self._mesh.strands(link)]
 
-    def _tell_of_backlogs(self, names: Collection[str]) -> None:
-        """Warn of links that are to end, but for those of these names, with something before them:
-        none of them will ever say that there was a gap. Not where the neighbour leaves the mesh.
+    def _warn_of_backlogs(self, names: Collection[str]) -> None:
+        """Warn of links with a backlog that are to end, since none of them reports a gap later.
+        Links in `names` stay; a neighbour that leaves the mesh needs no warning.
         """
         for link, task in self._senders:
             if link.line_name in names or link.receiver not in self._mesh.sites:
@@ -160,23 +143,25 @@ class NodeLinks:
                 )
 
     def go_on(self, name: str) -> None:
-        """A person has accepted the gap at which this link out of here stands."""
-        self._gone_on[name] += 1
+        """Resume the link of this name out of here; a person has accepted the gap at which it
+        stands.
+        """
+        self._accepted_gaps[name] += 1
         every = self._strands(self._mesh.links_from(self._site))
         self._senders.want(
             {link: self._sender_made_of(link) for link in self._senders.links}, every
         )
 
     def _sender_made_of(self, link: Link) -> Hashable:
-        return self._made_of(link, link.receiver), self._gone_on[link.name]
+        return self._made_of(link, link.receiver), self._accepted_gaps[link.name]
 
     def _change_forwarding(self) -> None:
         for link, task in self._senders:
             task.change(forwarding_for(self._mesh, link, self._absent))
 
     def stages(self) -> Iterable[tuple[Stage, str]]:
-        """(stage, neighbour) of each link, for the ledger's idle rows; also of those that are held,
-        since what rests is not missing.
+        """Yield (stage, neighbour) of each link, for the ledger's idle rows; held links too, since
+        a resting link is not a missing one.
         """
         for link in self._mesh.links_from(self._site):
             yield Stage.LINKED_OUT, link.receiver
@@ -196,7 +181,7 @@ class NodeLinks:
 
     @property
     def blocked(self) -> bool:
-        """The site's own broker takes no publishes of a link that meets there."""
+        """True if the site's own broker takes no publishes of a link that meets there."""
         ends: list[tuple[Link, LinkReceiverTask | LinkSenderTask]] = [
             *self._receivers,
             *self._senders,
@@ -205,18 +190,18 @@ class NodeLinks:
 
     @property
     def is_receiving(self) -> bool:
-        """A link into this site runs, or has not ended yet."""
+        """True while a link into this site runs or has not ended yet."""
         return self._receivers.is_busy
 
     def most_lagging(self) -> tuple[str, int]:
-        """The neighbour whose log lacks the most, and how many bytes; ("", 0) without links."""
+        """Neighbour whose log lacks the most, and the number of bytes; ("", 0) without links."""
         lags = [(link.receiver, task.lag.bytes) for link, task in self._senders]
         lags += [(link.receiver, self._resting_lag(link)[1]) for link in self._resting]
         return max(lags, key=lambda lag: lag[1], default=("", 0))
 
     def reached(self, link: Link) -> tuple[Place | None, Forwarding] | None:
-        """Up to where the link believes, at this moment, that the receiver's log has all, and all
-        of what; None without a session: the next may begin anew.
+        """Place up to which the link's sender believes the receiver's log complete, and what the
+        link forwards; None without a session: the next session may begin anew.
         """
         for one, task in self._senders:
             if one == link and task.machine.heard_at is not None:
@@ -224,39 +209,41 @@ class NodeLinks:
         return None
 
     def reports(self) -> list[dict[str, Any]]:
-        """The figures of the links that begin here."""
+        """Figures of the links that begin here."""
         now = self._clock.now()
-        told = [
-            (link, sender_report(link, task, *self.watch.state_of(link, task, now)))
+        reports = [
+            (link, sender_report(link, task, *self._watch.state_of(link, task, now)))
             for link, task in self._senders
         ]
-        for link, report in told:
+        for link, report in reports:
             rate = self._uplink.rate(link)
             if rate is not None:
                 report["max_rate"] = rate
-        told = [(link, report | self._connected_to(link)) for link, report in told]
-        told += [(link, resting_report(link, *self._resting_lag(link))) for link in self._resting]
-        return reports_by_link(told)
+        reports = [(link, report | self._connected_to(link)) for link, report in reports]
+        reports += [
+            (link, resting_report(link, *self._resting_lag(link))) for link in self._resting
+        ]
+        return reports_by_link(reports)
 
     def incoming(self) -> list[dict[str, Any]]:
-        """The figures of the links that end here."""
+        """Figures of the links that end here."""
         return reports_by_link(
             (link, receiver_report(link, task) | self._connected_to(link))
             for link, task in self._receivers
         )
 
     def _connected_to(self, link: Link) -> dict[str, str]:
-        """Entry of the link's report: the node of the meeting broker's cluster that is in use."""
+        """Entry of a link's report: the node in use of the meeting broker's cluster."""
         node = self._brokers.in_use().get(self._end_name(link))
         return {} if node is None else {"connected_to": node}
 
     def _end_name(self, link: Link) -> str:
-        """Name by which the broker shows this end's connection."""
+        """Name by which the broker shows the connection of this site's end."""
         return f"isthmus link {link.name} at {self._site}"
 
     def not_understood(self) -> dict[str, str]:
-        """By neighbour, why nothing is taken of what it sends: it is of a newer version, or of an
-        origin, or signed with a key, that only a newer mesh file has.
+        """Reasons, by neighbour, why nothing is taken from it: its batches have a newer version, or
+        an origin or a key that only a newer mesh file has.
         """
         return {
             link.sender: task.machine.not_understood
@@ -270,15 +257,17 @@ class NodeLinks:
         return messages, nbytes
 
     async def _note_times(self) -> None:
-        """When the log had how much: what the links' lag in seconds is told from."""
+        """Note once a second how long the log was, from which the links' lag in seconds is
+        computed.
+        """
         while True:
             self._times.note(self._writer.counts.appended_messages, self._clock.now())
-            self.watch.look(self._mesh, self._senders, self._receivers, self._clock.now())
+            self._watch.look(self._mesh, self._senders, self._receivers, self._clock.now())
             self._look_at_rates()
             await asyncio.sleep(ticks.about(1.0, asyncio.get_running_loop().time()))
 
     def _look_at_rates(self) -> None:
-        """What the mesh file says for this hour; and which strands have fallen behind."""
+        """Take up the mesh file's rates of this hour, and which lanes have fallen behind."""
         minute = minute_of_day(self._clock.wall_ms())
         self._uplink.change(rates_at(self._mesh, self._site, minute))
         for link, task in self._senders:
@@ -286,7 +275,7 @@ class NodeLinks:
                 self._uplink.gate(link).behind(task.lag.seconds > BEHIND_S)
 
     def _made_of(self, link: Link, other: str) -> Hashable:
-        """All that an end cannot take up while it runs."""
+        """Everything that an end cannot take up while running."""
         mesh = self._mesh
         try:
             address: AmqpAddress | str = self._book.link_end(link, self._site)
@@ -370,7 +359,9 @@ class NodeLinks:
         )
 
     def _learn(self, link: Link, revision: str, sites: bytes) -> None:
-        """A neighbour tells who is in a revision that its batches bear."""
+        """Keep the sites of a revision, as announced by a neighbour whose batches bear the
+        revision.
+        """
         try:
             if not self._members.learn(revision, sites, self._clock.wall_ms()):
                 return
@@ -379,7 +370,7 @@ class NodeLinks:
             log.error("link %s: the sites of revision %s: %s", link.name, revision, error)
             return
         self._absent = self._members.absent(self._mesh)
-        self._on_absent(self._absent)
+        self._context.learn_absent(self._absent)
         self._change_forwarding()
 
     def _forget_position(self, link: Link) -> None:
@@ -390,7 +381,7 @@ class NodeLinks:
         StateLinkMemory(self._state, link.name, link.receiver, self._clock).forget()
 
     def _address(self, link: Link) -> LinkEndAddress:
-        """How this site's end reaches the link's meeting broker."""
+        """Address by which this site's end reaches the link's meeting broker."""
         names, receives = self._names, link.receiver == self._site
         amqp = self._book.link_end(link, self._site)
         data, acks = names.link_data(link), names.link_acks(link)
@@ -407,3 +398,48 @@ class NodeLinks:
             ssl_context=amqp.ssl_context,
             places=amqp.endpoints,
         )
+
+
+class LinkGaps:
+    """Gaps at which links out of one site stand: reported, and passed once a person has accepted
+    them.
+    """
+
+    def __init__(self, gaps: SiteGaps, writer: LogWriter, state: NodeState, clock: Clock) -> None:
+        self._gaps = gaps
+        self._writer = writer
+        self._state = state
+        self._clock = clock
+
+    def found(self, link: Link, task: LinkSenderTask, met: LogGap) -> None:
+        """Report the gap at which the link stops."""
+        gap = met.since(task.done_to)  # what is on its way may get lost as well
+        now_ms = self._clock.wall_ms()
+        commit = Commit()
+        commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))
+        self._state.write(commit)
+        self._gaps.found(
+            OpenGap.of(
+                gap,
+                Stage.LINKED_OUT,
+                now_ms,
+                self._writer.names_lately(),
+                lambda name: not task.machine.receiver_has(name),
+                link=link.name,
+                neighbour=link.receiver,
+            )
+        )
+
+    def pass_accepted(self, link: Link, memory: StateLinkMemory) -> None:
+        """Begin behind the gap at which the link stopped, if a person has accepted the gap."""
+        accepted = self._gaps.accepted(f"link {link.name}")
+        if accepted is None:
+            return
+        gap, kept = accepted.gap, memory.load()
+        row = gap.accepted_row(accepted.by, accepted.at, self._clock.wall_ms())
+        place = just_before(gap.first)
+        if kept is None:
+            memory.begin(gap.first, row)
+        elif kept.place is None or kept.place.offset < place.offset:
+            memory.go_on(kept.behind(place, self._clock.now()), row)
+        self._gaps.passed(accepted)

@@ -1,7 +1,7 @@
-"""Watches the mesh file while a node runs: a changed one is read, a bad one said and not used.
+"""Watches the mesh file while a node runs: reads a changed file, reports a bad one.
 
-The files are only asked for their size and time, every two seconds; a change is read once it has
-stood still, since an editor may be half-way through writing. SIGHUP has it read at once.
+The files are only asked for size and time, every two seconds; a change is read once the files have
+stood still, since an editor may be half-way through writing. SIGHUP has them read at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.brokers.passwords import PasswordMissing
 from federation.durable_file import FileStamp
+from federation.mesh import Mesh
 from federation.mesh_file.problems.problem import MeshFileError, Severity
 from relay.waiters import set_within
 
@@ -29,21 +30,21 @@ _NEVER_SEEN = FileStamp(0, 0, -1, 0, 0)
 
 
 class MeshFiles(Protocol):
-    """The mesh file, and whatever else says what the mesh is and where."""
+    """The mesh file, and whatever else defines the mesh and its addresses."""
 
     def files(self) -> Iterable[Path]:
-        """Those whose change means that it has to be read again."""
+        """Files to be read again when one of them changes."""
         ...
 
     def read(self) -> AddressBook:
-        """The mesh with its addresses; called in a thread. Raises MeshFileError, AddressError,
-        CredentialsError, PasswordMissing, OSError.
+        """Return the mesh with its addresses; called in a thread. Raises MeshFileError,
+        AddressError, CredentialsError, PasswordMissing, OSError.
         """
         ...
 
 
 class MeshWatch:
-    """`run` until cancelled."""
+    """Watches until cancelled."""
 
     def __init__(
         self,
@@ -54,29 +55,29 @@ class MeshWatch:
         look_every_s: float = LOOK_EVERY_S,
         still_for_s: float = STILL_FOR_S,
     ) -> None:
-        """`take_up` gets what was read, `refuse` the reason why there is nothing to take up; if
-        `take_up` raises OSError, that is the reason, and it is tried again at the next look.
+        """`take_up` gets what was read, `refuse` the reason why there is nothing to take up. An
+        OSError of `take_up` is such a reason, and the next look tries again.
         """
         self._files = files
         self._take_up = take_up
         self._refuse = refuse
         self._look_every_s = look_every_s
         self._still_for_s = still_for_s
-        self._asked = asyncio.Event()
+        self._look_requested = asyncio.Event()
 
     def look_now(self) -> None:
-        """Read, whether or not anything seems to have changed."""
-        self._asked.set()
+        """Read the files, changed or not."""
+        self._look_requested.set()
 
     async def run(self) -> None:
-        """Look for ever. The first look reads in any case: something may have changed since the
-        process read the file.
+        """Look for ever. The first look reads in any case: a file may have changed since the
+        process read it.
         """
         seen: Stamp | None = None
         while True:
             stamp = await asyncio.to_thread(self._stamp)
-            if stamp != seen or self._asked.is_set():
-                self._asked.clear()
+            if stamp != seen or self._look_requested.is_set():
+                self._look_requested.clear()
                 seen = await self._still(stamp)
                 if await self._look():
                     # It may be made of other files now. One that was not looked at before it was
@@ -85,7 +86,7 @@ class MeshWatch:
                     seen = {file: seen.get(file, _NEVER_SEEN) for file in now}
                 else:
                     seen = None
-            await set_within(self._look_every_s, self._asked)
+            await set_within(self._look_every_s, self._look_requested)
 
     async def _still(self, stamp: Stamp) -> Stamp:
         while True:
@@ -96,11 +97,11 @@ class MeshWatch:
             stamp = again
 
     async def _look(self) -> bool:
-        """Whether there is nothing more to be done before the files change."""
+        """Return True if nothing is left to do before the files change."""
         try:
             self._take_up(await asyncio.to_thread(self._files.read))
         except MeshFileError as error:
-            self._refuse(_told(error))
+            self._refuse(_first_error(error))
         except (AddressError, CredentialsError, PasswordMissing) as error:
             self._refuse(str(error))
         except OSError as error:
@@ -112,8 +113,42 @@ class MeshWatch:
         return {file: FileStamp.of(file) for file in self._files.files()}
 
 
-def _told(error: MeshFileError) -> str:
-    """The first error, and how many there are besides."""
+def _first_error(error: MeshFileError) -> str:
+    """Text of the first error, and how many more there are."""
     errors = [problem for problem in error.problems if problem.severity is Severity.ERROR]
     more = f" (and {len(errors) - 1} more: `isthmus validate`)" if len(errors) > 1 else ""
     return f"{errors[0]}{more}"
+
+
+def why_refused(now: Mesh, new: Mesh, site: str) -> str:
+    """Reason why the node of `site` cannot take up the new mesh; empty if it can. Neither the name
+    of the mesh nor the site's own cluster ID may change: both stand in all names and batches made
+    so far.
+    """
+    if new.name != now.name:
+        return (
+            f"the file names the mesh {new.name!r}, this node runs {now.name!r}: a mesh cannot "
+            "change its name; end it and begin another"
+        )
+    here = new.sites.get(site)
+    if here is not None and here.cluster_id != now.sites[site].cluster_id:
+        return (
+            f"the file gives {site} the cluster ID {here.cluster_id!r}, its batches bear "
+            f"{now.sites[site].cluster_id!r}: a site cannot change it; put the former back, or "
+            "drain and remove the site and add it under another name"
+        )
+    return ""
+
+
+def why_over(new: Mesh, site: str, *, is_drained: bool) -> str:
+    """Reason why the node of `site` has to end; empty if the node goes on."""
+    if site in new.sites:
+        return ""
+    gone = f"{site} is no site of the mesh file any more (revision {new.revision})"
+    if is_drained:
+        return f"{gone}; it was drained: nobody lacks anything of it"
+    return (
+        f"{gone}, and it was not drained: what its egress queues and its log have for others is "
+        "kept there, and goes on when the site is put back; then `isthmus drain` it first. Put it "
+        "back with `from: start`, so that it gets what others publish meanwhile"
+    )

@@ -1,6 +1,6 @@
-"""One site's relay: begins and ends its stages' runs, and takes up what changes meanwhile.
+"""One site's node: begins and ends the runs of its stages, and takes up changes meanwhile.
 
-State folder -> log (checked) -> is the state the one that the broker remembers? -> the stages
+State folder -> log (checked) -> does the state match the broker's mark? -> the stages
 (`stages.py`), in their order (`stage_order.py`) -> log -> state.
 """
 
@@ -30,17 +30,15 @@ from relay.node.bad_records import BadRecords
 from relay.node.bindings import check_versions
 from relay.node.brokers import OWN_PURPOSES, Brokers, RabbitBrokers, holder_of
 from relay.node.machine import Machine, this_machine
-from relay.node.mesh_change import why_over, why_refused
-from relay.node.parts import NodeParts, check_addresses, same_broker
-from relay.node.queue_gauge import GaugedQueues, Waiting, watch_queues
-from relay.node.signing import signer_of
+from relay.node.mesh_watch import why_over, why_refused
+from relay.node.parts import NodeParts, check_addresses, same_broker, signer_of
 from relay.node.site_folder import LEDGER, MEMBERS, REVISIONS, STATE
 from relay.node.stage_order import EndedBadly, StageTasks, Work
-from relay.node.stages import Stages
+from relay.node.stages import LastingParts, Stages
 from relay.node.start import NodeStopped, begin_with, unreadable
-from relay.node.watch import NodeWatch
+from relay.node.watch import GaugedQueues, NodeWatch, Waiting, watch_queues
 from relay.operator.gaps import SiteGaps
-from relay.operator.hold_watch import HoldWatch
+from relay.operator.holds import HoldWatch
 from relay.state.node_state import Commit, Loaded, NodeState
 
 log = logging.getLogger(__name__)
@@ -49,13 +47,13 @@ RENEWED_EVERY_S = 3600.0
 
 
 class SiteNode:
-    """One site's node. `run` until `stop`; raises NodeStopped where only a person can help (and
-    AddressError, PasswordMissing, PrivateKeyUnusable before it has run once), and EndedBadly where
-    it was to end and a stage failed meanwhile.
+    """One site's node; `run` goes on until `stop`. Raises NodeStopped where only a person can help,
+    and EndedBadly if a stage failed while the node was ending. Before the first run also
+    AddressError, PasswordMissing and PrivateKeyUnusable.
     """
 
     parts_type: type[NodeParts] = NodeParts
-    """What makes its stages."""
+    """Factory of the stages."""
 
     def __init__(
         self,
@@ -67,9 +65,9 @@ class SiteNode:
         brokers: Brokers | None = None,
         machine: Machine | None = None,
     ) -> None:
-        """`book` is of the mesh to begin with; `folder` is the site's own: its state and its
-        ledger are in there. `formats` are those that it reads. `ledger_writers` may be shared.
-        `brokers` and `machine` are the real ones unless told.
+        """`book` is of the mesh to begin with; `folder` is the site's own, for state and ledger.
+        `formats` are those that the node reads. `ledger_writers` may be shared. `brokers` and
+        `machine` are the real ones by default.
         """
         self.formats = formats
         self._ledger_writers = ledger_writers or FileWriters()
@@ -80,33 +78,33 @@ class SiteNode:
         self.book = book
         self.folder = folder
         self.file_problem = ""
-        """Why the mesh file as it is now was not taken up; empty when it was."""
+        """Reason why the present mesh file was not taken up; empty if it was."""
         self.counters = DeliveryCounters()
         self.is_up = asyncio.Event()
-        """It has run at least once."""
+        """Set once the node has run."""
         self.stage = "starting"
-        """What the start waits for; "running" once everything is up; "stopped" at the end."""
+        """Step that the start waits for; "running" once everything is up; "stopped" at the end."""
         self.reason = ""
-        """Of the stage, while it starts and when it has stopped by itself."""
+        """Reason for the stage, while the node starts and when it has stopped by itself."""
         self.writer: LogWriter | None = None
         self.stages: Stages | None = None
-        """Of the present run; None until the log was checked."""
+        """Stages of the present run; None until the log was checked."""
         self.waiting = Waiting()
-        """In the site's own queues, for the mesh or for people."""
+        """Messages in the site's own queues, for the mesh or for people."""
         self._names = Names(mesh.name)
         self.watch = NodeWatch(site, folder)
-        """The log's room, and the site's leave."""
+        """Watch over the log's room and the site's leave."""
         self.holds = HoldWatch(folder)
-        """What an operator holds back here."""
+        """Watch over what an operator holds back here."""
         self.gaps = SiteGaps(folder)
-        """At which its stages stand."""
+        """Gaps at which the site's stages stand."""
         self._revisions = KeptRevisions(folder / REVISIONS)
         self._members = RevisionMembers(folder / MEMBERS)
         self._stopping = asyncio.Event()
         self._is_to_end = False
         self._over = ""
         self._unreadable = ""
-        """What this version cannot read of the site's log; empty while it can."""
+        """Reason why this version cannot read the site's log; empty while it can."""
         self._was_taken_out = False
         self._egress_queues: tuple[str, ...] = ()
         self._signer: Signer | None = None
@@ -128,25 +126,25 @@ class SiteNode:
 
     @property
     def is_to_end(self) -> bool:
-        """It was told to, or is to end for a reason of its own."""
+        """True once the node was stopped, or ends for a reason of its own."""
         return self._is_to_end
 
     @property
     def was_taken_out(self) -> bool:
-        """It ended, or is about to, because the mesh file did not have its site any more."""
+        """True if the node ends because its site is no longer in the mesh file."""
         return self._was_taken_out
 
     def put_back(self, book: AddressBook) -> None:
-        """The site is in the file again, and has ended meanwhile: it may `run` once more."""
+        """Prepare an ended node for another `run`, since its site is in the file again."""
         self._is_to_end = self._was_taken_out = False
         self.take_up(book)
 
     def take_up(self, book: AddressBook) -> None:
-        """Go on with the book's mesh. What does not change is not disturbed; what cannot change
-        while it runs ends in order and begins again, in this process.
+        """Go on with the book's mesh. Unchanged parts are not disturbed; a part that cannot change
+        while running ends in order and begins again, in this process.
 
-        Where that cannot be, the former mesh stays and `file_problem` says why. Raises OSError if
-        the new revision cannot be written down: ask again.
+        Where the mesh cannot be taken up, the former one stays and `file_problem` has the reason.
+        Raises OSError if the new revision cannot be written down: call again.
         """
         if self._was_taken_out:
             return  # it ends first
@@ -177,14 +175,14 @@ class SiteNode:
             self._change_stages()
 
     def _change_stages(self) -> None:
-        """They take up the mesh as it is now, and what is held."""
+        """Have the stages take up the present mesh and the present holds."""
         if self.stages is not None:
             parts = self._parts()
             self._egress_queues = parts.egress_queues
             self.stages.change(parts, receives=not self.watch.leave.is_closed)
 
     async def run(self) -> None:
-        """Until `stop`, or until the mesh has no such site any more (NodeStopped)."""
+        """Run until `stop`. Raises NodeStopped when the mesh has no such site any more."""
         reason = ""
         try:
             await self._run_until_over()
@@ -212,7 +210,7 @@ class SiteNode:
             raise NodeStopped(self._unreadable or self._over)
 
     async def _run_once(self) -> None:
-        """All stages, until they are to end for good or to begin again at another broker."""
+        """Run all stages until they are to end for good, or to begin again at another broker."""
         store = self._machine.open_store(self.folder / STATE)
         try:
             await self._run_with(NodeState(store))
@@ -245,11 +243,11 @@ class SiteNode:
     async def _run_tasks(
         self, tasks: StageTasks, state: NodeState, loaded: Loaded, writer: LogWriter
     ) -> bool:
-        """Whether it came to the stages before the node was to end."""
+        """Return False if the node was to end before its stages began."""
         if not await tasks.until(writer.running()):
             return False
         folder, random_bytes = self.folder / STATE, self._machine.random_bytes
-        beginning = begin_with(state, loaded, writer, folder, self._say, random_bytes)
+        beginning = begin_with(state, loaded, writer, folder, self._note_reason, random_bytes)
         if not await tasks.until(beginning):
             return False
         stages = self.stages = self._stages(state, loaded, writer)
@@ -259,20 +257,17 @@ class SiteNode:
     def _stages(self, state: NodeState, loaded: Loaded, writer: LogWriter) -> Stages:
         parts = self._parts()
         self._egress_queues = parts.egress_queues
-        return Stages.wired(
-            parts,
-            state,
-            loaded,
-            writer,
-            self._members,
-            self.folder / LEDGER,
-            self._ledger_writers,
-            self._bad_records.add_from_link,
-            self.gaps,
+        lasting = LastingParts(
+            members=self._members,
+            gaps=self.gaps,
+            ledger=self.folder / LEDGER,
+            ledger_writers=self._ledger_writers,
+            bad_records=self._bad_records,
         )
+        return Stages.wired(parts, state, loaded, writer, lasting)
 
     def _beside(self, stages: Stages) -> dict[str, Work]:
-        """What runs beside the stages once the log is read."""
+        """Work that runs beside the stages once the log is read, by name."""
         return {
             "quarantine": self._bad_records.run(stages.context),
             "gauge": self._gauge_queues(),
@@ -289,13 +284,13 @@ class SiteNode:
         }
 
     async def _renew(self) -> None:
-        """What holds for some time only, the keys of former mesh files, ends with that time."""
+        """Drop expired things, such as the keys of former mesh files, every RENEWED_EVERY_S."""
         while True:
             await asyncio.sleep(RENEWED_EVERY_S)
             self._change_stages()
 
     def _parts(self) -> NodeParts:
-        """Makes the stages of the mesh as it is now."""
+        """Make the factory of stages for the present mesh."""
         return self.parts_type(
             self.site,
             self.book,
@@ -318,8 +313,8 @@ class SiteNode:
             self.is_up.set()
             self.gaps.begun()
 
-    def _say(self, reason: str) -> None:
-        """What the start waits for."""
+    def _note_reason(self, reason: str) -> None:
+        """Note what the start waits for."""
         self.reason = reason
 
     # -- what the log tells ------------------------------------------------------------------
@@ -340,7 +335,7 @@ class SiteNode:
             self.reason = ""
 
     async def _gauge_queues(self) -> None:
-        def tell(waiting: Waiting) -> None:
+        def report(waiting: Waiting) -> None:
             self.waiting = waiting
 
         await watch_queues(
@@ -351,6 +346,6 @@ class SiteNode:
                 self._names.quarantine,
                 lambda: self.counters.put_aside_or_mended,
             ),
-            tell,
+            report,
             self._machine.random.random,
         )

@@ -1,4 +1,4 @@
-"""Makes the stages of one site's node from the mesh as it is."""
+"""Factory of the stages of one site's node, from the present mesh."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from dataclasses import dataclass, field, replace
 
 from dedup.barrier import Barrier
 from federation.brokers.addresses import AddressBook, Listener, relay_user
-from federation.mesh import SIGNED_BATCH_FORMAT, Mesh
+from federation.mesh import SIGNED_BATCH_FORMAT, Mesh, SigningRule
 from federation.names import Names
+from federation.signing_keys import (
+    PrivateKeyUnusable,
+    key_id,
+    load_private_key,
+    parse_public_key,
+    public_key_text,
+)
 from relay.batches.incarnation import VoidTable
 from relay.batches.known_formats import Formats
 from relay.batches.signature import Authenticity, Signer, authenticity
 from relay.bulk_amqp import Connection as BulkConnection
 from relay.delivery.context import (
     POSITION,
+    DeliveredBefore,
     DeliveryContext,
     DeliveryCounters,
     DeliverySettings,
+    GapBook,
+    all_of,
 )
 from relay.delivery.deliverer import DeliveryConnection
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
+from relay.ledger.members import Absent
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.run import LogEvents
 from relay.log.site_log import SiteLog
@@ -39,16 +50,18 @@ from relay.waiters import Signal
 
 PAUSED = "the site is paused: `isthmus resume` lets it go on"
 SETTLE_S = 1.0
-"""How long the deliverer's lock is held before it is used."""
+"""Time for which the deliverer's lock is held before use."""
 
 
 def same_broker(former: AddressBook, new: AddressBook, site: str) -> bool:
-    """Whether the site's own broker is reached as before. Raises AddressError, PasswordMissing."""
+    """True if both books lead to the site's broker in the same way. Raises AddressError,
+    PasswordMissing.
+    """
     return _addresses(former, site) == _addresses(new, site)
 
 
 def check_addresses(book: AddressBook, site: str) -> None:
-    """That all is there which it takes to connect to the site's own broker. Raises AddressError,
+    """Check that everything is there to connect to the site's own broker. Raises AddressError,
     PasswordMissing.
     """
     for address in _addresses(book, site):
@@ -56,14 +69,29 @@ def check_addresses(book: AddressBook, site: str) -> None:
 
 
 def _addresses(book: AddressBook, site: str) -> tuple[Listener, ...]:
-    """Of all its stages."""
+    """Addresses that the stages of a site use."""
     return book.deliverer(site), book.packer(site), book.keeper(site), book.stream(site)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryParts:
+    """Parts of one run that the deliverer works with; see `DeliveryContext` for each."""
+
+    state: NodeState
+    loaded: Loaded
+    writer: LogWriter
+    voids: VoidTable
+    absent: Absent
+    gaps: GapBook | None = None
+    delivered_before: DeliveredBefore = all_of
+    clock_differences_ms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """`retired` are earlier meshes, the latest first, that had exchanges which the present one
-    has no more: what still waits for these is packed, and delivered, as it was meant.
+    """Factory of one node's stages. `retired` are earlier meshes, the latest first, with exchanges
+    that the present mesh lacks: messages waiting for these are packed and delivered as intended
+    then.
     """
 
     site: str
@@ -71,15 +99,15 @@ class NodeParts:
     retired: Sequence[Mesh]
     holds: Holds
     log_is_full: bool
-    """No more of the site's own goes into it for now."""
+    """True while none of the site's own messages are let into the log."""
     counters: DeliveryCounters
     formats: Formats
-    """Those that the node knows."""
+    """Formats that the node reads."""
     signer: Signer | None = None
     machine: Machine = field(default_factory=this_machine)
     brokers: Brokers = field(default_factory=RabbitBrokers)
     lately: Sequence[Mesh] = ()
-    """Earlier meshes in whose time batches were signed that may still be on their way."""
+    """Earlier meshes under which batches were signed that may still be on their way."""
 
     @property
     def mesh(self) -> Mesh:
@@ -95,7 +123,7 @@ class NodeParts:
 
     @property
     def user(self) -> str:
-        """Its deliverer's at the site's broker; it needs no password to know it."""
+        """Name of the deliverer's user at the site's broker; needs no password."""
         return relay_user(self.mesh, self.site)
 
     @property
@@ -103,7 +131,7 @@ class NodeParts:
         return int(self.mesh.retention_s * 1000)
 
     def packer_settings(self) -> PackerSettings:
-        """What the packer is told, retired exchanges last."""
+        """Settings of the packer, retired exchanges last."""
         packed: dict[str, PackedExchange] = {}
         for mesh in (self.mesh, *self.retired):
             for exchange in packed_exchanges(mesh, self.site) if self.site in mesh.sites else ():
@@ -123,11 +151,11 @@ class NodeParts:
 
     @property
     def egress_queues(self) -> tuple[str, ...]:
-        """Of all exchanges that are packed."""
+        """Egress queues of all packed exchanges."""
         return tuple(exchange.queue for exchange in self.packer_settings().exchanges)
 
     def delivered_mesh(self) -> Mesh:
-        """The mesh, with the exchanges that it once had."""
+        """Mesh together with its former exchanges."""
         exchanges = dict(self.mesh.exchanges)
         for mesh in self.retired:
             for exchange in mesh.exchanges.values():
@@ -135,13 +163,13 @@ class NodeParts:
         return replace(self.mesh, exchanges=exchanges)
 
     def authenticity(self) -> Authenticity:
-        """What is asked of batches that come over links."""
+        """Signatures required of batches that come over links."""
         # With the exchanges that are retired, since they are still delivered.
         return authenticity(self.delivered_mesh(), self.lately)
 
     @property
     def held(self) -> str:
-        """Why nothing is delivered; empty while it is."""
+        """Reason why nothing is delivered; empty while messages are delivered."""
         return PAUSED if self.holds.paused else ""
 
     def writer(self, state: NodeState, events: LogEvents) -> LogWriter:
@@ -186,10 +214,8 @@ class NodeParts:
         )
         return PackerLoop(self.packer_settings(), parts, machine.random)
 
-    def context(
-        self, state: NodeState, loaded: Loaded, writer: LogWriter, voids: VoidTable
-    ) -> tuple[DeliveryContext, DeliveryConnection]:
-        """What the deliverer's flows share, and its connection."""
+    def context(self, given: DeliveryParts) -> tuple[DeliveryContext, DeliveryConnection]:
+        """Make what the deliverer's flows share, and the deliverer's connection."""
         names, chance = self.names, self.machine.random.random
         stopping = Signal()
 
@@ -197,8 +223,8 @@ class NodeParts:
             return await self.brokers.open_exchange(self.book, self.site)
 
         connection = DeliveryConnection(connect_deliverer, stopping, chance, SETTLE_S)
-        barrier = Barrier(state.store, self.window_ms, meta_table=STATE)
-        position = loaded.positions.get(POSITION)
+        barrier = Barrier(given.state.store, self.window_ms, meta_table=STATE)
+        position = given.loaded.positions.get(POSITION)
         context = DeliveryContext(
             settings=DeliverySettings(
                 site=self.site,
@@ -208,11 +234,11 @@ class NodeParts:
                 quarantine_queue=names.quarantine,
             ),
             mesh=self.delivered_mesh(),
-            log=writer,
-            state=state,
-            settled=loaded.settled,
+            log=given.writer,
+            state=given.state,
+            settled=given.loaded.settled,
             barrier=barrier,
-            voids=voids,
+            voids=given.voids,
             settlement=Settlement(position),
             counters=self.counters,
             stopping=stopping,
@@ -221,15 +247,39 @@ class NodeParts:
             exchange=connection.exchange,
             window_ms=barrier.memory_ms,
             position=position,
-            flows=dict(loaded.flows),
+            flows=dict(given.loaded.flows),
+            delivered_before=given.delivered_before,
+            absent=given.absent,
+            gaps=given.gaps,
+            clock_differences_ms=given.clock_differences_ms,
         )
         context.hold(self.held)
         return context, connection
 
     async def connect(self, purpose: str) -> BulkConnection:
-        """To the site's own broker, for what the node itself wants of it."""
+        """Connect to the site's own broker for a purpose of the node itself."""
         return await self.brokers.connect(self.book, self.site, purpose)
 
     async def open_log(self) -> SiteLog:
-        """A new connection to the site's log."""
+        """Open a new connection to the site's log."""
         return await self.brokers.open_log(self.book, self.site)
+
+
+def signer_of(book: AddressBook, site: str) -> Signer | None:
+    """Return the signer with the site's private key, or None where the site signs nothing. Raises
+    PrivateKeyUnusable, also for a key whose public half is not in the mesh file: nobody would take
+    what was signed with it.
+    """
+    mesh = book.mesh
+    here = mesh.sites[site]
+    if mesh.signing is SigningRule.NONE or not here.public_keys:
+        return None
+    private = load_private_key(here.private_key, book.environ)
+    signer = Signer.of(mesh.name, private)
+    if signer.id not in {key_id(parse_public_key(one)) for one in here.public_keys}:
+        raise PrivateKeyUnusable(
+            here.private_key,
+            f"it is another one than those that the mesh file has of {site}: its public key is "
+            f"{public_key_text(private.public_key())}",
+        )
+    return signer

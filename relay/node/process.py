@@ -1,16 +1,19 @@
 """Several sites' nodes in one process: one event loop, one admin port, one end.
 
-A site that stops with a reason does not end the others; the process ends when all have.
+A site that stops with a reason does not end the others; the process ends when all have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import logging
 import os
 import signal
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,17 +25,14 @@ from federation import durable_file
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.passwords import PasswordMissing
 from federation.signing_keys import PrivateKeyUnusable
+from relay.admin.access import AdminAfar
 from relay.admin.admin import LOOPBACK, Admin
-from relay.admin.afar import AdminAfar
-from relay.admin.mending_routes import MendingRoutes, write_token
-from relay.admin.repair_routes import RepairRoutes
+from relay.admin.operator_routes import MendingRoutes, RepairRoutes, write_token
 from relay.ledger.file_writer import FileWriters
 from relay.node.callback_watch import CallbackWatch
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
-from relay.node.process_lock import ANNOUNCED, only_process
 from relay.node.report import link_reports, site_report
-from relay.node.service_manager import ServiceManager
 from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
@@ -45,13 +45,13 @@ _ENDS_A_SITE = (
     *(NodeStopped, StateError, StoreError),
     *(AddressError, PasswordMissing, PrivateKeyUnusable),
 )
-"""Where only a person can help; the other sites of the process go on."""
+"""Errors that only a person can mend; the other sites of the process go on."""
 STARTING_AT_ONCE = 4
-"""Of a process's sites: a start is ten connections and a look through the log, and a broker that
-hundreds of sites ask for that at a time answers none of them.
+"""Sites of a process that start at the same time: a start takes ten connections and a look through
+the log, and a broker asked by hundreds of sites at once answers none of them.
 """
 TURN_S = 10.0
-"""A site that is not up by then starts on beside the next ones."""
+"""Time after which a starting site lets the next one begin to start beside it."""
 
 
 class RelayProcess:
@@ -68,9 +68,9 @@ class RelayProcess:
         admin_afar: AdminAfar | None = None,
         ledger_writers: FileWriters | None = None,
     ) -> None:
-        """`files` are watched for a changed mesh, if there are any. The admin port (0: a free one)
-        is open at loopback addresses, and `admin_afar` for others. `ledger_writers` are what the
-        nodes share, and closed in the end.
+        """`files` are watched for a changed mesh, if given. The admin port (0: a free one) is open
+        at loopback addresses, and at `admin_afar` for other machines. `ledger_writers` are shared
+        by the nodes and closed in the end.
         """
         self._ledger_writers = ledger_writers or FileWriters()
         self._nodes = nodes
@@ -80,16 +80,18 @@ class RelayProcess:
         self._admin = Admin(self.report, admin_host, admin_port, self._add_routes, admin_afar)
         self._is_stopping = False
         self.stopped: dict[str, str] = {}
-        """Site -> why it stopped by itself; no restart mends it."""
+        """Site -> reason why it stopped by itself; no restart helps."""
         self.ended_badly: dict[str, str] = {}
-        """Site -> what failed as it was to end; another start mends it."""
+        """Site -> failure while it was ending; another start helps."""
         self._group: asyncio.TaskGroup | None = None
         self._book: AddressBook | None = None
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._manager = ServiceManager(os.environ, os.getpid(), self._summary)
 
     async def run(self) -> None:
-        """Until all nodes have ended. Raises StoreLocked if another process serves one of them."""
+        """Run until all nodes have ended. Raises StoreLocked if another process serves one of the
+        sites.
+        """
         with ExitStack() as held:
             for node in self._nodes:
                 held.enter_context(only_process(node.folder))
@@ -106,7 +108,7 @@ class RelayProcess:
         for node in self._nodes:
             _announce(node.folder, port)
             write_token(node.folder, self._mending.token)
-        telling = asyncio.create_task(self._manager.run(), name="service manager")
+        notifying = asyncio.create_task(self._manager.run(), name="service manager")
         try:
             async with asyncio.TaskGroup() as watching:
                 # A process that does not see changes any more has to be begun anew, as has one of
@@ -123,7 +125,7 @@ class RelayProcess:
                     for task in aside:
                         task.cancel()
         finally:
-            telling.cancel()
+            notifying.cancel()
             await self._ledger_writers.close()
             self._manager.close()
             await self._admin.close()
@@ -136,7 +138,7 @@ class RelayProcess:
             node.stop()
 
     def report(self) -> dict[str, Any]:
-        """What /status answers."""
+        """Content of /status."""
         return {
             "pid": os.getpid(),
             "mesh": self._nodes[0].mesh.name,
@@ -182,7 +184,7 @@ class RelayProcess:
             raise failures[0]
 
     def _begin_again_if_back(self, node: SiteNode) -> None:
-        """A site that was taken out of the file and put back, while others kept the process."""
+        """Start the node of a site again that was taken out of the file and put back meanwhile."""
         book = self._book
         if book is None or self._group is None or node.site not in book.mesh.sites:
             return
@@ -194,7 +196,7 @@ class RelayProcess:
             self._group.create_task(self._run_node(node), name=node.site)
 
     def _refuse(self, problem: str) -> None:
-        """The file is wrong: every node goes on with what it has."""
+        """Note the mistake in the file; every node goes on with its present mesh."""
         for node in self._nodes:
             if node.file_problem != problem:
                 log.error("%s: the mesh file is not taken up: %s", node.site, problem)
@@ -208,14 +210,14 @@ class RelayProcess:
         except _ENDS_A_SITE as error:
             log.error("%s: stopped: %s", node.site, error)
             self.stopped[node.site] = str(error)
-            _tell_why(node.folder, str(error))
+            _announce_end(node.folder, str(error))
             self._begin_again_if_back(node)
         except EndedBadly as error:
             if not node.is_to_end:
                 raise  # begun anew with its process
             log.error("%s: %s", node.site, error)
             self.ended_badly[node.site] = str(error)
-            _tell_why(node.folder, str(error))
+            _announce_end(node.folder, str(error))
 
     async def _run_in_turn(self, node: SiteNode) -> None:
         async with AsyncExitStack() as turn:
@@ -231,7 +233,7 @@ class RelayProcess:
 
 
 async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
-    """Until the node is up, or has ended, or has had its turn: its broker may be away."""
+    """Wait until the node is up, or has ended, or has had its turn: its broker may be away."""
     up = asyncio.create_task(node.is_up.wait())
     try:
         await asyncio.wait({up, running}, timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
@@ -240,14 +242,107 @@ async def _up_or_over(node: SiteNode, running: asyncio.Task[None]) -> None:
 
 
 def _announce(folder: Path, port: int) -> None:
-    """Where this site's node answers: STATE/sites/SITE/node.json."""
+    """Write where this site's node answers: STATE/sites/SITE/node.json."""
     folder.mkdir(parents=True, exist_ok=True)
     announced = {"pid": os.getpid(), "admin_port": port}
     durable_file.write(folder / ANNOUNCED, json.dumps(announced))
 
 
-def _tell_why(folder: Path, reason: str) -> None:
-    """Beside that, why the node stopped by itself: for whoever asks when its process is gone."""
+def _announce_end(folder: Path, reason: str) -> None:
+    """Add the reason why the node stopped by itself to node.json, for commands after the process's
+    end.
+    """
     file = folder / ANNOUNCED
     announced = json.loads(file.read_text())
     durable_file.write(file, json.dumps({**announced, "stopped": reason}))
+
+
+LOCK = "process.lock"
+ANNOUNCED = "node.json"
+
+
+@contextlib.contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Lock the site's folder for this process. Raises StoreLocked, OSError. The lock ends with the
+    process, however the process ends.
+
+    The store has a lock of its own, which comes too late: by then a second process would have
+    overwritten the first one's admin port and token in the folder, and nobody could reach the first
+    process any more, which still serves the site.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLocked(folder, _holder(folder)) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(folder: Path) -> int | None:
+    """PID in the file that the folder's process has written, or None."""
+    try:
+        return int(json.loads((folder / ANNOUNCED).read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+NOTIFY_EVERY_S = 5.0
+_LEAST_BETWEEN_S = 0.1
+
+
+class ServiceManager:
+    """Reports readiness, life and state to systemd. `environ` is the process's environment;
+    `summary` returns a line about the sites.
+
+    The protocol is sd_notify(3): datagrams of NAME=value lines to the socket in NOTIFY_SOCKET.
+    Without one (no systemd, or another Type=) nothing is sent. The sign of life comes from the
+    event loop that relays: a loop that hangs is killed and started again after WatchdogSec.
+    """
+
+    def __init__(self, environ: Mapping[str, str], pid: int, summary: Callable[[], str]) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._summary = summary
+        self._socket: socket.socket | None = None
+        self.watchdog_s: float | None = None
+        """Longest time (s) between signs of life, or None if none is expected."""
+        usec = environ.get("WATCHDOG_USEC", "")
+        if usec.isdecimal() and environ.get("WATCHDOG_PID", str(pid)) == str(pid):
+            self.watchdog_s = int(usec) / 1e6
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)
+
+    async def run(self) -> None:
+        """Report readiness, then signs of life and the summary until cancelled."""
+        self._notify("READY=1")
+        every_s = (
+            NOTIFY_EVERY_S if self.watchdog_s is None else min(NOTIFY_EVERY_S, self.watchdog_s / 3)
+        )
+        while self._socket is not None:
+            self._notify(f"WATCHDOG=1\nSTATUS={self._summary()}")
+            await asyncio.sleep(max(_LEAST_BETWEEN_S, every_s))
+
+    def stopping(self) -> None:
+        """Report that the process ends in order."""
+        self._notify("STOPPING=1")
+
+    def close(self) -> None:
+        """Close; idempotent."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _notify(self, text: str) -> None:
+        if self._socket is None:
+            return
+        # A leading @ stands for the null byte of an abstract socket.
+        path = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            self._socket.sendto(text.encode(), path)
+        except OSError as error:
+            # A full buffer, or systemd starts anew: the next sign of life follows.
+            log.warning("systemd was not told %s: %s", text.partition("\n")[0], error)

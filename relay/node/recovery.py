@@ -1,45 +1,67 @@
-"""Rebuilds a lost state folder from what the site's log and its broker still know.
+"""Rebuilds a lost state folder from the site's log and the mark in its broker.
 
-The log's window says which batches this site has; the mark that the deliverer left in the broker
-says up to where they were settled. Up to the mark everything counts as delivered: its names are
-settled, its identities at the barrier. What lies past the mark may have been delivered: it goes
-out (again), flagged. The packer and the links find their own way back from the logs.
+The log's window has the batches of this site; the mark has the position up to which the deliverer
+had settled them. Everything up to the mark counts as delivered: its names are settled, its
+identities at the barrier. Batches past the mark may have been delivered, and go out (again),
+flagged. The packer and the links find their own way back from the logs.
 
-Where retention has eaten everything up to the mark there is no place to begin after: the state
-remembers the mark itself, so that the next start does not take it for an older copy.
+Where retention has eaten everything up to the mark, there is no position to begin after: the state
+then remembers the mark itself, so that the next start does not take the folder for an older copy.
+
+The former folder is kept as `state.lost-N`. The new folder gets its name once all of it is on the
+disk: after a crash before then, the node still finds its state lost.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import shutil
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
+from federation.brokers.addresses import AddressBook
 from relay.batches.batch import BatchKind, Flow, LoggedBatch, Place
+from relay.batches.incarnation import VoidTable
+from relay.batches.known_formats import KNOWN, Formats
 from relay.delivery.chunk_builder import ChunkBuilder
-from relay.delivery.context import POSITION, DeliveryContext
+from relay.delivery.context import POSITION, DeliveryContext, DeliveryCounters
 from relay.delivery.flow_queue import Job
 from relay.delivery.settlement import Point
+from relay.ledger.members import RevisionMembers
+from relay.ledger.revisions import KeptRevisions
+from relay.log.knowledge import UnknownRecord
+from relay.log.run import LogEvents, LogState
+from relay.node.brokers import Brokers, RabbitBrokers
+from relay.node.machine import open_state
+from relay.node.parts import DeliveryParts, NodeParts
+from relay.node.site_folder import MEMBERS, REVISIONS, STATE
+from relay.node.stage_order import StageTasks
+from relay.node.start import RECOVERED_PAST, NodeStopped, unreadable
+from relay.operator.gaps import forget_gaps
+from relay.operator.holds import Holds
 from relay.state.flow_state import Announced, FlowState
 from relay.state.node_state import Commit, NodeState
 
-_PAST = "recovered past"
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found in the log."""
+    """Counts of what was found in the log."""
 
     batches: int = 0
     settled_messages: int = 0
-    """Up to the mark: not delivered again."""
+    """Messages up to the mark: not delivered again."""
     doubtful_messages: int = 0
-    """Past the mark: delivered (again), flagged."""
+    """Messages past the mark: delivered (again), flagged."""
 
 
 async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
     """Fill the context's (new) state from its log. Raises SiteLogError; then begin anew.
 
-    `mark` is the broker's, None when this site never delivered anything.
+    `mark` is the broker's, None if this site never delivered anything.
     """
     found = Recovered()
     builders: dict[Flow, ChunkBuilder] = {}
@@ -73,15 +95,9 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
     if position is not None:
         commit.position(POSITION, position)
     elif mark is not None:
-        commit.put(_PAST, str(mark).encode())
+        commit.put(RECOVERED_PAST, str(mark).encode())
     await context.state.write_synced(commit)
     return found
-
-
-def recovered_past(state: NodeState) -> int | None:
-    """The mark up to which nothing was left when this state was rebuilt; None if there was."""
-    kept = state.get(_PAST)
-    return None if kept is None else int(kept)
 
 
 def _settle(
@@ -119,3 +135,85 @@ def _messages(batch: LoggedBatch) -> int:
     if batch.header.kind is BatchKind.FRAGMENT and fragment is not None:
         return int(fragment.piece + 1 == fragment.pieces)
     return batch.header.entry_count
+
+
+async def recover(
+    site: str,
+    book: AddressBook,
+    folder: Path,
+    formats: Formats = KNOWN,
+    brokers: Brokers | None = None,
+) -> Recovered:
+    """Make the state in the site's `folder` anew from the site's log and the broker's mark. The
+    node must not run. Raises StoreError, SiteLogError, NodeStopped.
+    """
+    state = folder / STATE
+    if state.exists():
+        open_state(state).close()  # nobody else has it
+        number = 1
+        while (kept := folder / f"{STATE}.lost-{number}").exists():
+            number += 1
+        state.rename(kept)
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{STATE}.recovering"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    store = open_state(unfinished)
+    try:
+        found = await _rebuild(
+            NodeState(store), site, book, folder, formats, brokers or RabbitBrokers(site)
+        )
+    finally:
+        store.close()
+    unfinished.rename(state)
+    forget_gaps(folder)
+    return found
+
+
+async def _rebuild(
+    state: NodeState,
+    site: str,
+    book: AddressBook,
+    folder: Path,
+    formats: Formats,
+    brokers: Brokers,
+) -> Recovered:
+    retired = KeptRevisions(folder / REVISIONS).retired(book.mesh)
+    members = RevisionMembers(folder / MEMBERS)
+    members.load([book.mesh, *retired])
+    parts = NodeParts(
+        site, book, retired, Holds(), False, DeliveryCounters(), formats, brokers=brokers
+    )
+    ending = asyncio.Event()
+    unknown: list[UnknownRecord] = []
+
+    def on_unknown(error: UnknownRecord) -> None:
+        unknown.append(error)
+        ending.set()
+
+    def on_state(now: LogState, reason: str) -> None:
+        if now is LogState.CONNECTING and reason:
+            log.warning("%s: log: %s", site, reason)
+
+    # Records that are no batches stay in the log: whoever had this state has put them aside.
+    events = LogEvents(lambda *_: None, lambda _: None, on_state, on_unknown)
+    writer = parts.writer(state, events)
+    tasks = StageTasks(site, ending)
+    tasks.begin("log", writer.run_forever())
+    try:
+        if not await tasks.until(writer.running()):
+            raise NodeStopped(unreadable(unknown[0]))
+        mark = await (await writer.connected()).load_mark()
+        state.begin(parts.machine.random_bytes(16))
+        context, _ = parts.context(
+            DeliveryParts(
+                state=state,
+                loaded=state.load(),
+                writer=writer,
+                voids=VoidTable(),
+                absent=members.absent(book.mesh),
+            )
+        )
+        return await rebuild(context, mark)
+    finally:
+        await writer.close()
+        await tasks.over()

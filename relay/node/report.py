@@ -1,4 +1,4 @@
-"""What a node says of itself: the figures of `isthmus status` and of the metrics."""
+"""Figures of a node for `isthmus status` and the metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def site_report(node: SiteNode) -> dict[str, Any]:
-    """One site's figures."""
+    """Figures of one site."""
     state, reason = _state(node)
     report: dict[str, Any] = {
         "node_pid": os.getpid(),
@@ -63,12 +63,12 @@ def site_report(node: SiteNode) -> dict[str, Any]:
 
 
 def link_reports(node: SiteNode) -> list[dict[str, Any]]:
-    """The figures of the links that begin at this site."""
+    """Figures of the links that begin at this site."""
     return [] if node.stages is None else node.stages.links.reports()
 
 
 def _state(node: SiteNode) -> tuple[str, str]:
-    """The word that status shows, and why it is not `running`."""
+    """State for `isthmus status`, and why the state is not `running`."""
     if node.stage == "stopped":
         return "stopped", node.reason or "ended"
     if _is_blocked(node):
@@ -88,7 +88,7 @@ def _state(node: SiteNode) -> tuple[str, str]:
 
 
 def _held(node: SiteNode) -> tuple[str, str]:
-    """What an operator said, of a node that runs."""
+    """State that an operator's orders give to a running node."""
     if node.holds.present.draining:
         if node.watch.leave.is_drained:
             return "drained", (
@@ -99,13 +99,13 @@ def _held(node: SiteNode) -> tuple[str, str]:
     if node.holds.present.paused:
         return "paused", PAUSED
     if node.watch.room.blocks:
-        return "blocked", f"nothing is taken from egress: {node.watch.room_said}"
-    return "running", node.watch.room_said
+        return "blocked", f"nothing is taken from egress: {node.watch.room_note}"
+    return "running", node.watch.room_note
 
 
 def _is_blocked(node: SiteNode) -> bool:
-    """RabbitMQ tells of an alarm only those who publish, and only on the connection they do it on:
-    whoever still had something to publish knows.
+    """True if the site's broker blocks publishers. RabbitMQ announces an alarm only on connections
+    that publish, so any stage that had something to publish may know.
     """
     stages = node.stages
     return stages is not None and (

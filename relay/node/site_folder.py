@@ -1,12 +1,12 @@
-"""What a site's node keeps, by name, in the site's folder.
+"""Names of the files and folders that a site's node keeps, in the site's folder.
 
-state/              all that the stages remember (`relay/state/node_state.py`)
-ledger/             rows that were exported (`relay/ledger_files/export.py`)
+state/              everything that the stages remember (`relay/state/node_state.py`)
+ledger/             exported rows (`relay/ledger_files/export.py`)
 ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
-members.json        who was in which revision (`relay/ledger/members.py`)
+members.json        sites of each revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)
-holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`mending_routes.py`)
-process.lock        held by the process that serves the site (`process_lock.py`)
+holds.json, drained (`holds.py`), node.json (`process.py`), admin.token (`operator_routes.py`)
+process.lock        held by the process that serves the site (`process.py`)
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ MEMBERS = "members.json"
 
 
 def site_folder(state: Path, site: str) -> Path:
-    """Everything that a site's node keeps."""
+    """Folder of one site below the state folder of all."""
     return state / "sites" / site

@@ -1,8 +1,8 @@
-"""In which order the stages of a node start and end, and how long the end may take.
+"""Order in which the stages of a node start and end, and time limits of the end.
 
-Start: the packer, and what comes in over links; once the packer has said where its predecessors
-ended, whoever reads the log: deliverer, links out, and what runs beside them. End: packer (what is
-in hand is logged and acknowledged) and deliverer (what is in flight is answered and committed),
+Start: the packer, and links into the site; once the packer has found where its predecessors ended,
+the readers of the log: deliverer, links out, and the work beside them. End: packer (messages in
+hand are logged and acknowledged) and deliverer (messages in flight are answered and committed),
 links, the broker's mark, the ledger. The log ends after all of them, the state last.
 """
 
@@ -19,20 +19,22 @@ from relay.node.stages import Stages
 log = logging.getLogger(__name__)
 
 STAGES_WITHIN_S = 6.0
-"""What is in flight is answered within this time of a stop, or stays in doubt."""
+"""Time for what is in flight to be answered after a stop; the rest stays in doubt."""
 LINKS_WITHIN_S = 1.0
-"""What keeps a link's connection from closing does not keep the node."""
+"""Time for links to close their connections; the node does not wait longer."""
 MARK_WITHIN_S = 1.0
 THROUGH_WITHIN_S = 1.0
 STOP_WITHIN_S = 7.5
-"""... and the ledger exported; closing connections takes up to two seconds more."""
+"""Time for the whole end with the ledger's export; closing connections takes up to two seconds
+more.
+"""
 
 Work = Coroutine[Any, Any, None]
 
 
 class EndedBadly(Exception):
-    """A node that was to end has ended, and not in order: `reason` says what failed meanwhile. Its
-    state is not marked clean; as after a kill, the next start goes on with what is in doubt.
+    """The node was to end and did, but not in order: `reason` has the failure. Its state is not
+    marked clean; as after a kill, the next start resolves what is in doubt.
     """
 
     def __init__(self, reason: str) -> None:
@@ -41,7 +43,7 @@ class EndedBadly(Exception):
 
 
 class StageTasks:
-    """The tasks of one run of a site's node. None may end before the node is to."""
+    """Tasks of one run of a site's node. None may end before the node is to end."""
 
     def __init__(self, site: str, ending: asyncio.Event) -> None:
         """`ending` is set when the node is to end."""
@@ -50,14 +52,16 @@ class StageTasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[asyncio.Task[None], str] = {}
         self.is_in_order = True
-        """No stage has failed, and none was cut short, as far as was waited for them."""
+        """True while no stage has failed, and none was cut short."""
 
     def begin(self, name: str, work: Work) -> None:
-        """Run this beside the others."""
+        """Run `work` beside the others."""
         self._tasks[name] = asyncio.create_task(work, name=f"{self._site}: {name}")
 
     async def until(self, step: Awaitable[object]) -> bool:
-        """Wait for the step; False when the node is to end first. Raises what a task raises."""
+        """Wait for the step; return False if the node is to end first. Raises what a task
+        raises.
+        """
         waiting = asyncio.ensure_future(step)
         ending = asyncio.ensure_future(self._ending.wait())
         try:
@@ -82,8 +86,8 @@ class StageTasks:
         reached: Callable[[str], None],
     ) -> None:
         """Start in order, go on until the node is to end, and end in order. Raises what a task
-        raises. `beside` gives what else runs while the log is read, by name; `reached` is told
-        "running" and "stopping".
+        raises. `beside` returns further work by name, to run while the log is read; `reached` is
+        called with "running" and "stopping".
         """
         before = set(self._tasks)  # the log's, which ends last
         try:
@@ -108,11 +112,11 @@ class StageTasks:
             await self._ended(begun)
 
     async def over(self) -> None:
-        """Wait for all of them, whatever they end with."""
+        """Wait for all tasks, however they end."""
         await self._ended(list(self._tasks.values()))
 
     def raise_failures(self) -> None:
-        """Raises EndedBadly for what stages have ended with, where `run` raised nothing."""
+        """Raise EndedBadly if stages have ended with errors and `run` raised nothing."""
         if self._failures:
             raise EndedBadly("; ".join(self._failures.values()))
 
@@ -125,7 +129,7 @@ class StageTasks:
                 self.is_in_order = False
 
     async def _wind_up(self, housekeeping: Housekeeping) -> None:
-        """The end in order, as far as there is time for it; nothing is lost by what is left."""
+        """End in order, as far as time allows; work left undone loses nothing."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         stages = self._begun("packer", "deliverer")

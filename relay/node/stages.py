@@ -1,14 +1,16 @@
-"""The stages of one run of a node: wired to each other, and changed with the mesh."""
+"""The stages of one run of a node: wired to each other, and changed with the mesh.
+
+A message goes from `packer` (egress to the site's log) over `links` (to the neighbours' logs) to
+`deliverer` (log to the local exchange); `context` is what the deliverer's flows share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from federation.mesh import OLDEST_BATCH_FORMAT
-from relay.batches.batch import Place
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
 from relay.delivery.context import POSITION, DeliveryContext
@@ -23,12 +25,12 @@ from relay.log.knowledge import LogLag
 from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter
-from relay.node.deliverer_mark import MARKED, DelivererMark
-from relay.node.housekeeping import Housekeeping
+from relay.node.bad_records import BadRecords
+from relay.node.housekeeping import Housekeeping, ThroughRows
+from relay.node.link_reports import LinkWatch
 from relay.node.links import NodeLinks
-from relay.node.parts import NodeParts
-from relay.node.start import NodeStopped
-from relay.node.through_rows import ThroughRows
+from relay.node.parts import DeliveryParts, NodeParts
+from relay.node.start import MARKED, DelivererMark, NodeStopped
 from relay.operator.gaps import SiteGaps
 from relay.operator.mending import Mending
 from relay.operator.repairing import Repairing
@@ -36,9 +38,21 @@ from relay.packing.packer_loop import PackerLoop
 from relay.state.node_state import Commit, Loaded, NodeState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastingParts:
+    """Parts of a node that outlive one run of its stages."""
+
+    members: RevisionMembers
+    gaps: SiteGaps
+    ledger: Path
+    """Folder of the ledger's files."""
+    ledger_writers: FileWriters
+    bad_records: BadRecords
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Of one run; none has begun yet when they are made."""
+    """Stages of one run; none has begun when they are made."""
 
     state: NodeState
     writer: LogWriter
@@ -52,7 +66,6 @@ class Stages:
     proof: LedgerProof
     members: RevisionMembers
     gaps: SiteGaps
-    now_ms: Callable[[], int]
 
     @property
     def settled(self) -> NameSet:
@@ -60,8 +73,8 @@ class Stages:
         return self.context.settled
 
     async def export_ledger(self) -> str:
-        """Write all that the stages did into the ledger's files; return why not, or nothing."""
-        await self.housekeeping.tell_all()
+        """Write all ledger rows into files; return the failure, empty if there was none."""
+        await self.housekeeping.close_books()
         return self.housekeeping.export_failure
 
     @classmethod
@@ -71,117 +84,89 @@ class Stages:
         state: NodeState,
         loaded: Loaded,
         writer: LogWriter,
-        members: RevisionMembers,
-        ledger: Path,
-        ledger_writers: FileWriters,
-        quarantine: Callable[[bytes, str], None],
-        gaps: SiteGaps,
+        lasting: LastingParts,
     ) -> Stages:
-        """`quarantine` is told of what came over a link and is no batch, and why."""
+        """Make the stages of one run. The log is checked, and the state is the one that the broker
+        remembers.
+        """
+        members, gaps = lasting.members, lasting.gaps
         voids = VoidTable(loaded.voids)
         neighbours = NeighbourLogs()
         now_ms = parts.machine.clock.wall_ms
         packer = parts.packer(state, writer, voids, neighbours)
         gaps.load()
         _pass_gap(gaps, state, loaded, now_ms())
-        context, connection = parts.context(state, loaded, writer, voids)
-        context.gaps = gaps
-        context.absent = members.absent(parts.mesh)
-        proof = LedgerProof(state, ledger)
-        context.delivered_before = proof.delivered
-        links = NodeLinks(
-            parts.delivered_mesh(),
-            parts.site,
-            parts.book,
-            state,
-            writer,
-            voids,
-            quarantine,
-            neighbours,
-            members,
-            partial(setattr, context, "absent"),
-            gaps,
-            parts.authenticity(),
-            parts.holds,
-            formats=parts.formats,
-            brokers=parts.brokers,
-            machine=parts.machine,
+        proof = LedgerProof(state, lasting.ledger)
+        watch = LinkWatch(packer.canary)
+        context, connection = parts.context(
+            DeliveryParts(
+                state=state,
+                loaded=loaded,
+                writer=writer,
+                voids=voids,
+                absent=members.absent(parts.mesh),
+                gaps=gaps,
+                delivered_before=proof.delivered,
+                clock_differences_ms=watch.clock_differences_ms,
+            )
         )
-        links.watch.ask = packer.canary
-        context.clock_differences_ms = links.watch.clock_differences_ms
-
-        def position() -> Place | None:
-            return context.position
-
+        links = NodeLinks(
+            parts, context, members, gaps, neighbours, watch, lasting.bad_records.add_from_link
+        )
         housekeeping = Housekeeping(
-            state=state,
-            writer=writer,
-            barrier=context.barrier,
-            settled=context.settled,
-            export=LedgerExport(state, parts.site, ledger, ledger_writers),
+            context=context,
+            export=LedgerExport(state, parts.site, lasting.ledger, lasting.ledger_writers),
             through=ThroughRows(
                 parts.cluster_id, state, writer, context.settlement, packer.through, now_ms
             ),
-            position=position,
-            mark=DelivererMark(state, writer, position, loaded.positions.get(MARKED)),
-            links=links.stages,
-            window_ms=parts.window_ms,
-            tell_memory=partial(setattr, context, "window_ms"),
+            mark=DelivererMark(
+                state, writer, lambda: context.position, loaded.positions.get(MARKED)
+            ),
+            links=links,
             members=members,
-            now_ms=now_ms,
+            window_ms=parts.window_ms,
         )
         return cls(
-            state,
-            writer,
-            packer,
-            context,
-            Deliverer(context, connection),
-            links,
-            housekeeping,
-            Mending(context, partial(parts.connect, "mending")),
-            Repairing(
+            state=state,
+            writer=writer,
+            packer=packer,
+            context=context,
+            deliverer=Deliverer(context, connection),
+            links=links,
+            housekeeping=housekeeping,
+            mending=Mending(context, partial(parts.connect, "mending")),
+            repairing=Repairing(
                 writer,
                 voids.is_void,
                 packer.repair,
                 lambda: packer.batch_format > OLDEST_BATCH_FORMAT,
                 lambda: context.mesh.last_lane,
             ),
-            proof,
-            members,
-            gaps,
-            now_ms,
+            proof=proof,
+            members=members,
+            gaps=gaps,
         )
 
     def change(self, parts: NodeParts, *, receives: bool) -> None:
-        """Each takes up what is new to it; none waits for another. `receives`: may links into the
-        site go on?
+        """Have each stage take up a changed mesh; none waits for another. `receives`: links into
+        the site may go on.
         """
         self.packer.change(parts.packer_settings())
-        context = self.context
-        context.mesh = parts.delivered_mesh()
-        context.absent = self.members.absent(parts.mesh)
-        context.barrier.set_window(parts.window_ms)
-        context.window_ms = context.barrier.memory_ms
-        context.hold(parts.held)
-        self.housekeeping.window_ms = parts.window_ms
-        # Of what is retired too: it may still not cross the sites of its never_via.
-        self.links.change(
-            parts.delivered_mesh(),
-            parts.book,
-            parts.authenticity(),
-            parts.holds,
-            receives=receives,
+        self.context.change(
+            parts.delivered_mesh(), self.members.absent(parts.mesh), parts.window_ms, parts.held
         )
+        self.housekeeping.change(parts.window_ms)
+        self.links.change(parts, receives=receives)
 
     async def deliver(self) -> None:
-        """The deliverer, until it is to stop. Raises NodeStopped, with a row of the ledger, where
-        the log has lost what was not delivered yet.
+        """Run the deliverer until the node stops. Raises NodeStopped, with a row in the ledger,
+        where the log has lost messages that were not delivered yet.
         """
         try:
             await self.deliverer.run()
         except LogGap as met:
             gap = met.since(self.context.settlement.position(self.writer.safe_position) or START)
-            now_ms, settled = self.now_ms(), self.context.settled
+            now_ms, settled = self.context.now_ms(), self.context.settled
             commit = Commit()
             commit.row(gap_row(gap, Stage.DELIVERED, now_ms))
             self.state.write(commit)
@@ -199,7 +184,7 @@ class Stages:
             raise NodeStopped(gap_reason(gap)) from met
 
     def go_on(self, gap: OpenGap) -> None:
-        """A person has accepted the gap: the link or the flow that stands at it goes on."""
+        """Resume the link or the flow that stands at a gap, which a person has accepted."""
         if gap.link:
             self.links.go_on(gap.link)
         else:
@@ -207,12 +192,12 @@ class Stages:
 
     @property
     def undelivered(self) -> LogLag:
-        """What of the log is not settled here."""
+        """Part of the log that is not settled here."""
         return self.writer.lag(self.context.settlement.position(self.writer.safe_position))
 
 
 def _pass_gap(gaps: SiteGaps, state: NodeState, loaded: Loaded, now_ms: int) -> None:
-    """If a person has accepted the gap at which the deliverer stopped: begin behind it."""
+    """Begin behind the gap at which the deliverer stopped, if a person has accepted the gap."""
     accepted = gaps.accepted("delivery")
     if accepted is None:
         return

@@ -1,41 +1,43 @@
-"""What a node looks at now and then beside its stages: whether its log has room, and whether a site
-that is to leave has anything left.
+"""Watches beside a node's stages: room in its log, leave of the site, messages in its own
+queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from federation.mesh import LogLimit, WhenLogIsFull
 from relay import ticks
+from relay.bulk_amqp import BulkAmqpError, Channel, ChannelClosed, Connection
 from relay.node.stages import Stages
-from relay.operator.holds import mark_drained
-from relay.operator.leave import Leave, Leaving
+from relay.operator.holds import Leave, Leaving, mark_drained
+from relay.retry import reconnect_delay_s
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-"""Where a log has a limit, or a site is to leave."""
+"""Interval where a log has a limit, or a site is to leave."""
 IDLE_EVERY_S = 3.0
-"""Elsewhere: only to see that neither has come about."""
+"""Interval elsewhere, just to notice a new limit or order to leave."""
 
 
 class NodeWatch:
-    """One site's."""
+    """Watches the log's room and the leave of one site."""
 
     def __init__(self, site: str, folder: Path) -> None:
         self.leave = Leave()
-        """How far the site is with leaving the mesh."""
+        """Progress of the site's leave from the mesh."""
         self.room = LogRoom()
-        self.room_said = ""
-        """What is to be said of the log's room; empty while there is enough."""
+        self.room_note = ""
+        """Text about the log's room; empty while there is enough."""
         self._site = site
         self._folder = folder
         self._marked: bool | None = None
-        """What the folder says of whether the site is drained; None: not looked yet."""
+        """Drained or not according to the folder; None before the first look."""
 
     async def run(
         self,
@@ -45,8 +47,9 @@ class NodeWatch:
         drains: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """For ever. `egress`: messages that wait there, -1 if nobody knows. `drains`: is the site
-        to leave? `changed` is called when the stages are to work otherwise.
+        """Watch for ever. `egress` returns the messages waiting there, -1 if unknown; `drains`
+        returns True if the site is to leave; `changed` is called when the stages are to work
+        otherwise.
         """
         self.leave = Leave()
         while True:
@@ -61,7 +64,7 @@ class NodeWatch:
                 changed()
 
     def _leave_word(self) -> None:
-        """So that it can still be told when the site is out of the file and the node has ended."""
+        """Note in the folder if the site is drained, for commands after the end of the node."""
         if self.leave.is_drained == self._marked:
             return
         try:
@@ -72,9 +75,9 @@ class NodeWatch:
             self._marked = self.leave.is_drained
 
     def _look_at_room(self, stages: Stages, limit: LogLimit) -> bool:
-        """Whether it has changed if the packer may take anything."""
+        """Return True if the packer may take messages now and could not before, or the reverse."""
         if limit.max_bytes is None:
-            self.room_said = ""
+            self.room_note = ""
             return self.room.look(limit, 0.0)  # without adding up what hundreds of links lack
         whose, needed = stages.links.most_lagging()
         undelivered = stages.undelivered.bytes
@@ -84,14 +87,14 @@ class NodeWatch:
         # As it lies on the disk: lags are told in bytes before compression.
         shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
         has_changed = self.room.look(limit, needed * min(1.0, shrunk))
-        self.room_said = self.room.report_line(whose)
+        self.room_note = self.room.report_line(whose)
         if has_changed:
-            log.warning("%s: %s", self._site, self.room_said or "the log has room")
+            log.warning("%s: %s", self._site, self.room_note or "the log has room")
         return has_changed
 
 
 def _leaving(stages: Stages, egress: int) -> Leaving:
-    """What is still here."""
+    """Messages that are still at the site."""
     return Leaving(
         egress=egress,
         in_hand=stages.packer.metrics.in_hand_messages,
@@ -138,3 +141,100 @@ class LogRoom:
         if self.fill < WARN_AT and not self.blocks:
             return ""
         return f"{self.fill:.0%} of the log's max_bytes wait for {waiting_for}"
+
+
+ASK_EVERY_S = 2.0
+"""Interval while messages wait in egress; twice as long while none do."""
+LOOKS_BETWEEN = 8
+"""Looks at egress between two looks at unchanged dead letters and quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Counts of messages; -1 if unknown."""
+
+    egress: int = -1
+    dead_letters: int = -1
+    quarantine: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GaugedQueues:
+    """Queues to count. `stirred` returns another number after each message that this node has put
+    aside or mended.
+    """
+
+    egress: Callable[[], Iterable[str]]
+    dead_letters: str
+    quarantine: str
+    stirred: Callable[[], int]
+
+
+async def watch_queues(
+    connect: Callable[[], Awaitable[Connection]],
+    queues: GaugedQueues,
+    report: Callable[[Waiting], None],
+    random: Callable[[], float],
+    *,
+    ask_every_s: float = ASK_EVERY_S,
+) -> None:
+    """Count for ever the messages in a site's own queues and report them; "unknown" while the
+    broker cannot be asked.
+
+    Egress queues are counted every two seconds, half as often while empty. Dead letters and
+    quarantine are counted when this node has changed them, else at each eighth look: somebody else
+    may empty them, and with hundreds of sites each question counts.
+    """
+    failures = 0
+    while True:
+        try:
+            connection = await connect()
+            try:
+                failures = 0
+                await _QueueCounts(connection, queues).report(report, ask_every_s)
+            finally:
+                await connection.close()
+        except (BulkAmqpError, OSError):
+            # Said by the packer, which cannot reach the broker either.
+            report(Waiting())
+            await asyncio.sleep(reconnect_delay_s(failures, random))
+            failures += 1
+
+
+class _QueueCounts:
+    """Counts over one connection."""
+
+    def __init__(self, connection: Connection, queues: GaugedQueues) -> None:
+        self._connection = connection
+        self._queues = queues
+        self._channel: Channel | None = None
+
+    async def report(self, report: Callable[[Waiting], None], every_s: float) -> None:
+        queues = self._queues
+        dead_letters = quarantine = 0
+        stirred = -1
+        looks_left = 0
+        while True:
+            egress = 0
+            for queue in queues.egress():
+                egress += await self._count(queue)
+            was_stirred = queues.stirred() != stirred
+            if was_stirred or looks_left == 0:
+                stirred = queues.stirred()
+                dead_letters = await self._count(queues.dead_letters)
+                quarantine = await self._count(queues.quarantine)
+                # The number may precede its message: then the next look sees that.
+                looks_left = 1 if was_stirred else LOOKS_BETWEEN
+            looks_left -= 1
+            report(Waiting(egress, dead_letters, quarantine))
+            wait_s = every_s if egress or was_stirred else 2 * every_s
+            await asyncio.sleep(ticks.about(wait_s, asyncio.get_running_loop().time()))
+
+    async def _count(self, queue: str) -> int:
+        if self._channel is None:
+            self._channel = await self._connection.channel()
+        try:
+            return (await self._channel.declare_queue(queue, passive=True)).message_count or 0
+        except ChannelClosed:
+            self._channel = None
+            return 0  # not declared (yet): nothing waits in it

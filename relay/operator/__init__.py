@@ -1,1 +1,1 @@
-"""Work that a person orders of a running node: mend, repair, pause, accept a gap, leave."""
+"""Orders of a person to a site: mend, repair, hold, accept a gap, leave the mesh."""

@@ -1,11 +1,11 @@
-"""The gaps at which stages of one site stand, and what a person has said of them.
+"""Gaps at which stages of one site stand, and a person's orders about them.
 
-SITES/SITE/gaps.json           {"format": 1, "gaps": [...]}      the node writes it
-SITES/SITE/accepted-gaps/ID    {"by": "ann@host", "at": "..."}   a command writes it: go on without
+SITES/SITE/gaps.json           {"format": 1, "gaps": [...]}      written by the node
+SITES/SITE/accepted-gaps/ID    {"by": "ann@host", "at": "..."}   order of a command: skip the gap
 
-The second is an order for exactly the gap of that ID, not for one that has become larger meanwhile.
-The node obeys within seconds, or when it starts, and deletes it when what it says is in the ledger,
-on the disk: after a power cut before that the stage stands there again, and the order holds.
+An order is for exactly the gap of its ID, not for one that has become larger meanwhile. The node
+obeys within seconds, or when it starts. An order is deleted once its ledger row is on the disk:
+after a power cut before then, the stage stands at the gap again and the order still holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK_EVERY_S = 2.0
 
 
 class SiteGaps:
-    """One site's. `load` before the stages begin."""
+    """Gaps of one site. `load` before the stages begin."""
 
     def __init__(self, folder: Path, every_s: float = LOOK_EVERY_S) -> None:
         self._file = folder / GAPS_FILE
@@ -38,29 +38,29 @@ class SiteGaps:
         self._every_s = every_s
         self._open: dict[str, OpenGap] = {}
         self._former: dict[str, OpenGap] = {}
-        """Of the run before, until their stages have come to them again, or have not."""
+        """Gaps of the run before, until their stages have met them again, or have passed."""
         self._obeyed: set[str] = set()
-        """IDs of gaps that were passed; the orders stay until that is on the disk."""
+        """IDs of gaps that were passed; the orders stay until the passing is on the disk."""
 
     @property
     def open(self) -> list[OpenGap]:
-        """Those that stages have come to in this run."""
+        """Gaps that stages have met in this run."""
         return list(self._open.values())
 
     def load(self) -> None:
-        """What stood when the node ended: not known to stand now, but it may have been accepted
-        since.
-        """
+        """Load the gaps that were open when the node ended; they may be over, or accepted since."""
         self._open = {}
         self._former = {gap.key: gap for gap in read_open_gaps(self._file.parent)}
 
     def begun(self) -> None:
-        """All that was said meanwhile was asked for: what does not come up again is over."""
+        """Forget gaps of the former run that no stage has met again: all orders were applied by
+        now.
+        """
         if self._former and not self._open:
             self._write()
 
     def found(self, gap: OpenGap) -> None:
-        """A stage has stopped there. Of one that it stood at before, the first time is kept."""
+        """Keep a gap at which a stage has stopped. A gap met before keeps its first time."""
         former = self._open.get(gap.key) or self._former.get(gap.key)
         if former is not None and former.after == gap.after:
             gap = replace(gap, since_ms=former.since_ms)
@@ -68,13 +68,13 @@ class SiteGaps:
         self._write()
 
     def accepted(self, key: str) -> Accepted | None:
-        """What a person has said of the gap of this stage; None: nothing, or there is none."""
+        """Order of a person about the gap of this stage, or None if there is no gap or no order."""
         gap = self._open.get(key) or self._former.get(key)
         if gap is None:
             return None
         try:
-            said = json.loads((self._orders / gap.id).read_text())
-            return Accepted(gap, str(said["by"]), str(said["at"]))
+            order = json.loads((self._orders / gap.id).read_text())
+            return Accepted(gap, str(order["by"]), str(order["at"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -82,7 +82,7 @@ class SiteGaps:
             return None
 
     def passed(self, accepted: Accepted) -> None:
-        """The stage's position is behind it, and the ledger has the row."""
+        """Drop a gap: the stage's position is behind it, and the ledger has the row."""
         gap = accepted.gap
         log.warning("%s goes on behind a gap, accepted by %s", gap.key, accepted.by)
         self._open.pop(gap.key, None)
@@ -93,8 +93,8 @@ class SiteGaps:
     async def run(
         self, go_on: Callable[[OpenGap], None], synced: Callable[[], Awaitable[None]]
     ) -> None:
-        """For ever: call `go_on` for each gap that stands and was accepted. `synced` returns when
-        all that was written until its call is on the disk.
+        """Call `go_on` for each open gap that was accepted, for ever. `synced` returns once all
+        writes until its call are on the disk.
         """
         while True:
             await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
@@ -104,7 +104,7 @@ class SiteGaps:
             await self.forget_obeyed(synced)
 
     async def forget_obeyed(self, synced: Callable[[], Awaitable[None]]) -> None:
-        """Delete the orders that were obeyed, once that is on the disk."""
+        """Delete the obeyed orders once the passing of their gaps is on the disk."""
         obeyed = set(self._obeyed)
         if obeyed:
             await synced()
@@ -121,7 +121,7 @@ class SiteGaps:
 
 
 def read_open_gaps(folder: Path) -> list[OpenGap]:
-    """Those of the site of this folder, as its node left word; none if it cannot be read."""
+    """Gaps that the node of this folder has left; none if the file cannot be read."""
     file = folder / GAPS_FILE
     try:
         return read_gaps(file.read_text(encoding="utf-8"))
@@ -133,13 +133,13 @@ def read_open_gaps(folder: Path) -> list[OpenGap]:
 
 
 def accept(folder: Path, gap: OpenGap, by: str, at: str) -> None:
-    """Leave the order; on the disk when it returns. Raises OSError."""
+    """Leave the order to go on behind the gap; on the disk on return. Raises OSError."""
     orders = folder / ORDERS
     orders.mkdir(parents=True, exist_ok=True)
     durable_file.write(orders / gap.id, json.dumps({"by": by, "at": at}), durable=True)
 
 
 def forget_gaps(folder: Path) -> None:
-    """The state that came to them is put aside."""
+    """Forget all gaps and orders, since the state that met the gaps was put aside."""
     (folder / GAPS_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder / ORDERS, ignore_errors=True)

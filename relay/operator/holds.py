@@ -1,23 +1,29 @@
-"""What an operator holds back at one site: the whole site, some of its links, or all but its leave.
+"""Orders of an operator to hold a site or links of it, and the site's leave from the mesh.
 
 SITES/SITE/holds.json   {"format": 1, "paused": false, "draining": false, "links": ["a-b"]}
 
-The file is the order, and the node obeys it within seconds, also after a restart; commands write
-it. A paused site takes nothing from egress and delivers nothing; its links go on, so that what
-crosses it is not held up. A draining site goes on until its egress queues are empty; from then on
-it receives nothing more, and what it has goes out.
+Commands write the file, and the node obeys within seconds, also after a restart. A paused site
+takes nothing from egress and delivers nothing; its links go on, so that transit is not held up. A
+draining site goes on until its egress queues are empty; from then on nothing more is received, and
+what the site has goes out.
 
-SITES/SITE/drained      there as long as the node finds nothing left in a draining site; the node
-                        writes it, for whoever asks when the node has ended
+SITES/SITE/drained      exists while the node finds nothing left in a draining site; written by the
+                        node, for commands after its end
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from federation import durable_file
+from federation.counted import counted
+from federation.durable_file import FileStamp
+from relay import ticks
 
 HOLDS_FILE = "holds.json"
 DRAINED_FILE = "drained"
@@ -25,7 +31,7 @@ _FORMAT = 1
 
 
 class HoldsBroken(Exception):
-    """The file cannot be read. Delete it, and say again what is to be held."""
+    """The file cannot be read. Remedy: delete it and give the orders again."""
 
     def __init__(self, file: Path, reason: str) -> None:
         self.file = file
@@ -35,7 +41,7 @@ class HoldsBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """`links` are names of links that begin at the site."""
+    """Orders in force. `links` are names of links that begin at the site."""
 
     paused: bool = False
     draining: bool = False
@@ -43,9 +49,7 @@ class Holds:
 
 
 def read_holds(folder: Path) -> Holds:
-    """What is held at the site of this folder; nothing if nobody ever said so. Raises HoldsBroken,
-    OSError.
-    """
+    """Orders for the site of this folder; none if there is no file. Raises HoldsBroken, OSError."""
     file = folder / HOLDS_FILE
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -63,7 +67,7 @@ def read_holds(folder: Path) -> Holds:
 
 
 def write_holds(folder: Path, holds: Holds) -> None:
-    """From now on hold this; on the disk when it returns. Raises OSError."""
+    """Replace the orders; on the disk on return. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "format": _FORMAT,
@@ -75,13 +79,130 @@ def write_holds(folder: Path, holds: Holds) -> None:
 
 
 def was_drained(folder: Path) -> bool:
-    """Whether the node of this folder found nothing left when it looked last."""
+    """True if the node of this folder found nothing left at its last look."""
     return (folder / DRAINED_FILE).exists()
 
 
 def mark_drained(folder: Path, is_drained: bool) -> None:
-    """Leave word of it, or take that back. Raises OSError."""
+    """Note in the folder that the site is drained, or is not any more. Raises OSError."""
     if is_drained:
         (folder / DRAINED_FILE).touch()
     else:
         (folder / DRAINED_FILE).unlink(missing_ok=True)
+
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+
+
+class HoldWatch:
+    """Looks every two seconds for changed orders of one site. A file that cannot be read changes
+    nothing; `problem` has the reason.
+    """
+
+    def __init__(self, folder: Path, every_s: float = LOOK_EVERY_S) -> None:
+        self.problem = ""
+        self.present = Holds()
+        self._folder = folder
+        self._file = folder / HOLDS_FILE
+        self._every_s = every_s
+        self._stamp: FileStamp | None = None
+
+    def look(self) -> bool:
+        """Read the file if changed; return True if `present` is another."""
+        stamp = FileStamp.of(self._file)
+        if stamp == self._stamp:
+            return False
+        try:
+            holds = read_holds(self._folder)
+        except (HoldsBroken, OSError) as error:
+            if str(error) != self.problem:
+                log.error("%s", error)
+            self.problem = str(error)
+            return False
+        self.problem, self._stamp = "", stamp
+        before, self.present = self.present, holds
+        return holds != before
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of `present`, for ever."""
+        while True:
+            await asyncio.sleep(ticks.about(self._every_s, asyncio.get_running_loop().time()))
+            if self.look():
+                changed()
+
+
+QUIET_LOOKS = 5
+"""Looks in a row, a second apart, without anything in the way: egress queues are counted only every
+few seconds, four at most.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One look at a site that is to leave. Counts of messages; -1 if unknown."""
+
+    egress: int
+    in_hand: int
+    """Messages taken from egress and not acknowledged yet."""
+    undelivered: int
+    unsent: Mapping[str, int]
+    """Neighbour -> messages that its log still lacks."""
+    appending: bool
+    """True while links into the site run, or are about to end."""
+
+    @property
+    def waiting(self) -> list[str]:
+        """Reasons why the site is not drained, in words; empty if there are none."""
+        reasons = []
+        if self.egress < 0:
+            reasons.append("how much waits in its egress queues is not known")
+        elif self.egress:
+            reasons.append(f"{counted(self.egress, 'message')} in its egress queues")
+        if self.in_hand:
+            reasons.append(
+                f"{counted(self.in_hand, 'message')} on the way from egress into its log"
+            )
+        if self.appending:
+            reasons.append("links into it still run")
+        if self.undelivered:
+            reasons.append(f"{counted(self.undelivered, 'message')} of its log not delivered yet")
+        reasons += [
+            f"{counted(count, 'message')} that {neighbour} does not have yet"
+            for neighbour, count in self.unsent.items()
+            if count
+        ]
+        return reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Progress of a leave. `is_closed`: the site receives nothing more, until the order is
+    withdrawn.
+
+    In order: the applications' messages leave the egress queues; links into the site end, so that
+    nothing comes any more that would have to be passed on; the log's messages go to the neighbours
+    and into the site's own queues. The site is drained when all of that has been so for
+    QUIET_LOOKS. Messages that others address to the site later wait with them, and are for nobody
+    once the site is out of the mesh file.
+    """
+
+    is_closed: bool = False
+    waiting: tuple[str, ...] = ()
+    quiet_looks: int = 0
+    """Number of the last looks in a row that found nothing in the way."""
+
+    @property
+    def is_drained(self) -> bool:
+        return self.quiet_looks >= QUIET_LOOKS
+
+    def after(self, now: Leaving | None) -> Leave:
+        """Progress after another look at the site; `now` is None if the site is not to leave."""
+        if now is None:
+            return Leave()
+        if not self.is_closed and now.egress == 0:
+            return Leave(True, ("links into it are ending",))
+        waiting = tuple(now.waiting)
+        is_quiet = self.is_closed and not waiting
+        return Leave(self.is_closed, waiting, self.quiet_looks + 1 if is_quiet else 0)

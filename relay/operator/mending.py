@@ -1,13 +1,13 @@
-"""An operator's work on what was put aside at a site: look, send again, give up.
+"""Operator's work on messages put aside at a site: look, send again, give up.
 
-Sending again goes past the same barrier as the first delivery: what has come by another way since
-is suppressed, and what is delivered now stops later copies. It goes out flagged
-`x-mesh-redelivered`, since some queue may have it from an earlier attempt, with its history in the
-headers. The message leaves its queue only after the commit: a crash in between finds it again, and
-the barrier tells that it was delivered from this very place.
+Sending again goes past the same barrier as the first delivery: a message that came by another way
+since is suppressed, and a delivery now stops later copies. It goes out flagged
+`x-mesh-redelivered`, since some queue may have the message from an earlier attempt, with its
+history in the headers. The message leaves its queue only after the commit: after a crash in between
+it is found again, and the barrier knows that it was delivered from this very place.
 
-A queue is looked at by consuming without acknowledging: what is not settled goes back, in order,
-when the channel closes.
+A queue is looked at by consuming without acknowledging: unsettled messages go back, in order, when
+the channel closes.
 """
 
 from __future__ import annotations
@@ -54,44 +54,45 @@ from relay.state.codec import encode_name
 from relay.state.node_state import Commit
 
 MOST_AT_ONCE = 2000
-"""Messages that are looked at in one go: a quorum queue of 3.10 hands out no more unsettled."""
+"""Messages of one look: a quorum queue of 3.10 hands out no more unsettled ones."""
 MOST_BYTES = 64 << 20
-"""... and of their bodies: a node's memory is not for a queue of 15 MiB messages."""
+"""Bytes of the bodies of one look: a queue of 15 MiB messages must not fill a node's memory."""
 HANDED_OUT_WITHIN_S = 10.0
 
 
 class MendingError(Exception):
-    """The queue cannot be looked at; the reason says what to do."""
+    """The queue cannot be looked at; the text has the remedy."""
 
 
 class Mended(StrEnum):
-    """What became of one message."""
+    """Outcome for one message."""
 
     DELIVERED = "delivered"
     DUPLICATE = "duplicate"
-    """It had been delivered by another way meanwhile: nothing was sent, and it is put away."""
+    """Delivered by another way meanwhile: nothing was sent, and the message was removed."""
     DROPPED = "dropped"
     KEPT = "kept"
-    """Still in its queue; why, is said beside it."""
+    """Still in its queue, for the reason in `Result.reason`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     id: str
     outcome: Mended
-    said: str = ""
+    reason: str = ""
+    """Reason why the message was kept, or a remark; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What stands in a queue: how much, and its first messages."""
+    """Number of messages in a queue, and the first of them."""
 
     total: int
     messages: list[PutAside]
 
 
 class Mending:
-    """One site's. `connect` opens a connection of its own to the site's broker."""
+    """Mending of one site. `connect` opens a connection of its own to the site's broker."""
 
     def __init__(
         self, context: DeliveryContext, connect: Callable[[], Awaitable[Connection]]
@@ -101,28 +102,28 @@ class Mending:
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self, aside: Aside, most: int = MOST_AT_ONCE) -> Look:
-        """The first messages of that queue; they stay in it. Raises MendingError."""
+        """Return the queue's first messages, which stay in the queue. Raises MendingError."""
         async with self._opened(aside, most) as (look, _):
             return look
 
     async def retry(self, aside: Aside, ids: Collection[str] | None) -> AsyncIterator[Result]:
-        """Send these (None: all that were there at the beginning) again, one after the other, a
-        result each. Raises MendingError.
+        """Send these messages (None: all present at the beginning) again, one after the other, and
+        yield a result for each. Raises MendingError.
         """
         async with self._opened(aside, MOST_AT_ONCE) as (look, consumer):
-            async for one, result in self._chosen(look, ids, self._send_again):
+            async for message, result in self._chosen(look, ids, self._send_again):
                 if result.outcome is not Mended.KEPT:
-                    consumer.ack(one.tag, multiple=False)
+                    consumer.ack(message.tag, multiple=False)
                 yield result
 
     async def drop(self, aside: Aside, ids: Collection[str] | None) -> AsyncIterator[Result]:
-        """Give these (None: all that were there at the beginning) up; the ledger keeps that it was
-        done. Raises MendingError.
+        """Give these messages (None: all present at the beginning) up, with a row in the ledger.
+        Raises MendingError.
         """
         async with self._opened(aside, MOST_AT_ONCE) as (look, consumer):
-            async for one, result in self._chosen(look, ids, self._give_up):
+            async for message, result in self._chosen(look, ids, self._give_up):
                 # The row first: dropped twice in the ledger is better than gone without a word.
-                consumer.ack(one.tag, multiple=False)
+                consumer.ack(message.tag, multiple=False)
                 yield result
 
     # -- the queue ---------------------------------------------------------------------------
@@ -150,116 +151,120 @@ class Mending:
         ids: Collection[str] | None,
         do: Callable[[PutAside], Awaitable[Result]],
     ) -> AsyncIterator[tuple[PutAside, Result]]:
-        for one in look.messages:
-            if ids is None or one.id in ids:
-                yield one, await do(one)
+        for message in look.messages:
+            if ids is None or message.id in ids:
+                yield message, await do(message)
 
     # -- one message -------------------------------------------------------------------------
 
-    async def _send_again(self, one: PutAside) -> Result:
-        context, origin = self._context, one.origin
+    async def _send_again(self, message: PutAside) -> Result:
+        context, origin = self._context, message.origin
         if origin is None:
-            return _kept(one, "this is no message that can be sent: export it, or drop it")
-        exchange = context.mesh.exchanges.get(one.exchange)
+            return _kept(message, "this is no message that can be sent: export it, or drop it")
+        exchange = context.mesh.exchanges.get(message.exchange)
         if exchange is None:
-            return _kept(one, f"exchange {one.exchange!r} is not in the mesh file")
+            return _kept(message, f"exchange {message.exchange!r} is not in the mesh file")
         entry = Entry(
-            origin.identity, one.routing_key, one.properties, one.body, origin.published_ms
+            origin.identity,
+            message.routing_key,
+            message.properties,
+            message.body,
+            origin.published_ms,
         )
         content = content_of(entry)
         try:
-            judgement = await self._judge(exchange, one, origin, content)
+            judgement = await self._judge(exchange, message, origin, content)
         except LedgerUnreadable as error:
-            return _kept(one, f"whether it was delivered, the ledger cannot say: {error}")
+            return _kept(message, f"whether it was delivered, the ledger cannot say: {error}")
         verdict = judgement.verdicts[0]
         if verdict in (Verdict.DUPLICATE, Verdict.REPLAY):
-            self._write(one, origin, Event.RETRIED, content, Outcome.DUPLICATE, Commit())
-            return Result(one.id, Mended.DUPLICATE, "it has been delivered meanwhile")
+            self._write(message, origin, Event.RETRIED, content, Outcome.DUPLICATE, Commit())
+            return Result(message.id, Mended.DUPLICATE, "it has been delivered meanwhile")
         if verdict is Verdict.CLAIMED:
-            return _kept(one, "a copy of it is being delivered at this moment: try again")
+            return _kept(message, "a copy of it is being delivered at this moment: try again")
         answer = None
         try:
-            answer = await self._publish(exchange, one, origin)
+            answer = await self._publish(exchange, message, origin)
         except LocalExchangeError as error:
-            return _kept(one, str(error))
+            return _kept(message, str(error))
         finally:
             if answer is not Answer.CONFIRMED:
                 context.barrier.release(judgement)
         if answer is not Answer.CONFIRMED:
-            return _kept(one, _WHY_KEPT[answer])
+            return _kept(message, _WHY_KEPT[answer])
         commit = Commit()
         context.barrier.commit(judgement, commit.changes)
         context.counters.retried += 1
-        self._write(one, origin, Event.RETRIED, content, Outcome.DELIVERED, commit)
-        return Result(one.id, Mended.DELIVERED)
+        self._write(message, origin, Event.RETRIED, content, Outcome.DELIVERED, commit)
+        return Result(message.id, Mended.DELIVERED)
 
     async def _judge(
-        self, exchange: Exchange, one: PutAside, origin: AsideOrigin, content: bytes
+        self, exchange: Exchange, message: PutAside, origin: AsideOrigin, content: bytes
     ) -> Judgement:
-        """As the flow judged it: what a repair brought goes past what is remembered without a
-        delivery. Raises LedgerUnreadable.
+        """Judge like the message's flow: a repaired message passes identities that are remembered
+        without a delivery. Raises LedgerUnreadable.
         """
-        context, whose = self._context, _whose(one, origin)
+        context, publisher = self._context, _publisher(message, origin)
         columns = (
-            [_scope(exchange, whose) + origin.identity],
+            [_scope(exchange, publisher) + origin.identity],
             [content],
             places_of(place_prefix(encode_name(origin.name)), origin.number, origin.number + 1),
         )
-        if not repaired_of(one.properties):
+        if not repaired_of(message.properties):
             return context.barrier.judge(object(), *columns)
         by_origin = exchange.scope is IdentityScope.ORIGIN
         sought = Sought(
-            exchange.name, whose if by_origin else "", origin.identity, content[:CONTENT_BYTES]
+            exchange.name, publisher if by_origin else "", origin.identity, content[:CONTENT_BYTES]
         )
-        proof = await proof_of(sought, columns[0][0], whose, origin.published_ms, context)
+        proof = await proof_of(sought, columns[0][0], publisher, origin.published_ms, context)
         return context.barrier.judge_repair(object(), *columns, *proof)
 
-    async def _publish(self, exchange: Exchange, one: PutAside, origin: AsideOrigin) -> Answer:
+    async def _publish(self, exchange: Exchange, message: PutAside, origin: AsideOrigin) -> Answer:
         context = self._context
         local = await context.exchange()
         if local is None:
             raise MendingError("the node is stopping")
         path = origin.path
-        if (whose := _whose(one, origin)) != path[0]:
-            path = (whose, *path)
+        if (publisher := _publisher(message, origin)) != path[0]:
+            path = (publisher, *path)
         stamp = DeliveryStamp(exchange.name, path, context.settings.user)
-        history = text_field(_reason_header(one), one.reason.encode())
-        if one.attempts:
-            history += text_field(ATTEMPTS_HEADER, str(one.attempts).encode())
-        properties = rewrite(stamp.apply(one.properties, flagged=True), {}, history)
+        history = text_field(_reason_header(message), message.reason.encode())
+        if message.attempts:
+            history += text_field(ATTEMPTS_HEADER, str(message.attempts).encode())
+        properties = rewrite(stamp.apply(message.properties, flagged=True), {}, history)
         answers = await local.publish(
             exchange.delivers_to,
-            [Outgoing(one.routing_key, properties, one.body)],
+            [Outgoing(message.routing_key, properties, message.body)],
             timeout_s=context.settings.confirm_timeout_s,
         )
         return answers[0]
 
-    async def _give_up(self, one: PutAside) -> Result:
+    async def _give_up(self, message: PutAside) -> Result:
         self._context.counters.dropped += 1
-        origin = one.origin
+        origin = message.origin
         content = b""
         if origin is not None:
             content = content_of(
-                Entry(origin.identity, one.routing_key, one.properties, one.body, 0)
+                Entry(origin.identity, message.routing_key, message.properties, message.body, 0)
             )
-        self._write(one, origin, Event.DROPPED, content, Outcome.DEAD, Commit())
-        return Result(one.id, Mended.DROPPED)
+        self._write(message, origin, Event.DROPPED, content, Outcome.DEAD, Commit())
+        return Result(message.id, Mended.DROPPED)
 
     def _write(
         self,
-        one: PutAside,
+        message: PutAside,
         origin: AsideOrigin | None,
         event: Event,
         content: bytes,
         outcome: Outcome,
         commit: Commit,
     ) -> None:
-        commit.row(_row(one, origin, event, content, outcome, self._context.now_ms()))
+        commit.row(_row(message, origin, event, content, outcome, self._context.now_ms()))
         self._context.state.write(commit)
 
 
 async def _hand_out(channel: Channel, queue: str, most: int) -> tuple[Look, Consumer]:
-    """Consume the first messages, as far as there is room for them."""
+    """Consume the first messages, within the limits of memory."""
     total = (await channel.declare_queue(queue, passive=True)).message_count
     most = min(most, total, MOST_AT_ONCE)
     got: list[PutAside] = []
@@ -291,21 +296,25 @@ async def _hand_out(channel: Channel, queue: str, most: int) -> tuple[Look, Cons
 
 
 def _row(
-    one: PutAside,
+    message: PutAside,
     origin: AsideOrigin | None,
     event: Event,
     content: bytes,
     outcome: Outcome,
     now_ms: int,
 ) -> LedgerRow:
-    """Of one message; its identity and place where it has one."""
+    """Ledger row of one message, with identity and place if it has them."""
     if origin is None:
         return LedgerRow(
-            Stage.DELIVERED, now_ms, event, exchange=one.exchange, reason=f"{one.id}: {one.reason}"
+            Stage.DELIVERED,
+            now_ms,
+            event,
+            exchange=message.exchange,
+            reason=f"{message.id}: {message.reason}",
         )
     series = origin.name.series
     flag = REDELIVERED if outcome is Outcome.DELIVERED else 0
-    brought_by_repair = repaired_of(one.properties)
+    brought_by_repair = repaired_of(message.properties)
     if brought_by_repair:
         flag |= REPAIRED
     return LedgerRow(
@@ -323,7 +332,7 @@ def _row(
         path=origin.path,
         first_published_ms=origin.published_ms,
         last_published_ms=origin.published_ms,
-        reason=one.reason,
+        reason=message.reason,
         first_entry=origin.number,
         count=1,
         identities=origin.identity,
@@ -334,22 +343,22 @@ def _row(
     )
 
 
-def _whose(one: PutAside, origin: AsideOrigin) -> str:
-    """The cluster ID of the site where it was published."""
-    return repaired_of(one.properties) or origin.name.series.origin
+def _publisher(message: PutAside, origin: AsideOrigin) -> str:
+    """Cluster ID of the site where the message was published."""
+    return repaired_of(message.properties) or origin.name.series.origin
 
 
-def _scope(exchange: Exchange, whose: str) -> bytes:
+def _scope(exchange: Exchange, publisher: str) -> bytes:
     by_origin = exchange.scope is IdentityScope.ORIGIN
-    return scope_prefix(exchange.name, whose if by_origin else None)
+    return scope_prefix(exchange.name, publisher if by_origin else None)
 
 
-def _reason_header(one: PutAside) -> bytes:
-    return DEAD_REASON_HEADER if one.attempts else QUARANTINE_REASON_HEADER
+def _reason_header(message: PutAside) -> bytes:
+    return DEAD_REASON_HEADER if message.attempts else QUARANTINE_REASON_HEADER
 
 
-def _kept(one: PutAside, why: str) -> Result:
-    return Result(one.id, Mended.KEPT, why)
+def _kept(message: PutAside, why: str) -> Result:
+    return Result(message.id, Mended.KEPT, why)
 
 
 _WHY_KEPT = {

@@ -1,4 +1,6 @@
-"""What a repair asks a site for: messages by their place in a batch, and who lacks them."""
+"""Request of a repair to a site: messages by their place in a batch, and the sites that lack
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ IDENTITY_BYTES = 16
 
 
 class Wanted(NamedTuple):
-    """One message. `batch` of a big message is its first piece, `entry` 0."""
+    """A message to repair. `batch` of a big message is its first piece, `entry` 0."""
 
     batch: BatchName
     entry: int
@@ -21,7 +23,7 @@ class Wanted(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """As it is told of over HTTP."""
+        """Batch and entry in the form used over HTTP."""
         return str(self.batch), self.entry
 
     def as_json(self) -> dict[str, Any]:
@@ -34,21 +36,21 @@ class Wanted(NamedTuple):
 
 
 class BadRequest(ValueError):
-    """This does not say what is wanted."""
+    """The request does not define which messages are wanted."""
 
 
-def read_wanted(told: object) -> list[Wanted]:
-    """What `as_json` made, of many. Raises BadRequest."""
-    if not isinstance(told, list) or not told:
+def read_wanted(content: object) -> list[Wanted]:
+    """Decode the `as_json` of many messages. Raises BadRequest."""
+    if not isinstance(content, list) or not content:
         raise BadRequest("messages: a list of objects")
-    return [_one(one) for one in told]
+    return [_message(one) for one in content]
 
 
-def _one(told: Any) -> Wanted:
+def _message(content: Any) -> Wanted:
     try:
-        entry, destinations = told["entry"], told["destinations"]
-        identity = bytes.fromhex(told["identity"])
-        batch = BatchName.parse(told["batch"])
+        entry, destinations = content["entry"], content["destinations"]
+        identity = bytes.fromhex(content["identity"])
+        batch = BatchName.parse(content["batch"])
         good = (
             isinstance(entry, int)
             and entry >= 0
@@ -58,14 +60,14 @@ def _one(told: Any) -> Wanted:
             and all(isinstance(one, str) and one for one in destinations)
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadRequest(f"no message is asked for by {told!r}: {error}") from None
+        raise BadRequest(f"no message is asked for by {content!r}: {error}") from None
     if not good:
-        raise BadRequest(f"no message is asked for by {told!r}")
+        raise BadRequest(f"no message is asked for by {content!r}")
     return Wanted(batch, entry, identity, tuple(sorted(set(destinations))))
 
 
 def by_place(wanted: Iterable[Wanted]) -> dict[BatchName, dict[int, Wanted]]:
-    """By batch, then entry. Who lacks the same message is put together."""
+    """Group by batch, then entry. Destinations of the same message are joined."""
     found: dict[BatchName, dict[int, Wanted]] = {}
     for one in wanted:
         entries = found.setdefault(one.batch, {})

@@ -1,73 +1,77 @@
-"""A site sends messages again that others lack: out of its log, and into it as repair batches.
+"""A site repeats messages that others lack: out of its log, and into it as repair batches.
 
-From there they go the way of all batches. Nothing of a repair is kept: whoever asks again, after a
-crash, say, has the same messages sent again, and the barriers there suppress what they have.
+Repair batches travel like all batches. Nothing of a repair is kept: if somebody repeats the
+request, after a crash for example, the messages are sent again, and the barriers suppress known
+ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, LoggedBatch
-from relay.batches.format import total_bytes
-from relay.batches.fragments import FRAGMENT_ABOVE
+from relay.batches.batch import MAX_ENTRIES, BatchHeader, BatchName, Entry, LoggedBatch
+from relay.batches.format import BadBatch, decode_entries, total_bytes
+from relay.batches.fragments import FRAGMENT_ABOVE, FragmentAssembly, FragmentMismatch, message_of
+from relay.batches.mesh_headers import as_repaired
+from relay.bulk_amqp.errors import MalformedProperties
 from relay.log.site_log import LogClosed, SiteLogError
-from relay.operator.repair_search import Found, Search
-from relay.operator.repair_wanted import Wanted
+from relay.operator.repair_wanted import Wanted, by_place
 from relay.packing.requested_parcels import NotPacking, RepairParcel
 from relay.waiters import set_within
 
 BATCH_BYTES = 256 * 1024
 HELD_BYTES = 4 * 1024 * 1024
-"""Of messages that wait for more of their kind."""
-TOLD_EVERY_S = 2.0
+"""Limit of found messages that wait for more of their kind."""
+PROGRESS_EVERY_S = 2.0
 ATTEMPTS = 5
-"""So often the log is read again from its start because its connection ended."""
+"""Times that the log is read again from its start because its connection ended."""
 
 
 class RepairFailed(Exception):
-    """Not all could be looked for, or sent; the text says why. Asking again does no harm."""
+    """Not all messages could be looked for, or sent; the text has the reason. Repeating the request
+    does no harm.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """`by`: whose it is, for people."""
+class RepairRequest:
+    """Messages to repair. `by` names the asker, for people."""
 
     wanted: Sequence[Wanted]
     by: str = "another repair"
     take_pieces: frozenset[str] = frozenset()
-    """Cluster IDs of destinations that are known to put big messages together."""
+    """Cluster IDs of destinations that are known to join the pieces of big messages."""
 
 
-class Progress(NamedTuple):
-    """Of one request, so far."""
+class RepairProgress(NamedTuple):
+    """Progress of one request."""
 
     looked_at: int
-    """Batches of the log."""
+    """Number of batches of the log that were looked at."""
     batch: BatchName | None = None
-    """The repair batch that the log has confirmed just now."""
+    """Repair batch that the log has just confirmed."""
     sent: tuple[Wanted, ...] = ()
-    """What is in it."""
+    """Messages in the batch."""
 
 
 class Waits(NamedTuple):
     """Another request is being worked on."""
 
     by: str
-    """Whose."""
+    """Asker of that other request."""
     messages: int
-    """It asks for so many."""
+    """Number of messages in that request."""
     for_s: float
-    """Since it began."""
+    """Seconds since that request began."""
 
 
-class Refused(NamedTuple):
-    """Not sent to `wanted.destinations`, and not missing; `why` says what to do. Other destinations
-    of the same message may be sent it.
+class NotSent(NamedTuple):
+    """Message found, but not sent to `wanted.destinations`; `why` has the remedy. Other
+    destinations of the same message may be sent it.
     """
 
     wanted: Wanted
@@ -75,12 +79,12 @@ class Refused(NamedTuple):
 
 
 class ReadableLog(Protocol):
-    """What this needs of the site's log: `LogWriter` is it."""
+    """Site's log as a repair reads it; `LogWriter` implements it."""
 
     def read_to_end(self, from_offset: int) -> AsyncIterator[list[LoggedBatch]]: ...
 
 
-Step = Progress | Waits | Refused | list[Wanted]
+Step = RepairProgress | Waits | NotSent | list[Wanted]
 
 PIECES = (
     "it is too big for one batch, and {sites} may run a version that would deliver it in pieces:"
@@ -89,9 +93,9 @@ PIECES = (
 
 
 class Repairing:
-    """One site's. `repair` puts a parcel into the log (`PackerLoop.repair`). `is_new_format`: every
-    node of the mesh reads batches that the first release did not. `lane`: the lane that repairs go
-    in; None: that of what is repaired.
+    """Repairs of one site. `repair` puts a parcel into the log (`PackerLoop.repair`).
+    `is_new_format` returns True if every node of the mesh reads batches that the first release did
+    not. `lane` returns the lane of repair batches, or None for the lane of the repaired messages.
     """
 
     def __init__(
@@ -110,21 +114,23 @@ class Repairing:
         self._present: _Present | None = None
         self._free = asyncio.Event()
 
-    async def look(self, request: Request) -> AsyncGenerator[Step, None]:
-        """Only look, and send nothing: progress now and then, in the end what the log lacks."""
+    async def look(self, request: RepairRequest) -> AsyncGenerator[Step, None]:
+        """Look without sending: yield progress now and then, in the end the messages that the log
+        lacks.
+        """
         search = Search(request.wanted)
         async for waits in self._until_free():
             yield waits
         with self._working_on(request):
             async for step in self._search(search):
-                if isinstance(step, Progress):
+                if isinstance(step, RepairProgress):
                     yield step
                 elif refused := self._allowed(step, request)[1]:
                     yield refused
         yield search.missing
 
-    async def send(self, request: Request, rate: float) -> AsyncGenerator[Step, None]:
-        """Send these, at most `rate` messages a second: progress as it comes, in the end what the
+    async def send(self, request: RepairRequest, rate: float) -> AsyncGenerator[Step, None]:
+        """Send at most `rate` messages a second: yield progress, in the end the messages that the
         log does not have (any more). Raises RepairFailed.
         """
         search = Search(request.wanted)
@@ -135,7 +141,7 @@ class Repairing:
             open_parcels = _Parcels(self._lane())
             looked_at = 0
             async for step in self._search(search):
-                if isinstance(step, Progress):
+                if isinstance(step, RepairProgress):
                     looked_at = step.looked_at
                     yield step
                     continue
@@ -145,24 +151,24 @@ class Repairing:
                 if found is None:
                     continue
                 for parcel, sent in open_parcels.add(found):
-                    async for told in self._append(parcel, sent, pace, looked_at):
-                        yield told
+                    async for progress in self._append(parcel, sent, pace, looked_at):
+                        yield progress
             for parcel, sent in open_parcels.take_all():
-                async for told in self._append(parcel, sent, pace, looked_at):
-                    yield told
+                async for progress in self._append(parcel, sent, pace, looked_at):
+                    yield progress
         yield search.missing
 
     async def _until_free(self) -> AsyncIterator[Waits]:
-        """One request at a time; who waits hears whose is before. Nothing is awaited between its
-        end and `_working_on`.
+        """Wait for other requests, yielding which is before. Nothing is awaited between the end of
+        this wait and `_working_on`.
         """
         while self._present is not None:
             request, began = self._present
             yield Waits(request.by, len(request.wanted), _now() - began)
-            await set_within(TOLD_EVERY_S, self._free)
+            await set_within(PROGRESS_EVERY_S, self._free)
 
     @contextlib.contextmanager
-    def _working_on(self, request: Request) -> Iterator[None]:
+    def _working_on(self, request: RepairRequest) -> Iterator[None]:
         self._present = _Present(request, _now())
         self._free.clear()
         try:
@@ -171,9 +177,9 @@ class Repairing:
             self._present = None
             self._free.set()
 
-    def _allowed(self, found: Found, request: Request) -> tuple[Found | None, Refused | None]:
-        """To whom this may be sent, and to whom not: a node of the first release takes each piece
-        of a big repaired message for a message.
+    def _allowed(self, found: Found, request: RepairRequest) -> tuple[Found | None, NotSent | None]:
+        """Split a found message by destination into what may be sent and what may not: a node of
+        the first release takes each piece of a big repaired message for a message.
         """
         if total_bytes([found.entry]) <= FRAGMENT_ABOVE or self._is_new_format():
             return found, None
@@ -183,14 +189,14 @@ class Repairing:
         if not others:
             return found, None
         why = PIECES.format(sites=", ".join(others))
-        refused = Refused(wanted._replace(destinations=others), why)
+        refused = NotSent(wanted._replace(destinations=others), why)
         if not takes:
             return None, refused
         return found._replace(wanted=wanted._replace(destinations=takes)), refused
 
-    async def _search(self, search: Search) -> AsyncIterator[Progress | Found]:
+    async def _search(self, search: Search) -> AsyncIterator[RepairProgress | Found]:
         attempts = looked_at = 0
-        told_at = _now()
+        reported_at = _now()
         while not search.is_over:
             search.begin_again()
             try:
@@ -202,9 +208,9 @@ class Repairing:
                                 yield found
                     if search.is_over:
                         break
-                    if _now() - told_at >= TOLD_EVERY_S:
-                        told_at = _now()
-                        yield Progress(looked_at)
+                    if _now() - reported_at >= PROGRESS_EVERY_S:
+                        reported_at = _now()
+                        yield RepairProgress(looked_at)
                     await asyncio.sleep(0)
                 return
             except LogClosed as error:
@@ -216,30 +222,32 @@ class Repairing:
 
     async def _append(
         self, parcel: RepairParcel, sent: Sequence[Wanted], pace: _Pace, looked_at: int
-    ) -> AsyncIterator[Progress]:
-        """Whoever asked hears of it while it waits: he takes a long silence for a node's end."""
+    ) -> AsyncIterator[RepairProgress]:
+        """Append a parcel at the pace of the request, yielding progress while waiting: the asker
+        takes a long silence for the node's end.
+        """
         while (left_s := pace.left_s) > 0:
-            await asyncio.sleep(min(left_s, TOLD_EVERY_S))
+            await asyncio.sleep(min(left_s, PROGRESS_EVERY_S))
             if pace.left_s > 0:
-                yield Progress(looked_at)
+                yield RepairProgress(looked_at)
         pace.spend(len(sent))
         try:
             self._repair(parcel)
-            while not (await asyncio.wait({parcel.logged}, timeout=TOLD_EVERY_S))[0]:
-                yield Progress(looked_at)
+            while not (await asyncio.wait({parcel.logged}, timeout=PROGRESS_EVERY_S))[0]:
+                yield RepairProgress(looked_at)
             name = parcel.logged.result()
         except NotPacking as error:
             raise RepairFailed(f"nothing can be put into the site's log: {error}") from error
-        yield Progress(looked_at, name, tuple(sent))
+        yield RepairProgress(looked_at, name, tuple(sent))
 
 
 class _Present(NamedTuple):
-    request: Request
+    request: RepairRequest
     began: float
 
 
 class _Pace:
-    """So many a second."""
+    """Limit of messages a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -247,7 +255,7 @@ class _Pace:
 
     @property
     def left_s(self) -> float:
-        """Until the next may go."""
+        """Seconds until the next message may go."""
         return self._due - _now()
 
     def spend(self, count: int) -> None:
@@ -255,7 +263,7 @@ class _Pace:
 
 
 class _Parcels:
-    """What was found, put together: whose it is, flow and destinations make a batch."""
+    """Found messages by origin, flow and destinations, put together to batches."""
 
     def __init__(self, lane: int | None) -> None:
         self._lane = lane
@@ -263,7 +271,7 @@ class _Parcels:
         self._bytes = 0
 
     def add(self, found: Found) -> list[tuple[RepairParcel, list[Wanted]]]:
-        """Those that are full with this."""
+        """Add a message; return the parcels that are full now."""
         series = found.wanted.batch.series
         lane = series.lane if self._lane is None else self._lane
         key = (series.origin, series.exchange, lane, found.wanted.destinations)
@@ -295,5 +303,72 @@ class _Parcels:
 
 
 def _now() -> float:
-    """The clock that sleeps are measured by."""
+    """Time of the clock by which sleeps are measured."""
     return asyncio.get_running_loop().time()
+
+
+class Found(NamedTuple):
+    """A wanted message of the log; `entry` is in the form for a repair batch."""
+
+    wanted: Wanted
+    header: BatchHeader
+    entry: Entry
+
+
+class Search:
+    """Search for messages in a log's batches; a found message is not looked for again. Pure."""
+
+    def __init__(self, wanted: Iterable[Wanted]) -> None:
+        self._wanted = by_place(wanted)
+        self._pieces = FragmentAssembly()
+
+    @property
+    def is_over(self) -> bool:
+        """True once everything was found."""
+        return not self._wanted
+
+    @property
+    def missing(self) -> list[Wanted]:
+        """Messages not found yet."""
+        return [one for entries in self._wanted.values() for one in entries.values()]
+
+    def begin_again(self) -> None:
+        """Prepare to read the log from its start again."""
+        self._pieces = FragmentAssembly()
+
+    def take(self, batch: LoggedBatch) -> Iterator[Found]:
+        """Take the next batch of the log, not a void one; yield its wanted messages."""
+        header = batch.header
+        try:
+            name = _name_of(header)
+            if name not in self._wanted:
+                return
+            entries = decode_entries(batch.data)
+            if header.fragment is not None:
+                whole = self._pieces.add(header, entries[0]) if len(entries) == 1 else None
+                if whole is None:
+                    return
+                entries = [whole]
+        except (BadBatch, FragmentMismatch):
+            return  # what cannot be opened here may be whole in another site's log
+        yield from self._take_from(name, header, entries)
+
+    def _take_from(
+        self, name: BatchName, header: BatchHeader, entries: list[Entry]
+    ) -> Iterator[Found]:
+        wanted = self._wanted[name]
+        for number, one in sorted(wanted.items()):
+            if number >= len(entries) or entries[number].identity != one.identity:
+                continue
+            try:
+                entry = as_repaired(entries[number], name.series.origin)
+            except MalformedProperties:
+                continue
+            del wanted[number]
+            yield Found(one, header, entry)
+        if not wanted:
+            del self._wanted[name]
+
+
+def _name_of(header: BatchHeader) -> BatchName:
+    return header.name if header.fragment is None else message_of(header)[0]

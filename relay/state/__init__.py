@@ -1,1 +1,1 @@
-"""What a node remembers on disk, and its bytes."""
+"""State of a node, in a store with atomic commits."""

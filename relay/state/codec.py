@@ -23,7 +23,7 @@ from relay.batches.name_set import INCARNATION_BYTES
 
 @lru_cache(maxsize=4096)
 def encode_series(series: Series) -> bytes:
-    """Remembered: the same few hundred series come with every commit."""
+    """Encode a series; cached, since the same few hundred come with every commit."""
     if len(series.incarnation) != INCARNATION_BYTES:
         raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes: {series}")
     out = bytearray()
@@ -38,7 +38,7 @@ def encode_series(series: Series) -> bytes:
 
 
 def get_series(data: bytes, at: int) -> tuple[Series, int]:
-    """The series at `at`, and where the next thing begins. Raises BadVarint."""
+    """Return the series at `at`, and the end of its bytes. Raises BadVarint."""
     origin, at = varint.get_text(data, at)
     incarnation = bytes(data[at : at + INCARNATION_BYTES])
     if len(incarnation) < INCARNATION_BYTES:
@@ -59,14 +59,14 @@ def put_name(out: bytearray, name: BatchName) -> None:
 
 
 def encode_name(name: BatchName) -> bytes:
-    """A batch's name on its own, as the barrier's places are made from."""
+    """Encode a batch's name on its own, as the barrier's places are made from."""
     out = bytearray()
     put_name(out, name)
     return bytes(out)
 
 
 def get_name(data: bytes, at: int) -> tuple[BatchName, int]:
-    """The name at `at`, and where the next thing begins. Raises BadVarint."""
+    """Return the name at `at`, and the end of its bytes. Raises BadVarint."""
     series, at = get_series(data, at)
     sequence, at = varint.get(data, at)
     return BatchName(series, sequence), at
@@ -84,7 +84,7 @@ def encode_place(place: Place) -> bytes:
 
 
 def get_place(data: bytes, at: int) -> tuple[Place, int]:
-    """The place at `at`, and where the next thing begins. Raises BadVarint."""
+    """Return the place at `at`, and the end of its bytes. Raises BadVarint."""
     offset, at = varint.get(data, at)
     name, at = get_name(data, at)
     return Place(offset, name), at
@@ -99,7 +99,7 @@ def encode_flow(flow: Flow) -> bytes:
 
 
 def get_flow(data: bytes, at: int) -> tuple[Flow, int]:
-    """The flow at `at`, and where the next thing begins. Raises BadVarint."""
+    """Return the flow at `at`, and the end of its bytes. Raises BadVarint."""
     origin, at = varint.get_text(data, at)
     exchange, at = varint.get_text(data, at)
     lane, at = varint.get(data, at)

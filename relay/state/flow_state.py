@@ -1,17 +1,17 @@
-"""One flow's progress through the log: its next place, and its intent. Pure.
+"""Progress of one flow through the log: its next place, and its intent. Pure.
 
 *Next* is where the flow begins when the node starts: everything before it is settled. *Intent* is
-what the deliverer has announced that it publishes, made durable before it does. Whoever finds
-both after a crash knows exactly which messages are in doubt: those of the intent that are not
-before the next place. They go out again flagged, and nothing else does.
+what the deliverer has announced to publish, made durable beforehand. After a crash both together
+give exactly the messages in doubt: those of the intent that are not before the next place. They go
+out again flagged, and nothing else does.
 
     announce   before publishing; the state must be on the disk before the first message goes
     withdraw   announced by this process and certainly not sent
     commit     settled: leaves the intent, and next moves on
 
-The intent names its batches one by one (256 messages are mostly one or two): "up to this batch"
-would need an order among batches that their names do not have, and would flag for ever if that
-batch fell off the end of the log.
+The intent names its batches singly (256 messages are mostly one or two): "up to this batch" would
+need an order among batches that their names do not have, and would flag for ever if that batch fell
+off the end of the log.
 
 Bytes, for the store::
 
@@ -34,15 +34,17 @@ FLOW_STATE_VERSION = 1
 
 
 class FlowMisuse(Exception):
-    """A transition that the flow's rules do not allow; nothing was changed. A mistake of ours."""
+    """Transition that the flow's rules do not allow, by a mistake in this program; nothing was
+    changed.
+    """
 
 
 class BadFlowState(ValueError):
-    """These bytes are no flow state that this node can read."""
+    """Bytes that are no flow state of a known version."""
 
 
 class Announced(NamedTuple):
-    """Entries `first` up to, without, `last` of a batch."""
+    """Entries of a batch from `first` to `last` (exclusive)."""
 
     name: BatchName
     first: int
@@ -51,8 +53,8 @@ class Announced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """Where a flow is. `entry` counts inside the batch at `next`; when it is that batch's entry
-    count, the flow goes on behind it. `intent` is in the order of the log.
+    """Position of a flow. `entry` counts inside the batch at `next`; if it is that batch's entry
+    count, the flow goes on behind the batch. `intent` is in the order of the log.
     """
 
     next: Place | None = None
@@ -61,16 +63,16 @@ class FlowState:
 
     @property
     def announced(self) -> int:
-        """Messages that are announced and not settled."""
+        """Number of messages that are announced and not settled."""
         return sum(part.last - part.first for part in self.intent)
 
 
 def announce(state: FlowState, parts: Iterable[Announced]) -> FlowState:
-    """The flow is about to publish these entries, in the order of the log.
+    """Announce entries that are about to be published, in the order of the log.
 
     Entries that are announced already (in doubt since a crash) stay announced. Raises FlowMisuse
-    for an empty part, and for more than MAX_ENTRIES new ones together: that is the most that a
-    crash may flag.
+    for an empty part, and for more than MAX_ENTRIES new entries together: the most that a crash may
+    flag.
     """
     intent = {part.name: part for part in state.intent}
     new = 0
@@ -91,15 +93,15 @@ def announce(state: FlowState, parts: Iterable[Announced]) -> FlowState:
 
 
 def withdraw(state: FlowState, parts: Iterable[Announced]) -> FlowState:
-    """These entries were announced by this very process and not sent: they are not in doubt."""
+    """Withdraw entries that this very process announced and did not send: they are not in doubt."""
     return replace(state, intent=_without(state.intent, parts))
 
 
 def commit(state: FlowState, parts: Iterable[Announced], place: Place, entry: int) -> FlowState:
-    """These entries are settled, and the flow goes on at `entry` of the batch at `place`.
+    """Settle entries; the flow goes on at `entry` of the batch at `place`.
 
-    What was announced before any of them is passed too (a batch in doubt that the log has lost).
-    `parts` may name entries that were never announced: those that needed no publishing.
+    Batches announced before any of them are passed too (a batch in doubt that the log has lost).
+    `parts` may name entries that were never announced, since they needed no publishing.
     """
     parts = tuple(parts)
     passed = {part.name for part in parts}
@@ -111,12 +113,12 @@ def commit(state: FlowState, parts: Iterable[Announced], place: Place, entry: in
 
 
 def in_doubt(state: FlowState) -> Mapping[BatchName, range]:
-    """After a crash: the entries that may have been published, by batch; these are flagged."""
+    """Entries by batch that may have been published before a crash; these are flagged."""
     return {part.name: range(part.first, part.last) for part in state.intent}
 
 
 def _without(intent: tuple[Announced, ...], parts: Iterable[Announced]) -> tuple[Announced, ...]:
-    """What is left, one range a batch: parts are cut off a range's begin or end."""
+    """Intent without the parts, one range a batch: parts are cut off a range's begin or end."""
     left = {part.name: part for part in intent}
     for part in parts:
         known = left.get(part.name)
@@ -137,7 +139,7 @@ def _without(intent: tuple[Announced, ...], parts: Iterable[Announced]) -> tuple
 
 
 def encode_flow_state(state: FlowState) -> bytes:
-    """The bytes drawn above."""
+    """Encode as drawn above."""
     out = bytearray([FLOW_STATE_VERSION, state.next is not None])
     if state.next is not None:
         put_place(out, state.next)
@@ -151,7 +153,7 @@ def encode_flow_state(state: FlowState) -> bytes:
 
 
 def decode_flow_state(data: bytes) -> FlowState:
-    """The state in these bytes. Raises BadFlowState."""
+    """Decode a flow state. Raises BadFlowState."""
     if len(data) < 2 or data[0] != FLOW_STATE_VERSION:
         raise BadFlowState(f"not a flow state of version {FLOW_STATE_VERSION}: {data[:16]!r}")
     place: Place | None = None

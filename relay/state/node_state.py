@@ -1,8 +1,8 @@
-"""What a node remembers, changed only by atomic commits.
+"""State of a node, changed only by atomic commits.
 
-A `Commit` gathers what belongs together (a flow's next place with the identities it delivered and
-the ledger rows that say so) and `NodeState.write` makes it one write of the store: after any crash
-all of it is there or none.
+A `Commit` gathers what belongs together (a flow's next place, the identities that it delivered and
+their ledger rows) and `NodeState.write` writes all of it at once to the store: after any crash all
+of it is there or none.
 
 Tables and keys::
 
@@ -16,9 +16,9 @@ Tables and keys::
 
 Numbers in keys are big-endian, so that they sort.
 
-The state is a cache of the log. It has a version: a folder of a newer one is refused, one of an
-older one is brought up at opening. Each part of it has a version of its own as well; a newer one is
-refused in the same way, never taken for damage, never begun anew.
+The state is a cache of the log. It has a version: a folder of a newer version is refused, an older
+one is brought up at opening. Each part has a version of its own as well; a newer part is refused in
+the same way, never taken for damage, never begun anew.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ STATE = "state"
 NAMES = "names"
 LEDGER = "ledger"
 TABLES = (STATE, NAMES, LEDGER, *GENERATIONS)
-"""What a node's store is opened with."""
+"""Tables with which a node's store is opened."""
 POINT_TABLES = frozenset(GENERATIONS)
-"""Those of them that are read by single keys."""
+"""Tables that are read by single keys."""
 _SETTLED = b"\x02"
 
 
 class StateError(Exception):
-    """Root of what a node's state raises.
+    """Root of the errors of a node's state.
 
     StateError
     +- StateTooNew    written by a newer version of this program
@@ -72,7 +72,7 @@ class StateError(Exception):
 
 
 class StateTooNew(StateError):
-    """The folder, or a part of what is in it, was written by a newer version."""
+    """The folder, or a part of it, was written by a newer version."""
 
     def __init__(self, found: int, known: int = STATE_VERSION, part: str = "") -> None:
         whose = f"the state folder's {part}" if part else "the state folder"
@@ -97,28 +97,31 @@ class StateUnreadable(StateError):
 
 
 class StateVerdict(Enum):
-    """Whether a node may start with what it found in its folder."""
+    """Verdict on the state folder at a node's start."""
 
     OK = "ok"
     FIRST_START = "first start"
     LOST = "lost"
     """The broker has seen this site's deliverer, the folder has not: run `isthmus recover`."""
     OLDER_THAN_MARK = "older than the broker's mark"
-    """A restored copy: what it would send again was sent already. Counts as lost."""
+    """The folder is a restored copy: messages that it would send again were sent already. Counts as
+    lost.
+    """
 
 
 FIRST_MARK = 0
-"""The broker's mark before the first delivery. At offset 0 stands a packer's own mark, or a batch
-of a neighbour that was a moment faster."""
+"""Broker's mark before the first delivery. At offset 0 stands a packer's own mark, or a batch of a
+neighbour that was a moment faster.
+"""
 
 
 def judge_state(
     has_state: bool, state_position: int | None, broker_mark: int | None
 ) -> StateVerdict:
-    """`state_position` is the offset at the deliverer's position in the present log (None: it has
-    none there yet), `broker_mark` the one stored in the broker (None only for the broker's exact
-    "no offset"). The mark must be stored only after the position is on the disk; FIRST_MARK is
-    stored before anything is delivered, so that it rests on no position.
+    """Judge a state folder. `state_position` is the offset of the deliverer's position in the
+    present log, or None if it has none there yet; `broker_mark` is the mark in the broker, or None
+    only for the broker's exact "no offset". A mark must be stored only after the position is on the
+    disk; FIRST_MARK is stored before anything is delivered, so that it rests on no position.
     """
     if not has_state:
         return StateVerdict.FIRST_START if broker_mark is None else StateVerdict.LOST
@@ -128,7 +131,7 @@ def judge_state(
 
 
 class RowRange(NamedTuple):
-    """Ledger rows `first` up to, without, `last` of a stage."""
+    """Ledger rows of a stage from `first` to `last` (exclusive)."""
 
     stage: Stage
     first: int
@@ -137,30 +140,28 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that a node needs back at start; the barrier and the rows stay in the store."""
+    """State that a node needs in memory at start; the barrier and the rows stay in the store."""
 
     flows: Mapping[Flow, FlowState]
     positions: dict[str, Place]
     settled: NameSet
     voids: tuple[tuple[str, Predecessor], ...]
-    """(origin, where a run of its packer ended)."""
+    """Ends of former incarnations of packers, each with its origin."""
 
 
 class Commit:
-    """What one atomic write will do. Built, written once, dropped; one that is not written has
-    done nothing.
-    """
+    """One atomic write: built, written once, dropped. An unwritten commit has done nothing."""
 
     def __init__(self) -> None:
         self.changes = Changes()
-        """For the barrier, which adds its own."""
+        """Changes of the store, to which the barrier adds its own."""
         self.rows: list[tuple[Stage, bytes]] = []
 
     def flow(self, flow: Flow, state: FlowState) -> None:
         self.changes.put(STATE, b"f" + encode_flow(flow), encode_flow_state(state))
 
     def position(self, name: str, place: Place | None) -> None:
-        """How far the stage or link of this name has safely got; None forgets it."""
+        """Set how far the stage or link of this name has safely got; None forgets the position."""
         key = b"p" + name.encode()
         if place is None:
             self.changes.delete(STATE, key)
@@ -168,7 +169,7 @@ class Commit:
             self.changes.put(STATE, key, encode_place(place))
 
     def settled(self, names: NameSet, changed: Iterable[Series]) -> None:
-        """Keep the present intervals of the changed series; one that is empty is forgotten."""
+        """Keep the present intervals of the changed series; an empty series is forgotten."""
         for series in changed:
             key = _SETTLED + encode_series(series)
             intervals = names.intervals(series)
@@ -178,7 +179,7 @@ class Commit:
                 self.changes.delete(NAMES, key)
 
     def void(self, origin: str, predecessors: Iterable[Predecessor]) -> None:
-        """These incarnations of the origin's packer have ended."""
+        """Record that these incarnations of the origin's packer have ended."""
         for predecessor in predecessors:
             value = bytearray()
             varint.put_text(value, origin)
@@ -188,17 +189,17 @@ class Commit:
             self.changes.put(STATE, key, bytes(value))
 
     def row(self, row: LedgerRow) -> None:
-        """Add a ledger row; it gets its number in its stage when the commit is written."""
+        """Add a ledger row, numbered in its stage when the commit is written."""
         self.rows.append((row.stage, encode_row(row)))
 
     def delete_rows(self, rows: RowRange) -> None:
-        """They are exported, and the file is on the disk under its name."""
+        """Delete exported rows, whose file is on the disk under its name."""
         self.changes.delete_range(
             LEDGER, _row_key(rows.stage, rows.first), _row_key(rows.stage, rows.last)
         )
 
     def put(self, key: str, value: bytes | None) -> None:
-        """A small value of the node's own (log ID, revision, ...); None deletes it."""
+        """Set a small value of the node's own (log ID, revision, ...); None deletes the key."""
         if value is None:
             self.changes.delete(STATE, b"m" + key.encode())
         else:
@@ -206,23 +207,23 @@ class Commit:
 
 
 class NodeState:
-    """A node's state over a store opened with TABLES."""
+    """State of a node over a store opened with TABLES."""
 
     def __init__(self, store: Store) -> None:
-        """Raises StateTooNew, StateUnreadable, and what the store raises."""
+        """Raises StateTooNew, StateUnreadable, and the store's errors."""
         self.store = store
         version = self.get("version")
         self.is_new = version is None
-        """Nobody has used this folder before."""
+        """True if nobody has used this folder before."""
         if version is not None and int.from_bytes(version) > STATE_VERSION:
             raise StateTooNew(int.from_bytes(version))
         self.was_clean = self.get("clean") == b"\x01"
-        """The last node ended in order: no stage failed or was cut short."""
+        """True if the last node ended in order: no stage failed or was cut short."""
         self._next_row = {stage: self._load_next_row(stage) for stage in Stage}
 
     def begin(self, state_id: bytes) -> None:
-        """The node starts: mark the folder as used, not cleanly ended. `state_id` is random and
-        kept only by a new folder. Synced: blocks for one sync, before anything runs.
+        """Mark the folder as used and not cleanly ended, as the node starts. `state_id` is random
+        and kept only by a new folder. Blocks for one sync, before anything runs.
         """
         commit = Commit()
         commit.put("version", STATE_VERSION.to_bytes(4))
@@ -232,20 +233,20 @@ class NodeState:
         self.store.write(commit.changes, sync=True)
 
     def end(self, commit: Commit) -> None:
-        """The node ends in order: the last commit, synced."""
+        """Write the last commit of a node that ends in order, synced."""
         commit.put("clean", b"\x01")
         self.store.write(self._complete(commit), sync=True)
 
     def write(self, commit: Commit) -> None:
-        """Make it so, in one write: safe from the end of the process, not yet from a power cut."""
+        """Write the commit at once: safe from the end of the process, not yet from a power cut."""
         self.store.write(self._complete(commit))
 
     async def write_synced(self, commit: Commit) -> None:
-        """Make it so at once; return when it is on the disk, with all that was written before."""
+        """Write the commit at once; return when it is on the disk, with all earlier writes."""
         await self.store.write_synced(self._complete(commit))
 
     def _complete(self, commit: Commit) -> Changes:
-        """Number the rows and names that the commit adds; it cannot be written again."""
+        """Number the rows and names that the commit adds, which then cannot be written again."""
         changes = commit.changes
         if commit.rows:
             ledger, next_row = changes.table(LEDGER), self._next_row
@@ -259,11 +260,11 @@ class NodeState:
         return changes
 
     def get(self, key: str) -> bytes | None:
-        """A small value of the node's own."""
+        """Small value of the node's own."""
         return self.store.get(STATE, b"m" + key.encode())
 
     def load(self) -> Loaded:
-        """Everything back. Raises StateTooNew, StateUnreadable."""
+        """Load the state. Raises StateTooNew, StateUnreadable."""
         flows: dict[Flow, FlowState] = {}
         positions: dict[str, Place] = {}
         voids: list[tuple[str, Predecessor]] = []
@@ -292,7 +293,7 @@ class NodeState:
         return Loaded(flows, positions, settled, tuple(voids))
 
     def values(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """The node's own small values whose keys begin like that."""
+        """Small values of the node's own whose keys begin with `prefix`."""
         begin = b"m" + prefix.encode()
         for key, value in self.store.scan(STATE, begin, begin + b"\xff"):
             yield key[1:].decode(), value

@@ -16,12 +16,18 @@ from federation.mesh_file import load_mesh
 from isthmus.repair.lost import Lost
 from isthmus.repair.work import RepairWork
 from relay.admin.admin import Admin
-from relay.admin.mending_routes import write_token
-from relay.admin.repair_routes import RepairedSite, RepairRoutes
+from relay.admin.operator_routes import RepairedSite, RepairRoutes, write_token
 from relay.batches.batch import BatchName
 from relay.ledger_files.proof import LedgerUnreadable
 from relay.operator.repair_wanted import Wanted, by_place
-from relay.operator.repairing import Progress, Refused, RepairFailed, Request, Step, Waits
+from relay.operator.repairing import (
+    NotSent,
+    RepairFailed,
+    RepairProgress,
+    RepairRequest,
+    Step,
+    Waits,
+)
 
 SITES = ("paris", "tokyo", "lima")
 FILE = "mesh: acme\ntopology: complete\noutage_window: 72h\nexchanges: [{name: orders}]\nsites: {"
@@ -54,15 +60,15 @@ class Node:
     refuses: set[int] = field(default_factory=set)
     refuses_to: tuple[str, ...] = ()
     """... or only to these."""
-    asked: list[Request] = field(default_factory=list)
+    asked: list[RepairRequest] = field(default_factory=list)
     expected: list[tuple[set[bytes], int]] = field(default_factory=list)
     ledger_failure: str = ""
 
-    async def look(self, request: Request) -> AsyncGenerator[Step, None]:
-        yield Progress(len(self.has))
+    async def look(self, request: RepairRequest) -> AsyncGenerator[Step, None]:
+        yield RepairProgress(len(self.has))
         yield [one for one in request.wanted if one.batch.sequence not in self.has]
 
-    async def send(self, request: Request, rate: float) -> AsyncGenerator[Step, None]:
+    async def send(self, request: RepairRequest, rate: float) -> AsyncGenerator[Step, None]:
         self.rate = rate
         self.asked.append(request)
         if self.busy_for:
@@ -75,7 +81,7 @@ class Node:
                 continue
             told = [to for to in one.destinations if to in (self.refuses_to or one.destinations)]
             others = tuple(to for to in one.destinations if to not in told)
-            yield Refused(one._replace(destinations=tuple(told)), "upgrade")
+            yield NotSent(one._replace(destinations=tuple(told)), "upgrade")
             if others:
                 allowed.append(one._replace(destinations=others))
         wanted = allowed
@@ -85,7 +91,7 @@ class Node:
                 raise RepairFailed("the packer began anew: ask again")
             some = tuple(found[first : first + IN_A_BATCH])
             self.sent += some
-            yield Progress(first, batch(1000 + len(self.sent), self.site), some)
+            yield RepairProgress(first, batch(1000 + len(self.sent), self.site), some)
         yield [one for one in wanted if one not in found]
 
     async def expect(self, identities: Iterable[bytes], since_ms: int) -> None:

@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from relay.admin.admin import Admin
-from relay.admin.afar import AdminUnavailable
-from relay.admin.server import CLOSE_WITHIN_S, MOST_BYTES, AdminServer
+from relay.admin.access import AdminUnavailable
+from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer
 
 REPORT = {
     "pid": 1,

@@ -24,7 +24,7 @@ from relay.delivery.memory_exchange import MemoryBroker, MemoryExchange
 from relay.ledger.rows import Event, Stage, decode_row
 from relay.log.run import LogSettings
 from relay.log.site_log import SiteLogError
-from relay.node.through_rows import ThroughRows
+from relay.node.housekeeping import ThroughRows
 from relay.state.node_state import NodeState
 from simulation.invariants import Arrived, check_site
 from tests.relay.deliverer_world import FAST, Life, World, entry, mesh

@@ -127,7 +127,7 @@ def test_a_lie_about_a_revision_ends_with_the_first_true_word_or_with_running_it
 def test_more_revisions_than_there_can_be_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.ledger.members.MOST_TOLD", 3)
+    monkeypatch.setattr("relay.ledger.members.MOST_ANNOUNCED", 3)
     known = members(tmp_path, THREE)
     for number in range(3):
         assert known.learn(f"made up {number}", encode_members(["a"]), 1)

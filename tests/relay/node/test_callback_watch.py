@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from relay.node.callback_watch import CallbackFailed, CallbackWatch
+from relay.node.callback_watch import CallbackWatch, LoopCallbackFailed
 from relay.waiters import Waiters
 from tests.waiting import until
 
@@ -45,7 +45,9 @@ def test_a_callback_of_ours_that_fails_is_told_with_its_cause(run: Run, done: bo
             future.set_result(None)
         else:
             loop.call_later(0.001, _fail_in_ours)
-        with pytest.raises(CallbackFailed, match="'str' object has no attribute 'done'") as failed:
+        with pytest.raises(
+            LoopCallbackFailed, match="'str' object has no attribute 'done'"
+        ) as failed:
             await asyncio.wait_for(watch.run(), WITHIN_S)
         assert isinstance(failed.value.__cause__, AttributeError)
 
@@ -61,7 +63,7 @@ def test_the_first_failure_is_told_and_each_is_logged(
         loop.call_soon(_fail_in_ours)
         loop.call_soon(_fail_in_ours)
         await until(lambda: len(caplog.records) == 2, "logged", WITHIN_S)
-        with pytest.raises(CallbackFailed):
+        with pytest.raises(LoopCallbackFailed):
             await asyncio.wait_for(watch.run(), WITHIN_S)
 
     run(live())

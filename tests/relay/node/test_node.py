@@ -23,10 +23,10 @@ from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachab
 from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
-from relay.node.callback_watch import CallbackFailed
-from relay.node.lost_folder import recover
+from relay.node.callback_watch import LoopCallbackFailed
 from relay.node.node import SiteNode
 from relay.node.process import RelayProcess
+from relay.node.recovery import recover
 from relay.node.report import site_report
 from relay.node.site_folder import STATE
 from relay.node.stage_order import EndedBadly
@@ -238,7 +238,7 @@ async def test_a_process_of_which_a_callback_failed_ends_to_be_begun_anew(
         with pytest.raises(ExceptionGroup) as failed:
             await asyncio.wait_for(RelayProcess([node]).run(), WITHIN_S)
     (cause,) = failed.value.exceptions
-    assert isinstance(cause, CallbackFailed)
+    assert isinstance(cause, LoopCallbackFailed)
     assert "a mistake of ours" in str(cause)
     assert not site.was_clean
     async with site.running():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dedup.memory_store import MemoryStore
 from relay.delivery.context import POSITION
-from relay.node.recovery import rebuild, recovered_past
+from relay.node.recovery import rebuild
+from relay.node.start import recovered_past
 from relay.state.node_state import TABLES, NodeState, StateVerdict, judge_state
 from tests.relay.deliverer_world import Life, World, entry
 from tests.relay.delivery.test_repaired import nothing, repair

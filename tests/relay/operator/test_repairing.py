@@ -14,11 +14,11 @@ from relay.batches.mesh_headers import message_origin
 from relay.ledger.batch_rows import packed_row
 from relay.operator.repair_wanted import BadRequest, Wanted, read_wanted
 from relay.operator.repairing import (
-    Progress,
-    Refused,
+    NotSent,
     RepairFailed,
     Repairing,
-    Request,
+    RepairProgress,
+    RepairRequest,
     Step,
     Waits,
 )
@@ -56,12 +56,12 @@ def is_packing(process: Process) -> bool:
     return process.packer.status.state is PackerState.RUNNING
 
 
-async def all_of(steps: Steps) -> tuple[list[Progress], list[Wanted]]:
-    progress: list[Progress] = []
+async def all_of(steps: Steps) -> tuple[list[RepairProgress], list[Wanted]]:
+    progress: list[RepairProgress] = []
     async for step in steps:
         if isinstance(step, list):
             return progress, step
-        assert isinstance(step, Progress)
+        assert isinstance(step, RepairProgress)
         progress.append(step)
     raise AssertionError("no end was told")
 
@@ -78,7 +78,7 @@ async def test_wanted_messages_go_into_the_log_again_for_who_lacks_them() -> Non
     await process.has_packed(300)
     first, second = batches(world)
     wanted = [*wanted_of(second, 3), *wanted_of(first, 7, 1), *wanted_of(first, 9, to=("lima",))]
-    steps, missing = await all_of(repairing(process).send(Request(wanted), FAST))
+    steps, missing = await all_of(repairing(process).send(RepairRequest(wanted), FAST))
     assert missing == []
     (to_tokyo, entries), (to_lima, others) = repaired(world)
     assert to_tokyo.series == first.header.name.series._replace(destinations=("tokyo",))
@@ -107,7 +107,7 @@ async def test_what_is_sent_again_goes_in_the_lane_that_waits_for_all_others() -
     again = Repairing(
         process.log, process.voids.is_void, process.packer.repair, lambda: True, lambda: 2
     )
-    _, missing = await all_of(again.send(Request(wanted_of(first, 3)), FAST))
+    _, missing = await all_of(again.send(RepairRequest(wanted_of(first, 3)), FAST))
     assert missing == []
     ((name, _),) = repaired(world)
     assert (first.header.name.series.lane, name.series.lane) == (0, 2)
@@ -126,7 +126,7 @@ async def test_what_two_sites_lack_is_sent_to_both_at_once() -> None:
     await process.has_packed(10)
     (batch,) = batches(world)
     wanted = wanted_of(batch, 4) + wanted_of(batch, 4, to=("lima",))
-    await all_of(repairing(process).send(Request(wanted), FAST))
+    await all_of(repairing(process).send(RepairRequest(wanted), FAST))
     ((name, entries),) = repaired(world)
     assert (name.series.destinations, len(entries)) == (("lima", "tokyo"), 1)
     await process.stop()
@@ -145,10 +145,10 @@ async def test_what_the_log_does_not_have_is_told() -> None:
         known[0]._replace(entry=300),
         known[0]._replace(entry=2),  # another message stands there
     ]
-    looked, missing = await all_of(repairing(process).look(Request([*known, *gone])))
+    looked, missing = await all_of(repairing(process).look(RepairRequest([*known, *gone])))
     assert (looked, sorted(missing)) == ([], sorted(gone))
     assert repaired(world) == []
-    _, missing = await all_of(repairing(process).send(Request([*known, *gone]), FAST))
+    _, missing = await all_of(repairing(process).send(RepairRequest([*known, *gone]), FAST))
     assert sorted(missing) == sorted(gone)
     assert [len(entries) for _, entries in repaired(world)] == [1]
     await process.stop()
@@ -163,7 +163,7 @@ async def test_big_messages_go_in_pieces_and_many_in_many_batches() -> None:
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     pieces = batches(world, BatchKind.FRAGMENT)
     wanted += wanted_of(pieces[0], 0)
-    _, missing = await all_of(repairing(process).send(Request(wanted), FAST))
+    _, missing = await all_of(repairing(process).send(RepairRequest(wanted), FAST))
     assert missing == []
     again = batches(world, BatchKind.REPAIR)
     assert [b.header.fragment for b in again if b.header.fragment] == [
@@ -188,7 +188,7 @@ async def test_no_more_than_asked_for_a_second() -> None:
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await all_of(repairing(process).send(Request(wanted), 256))
+    await all_of(repairing(process).send(RepairRequest(wanted), 256))
     assert 3 <= loop.time() - began < 3.5
     await process.stop()
 
@@ -201,7 +201,7 @@ async def test_who_asked_hears_of_a_slow_repair_every_few_seconds() -> None:
     await process.has_packed(600)
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     clock, told_at = asyncio.get_running_loop().time, list[float]()
-    async for _ in repairing(process).send(Request(wanted), 2):
+    async for _ in repairing(process).send(RepairRequest(wanted), 2):
         told_at.append(clock())
     assert told_at[-1] - told_at[0] >= 256
     silences = [later - before for before, later in pairwise(told_at)]
@@ -219,24 +219,24 @@ async def test_a_big_message_is_not_sent_to_who_may_deliver_its_pieces() -> None
     for site in ("tokyo", "lima"):
         wanted += wanted_of(batches(world, BatchKind.FRAGMENT)[0], 0, to=(site,))
     subject = repairing(process, is_new_format=False)
-    request = Request(wanted, take_pieces=frozenset({"tokyo"}))
+    request = RepairRequest(wanted, take_pieces=frozenset({"tokyo"}))
     for steps in (subject.look(request), subject.send(request, FAST)):
         told = [step async for step in steps]
-        (refused,) = [step for step in told if isinstance(step, Refused)]
+        (refused,) = [step for step in told if isinstance(step, NotSent)]
         assert refused.wanted == wanted[-1]  # lima's
         assert "and lima may run a version" in refused.why
         assert "batch_format: 2" in refused.why
         assert told[-1] == []  # it is there
-    sent = [one for step in told if isinstance(step, Progress) for one in step.sent]
+    sent = [one for step in told if isinstance(step, RepairProgress) for one in step.sent]
     assert sorted(sent) == sorted(wanted[:-1])
     batch_of = {b.header.name.series.destinations for b in batches(world, BatchKind.REPAIR)}
     assert batch_of == {("tokyo",)}
     before = len(repaired(world))
-    request = Request(wanted[-1:], take_pieces=frozenset({"tokyo"}))
+    request = RepairRequest(wanted[-1:], take_pieces=frozenset({"tokyo"}))
     told = [step async for step in subject.send(request, FAST)]
-    assert [type(step) for step in told] == [Refused, list]
+    assert [type(step) for step in told] == [NotSent, list]
     assert len(repaired(world)) == before
-    request = Request(wanted, take_pieces=frozenset({"tokyo", "lima"}))
+    request = RepairRequest(wanted, take_pieces=frozenset({"tokyo", "lima"}))
     await all_of(subject.send(request, FAST))
     assert ("lima", "tokyo") in {name.series.destinations for name, _ in repaired(world)}
     await process.stop()
@@ -250,9 +250,9 @@ async def test_who_waits_for_another_repair_hears_whose_it_is_and_how_long_it_ta
     await process.has_packed(600)
     wanted = [one for batch in batches(world) for one in wanted_of(batch, *range(len_of(batch)))]
     subject = repairing(process)
-    first = subject.send(Request(wanted, by="the first"), 10)
+    first = subject.send(RepairRequest(wanted, by="the first"), 10)
     assert not isinstance(await anext(first), Waits)
-    second = subject.send(Request(wanted[:1], by="the second"), FAST)
+    second = subject.send(RepairRequest(wanted[:1], by="the second"), FAST)
     assert await anext(second) == Waits("the first", 600, pytest.approx(0, abs=3))
     later = await anext(second)
     assert isinstance(later, Waits)
@@ -274,11 +274,11 @@ async def test_a_packer_that_dies_and_begins_anew_has_the_same_asked_again() -> 
     world.broker.break_connections("away")
     await until(lambda: not is_packing(process), "the packer has seen its end", 10, every_s=0.001)
     with pytest.raises(RepairFailed, match="nothing can be put into the site's log"):
-        await all_of(repairing(process).send(Request(wanted), FAST))
+        await all_of(repairing(process).send(RepairRequest(wanted), FAST))
     await process.kill()
     process = await world.start().ready()
     await until(lambda: is_packing(process), "the next one packs", 10)
-    _, missing = await all_of(repairing(process).send(Request(wanted), FAST))
+    _, missing = await all_of(repairing(process).send(RepairRequest(wanted), FAST))
     assert missing == []
     assert [len(entries) for _, entries in repaired(world)] == [10]
     await process.finish()
@@ -291,7 +291,7 @@ async def test_what_a_repair_logged_is_not_taken_for_what_egress_hands_out_again
     world.publish(*numbered(10))
     await world.drained()
     (batch,) = batches(world)
-    await all_of(repairing(process).send(Request(wanted_of(batch, 3)), FAST))
+    await all_of(repairing(process).send(RepairRequest(wanted_of(batch, 3)), FAST))
     await process.kill()
     world.publish(*numbered(10, 10))
     await world.pack_all()

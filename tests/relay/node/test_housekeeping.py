@@ -7,7 +7,7 @@ import pytest
 from relay.ledger.columns import parquet_values
 from relay.ledger.rows import Event, LedgerRow, Stage, decode_row
 from relay.log.run import LogSettings
-from relay.node.through_rows import ThroughRows
+from relay.node.housekeeping import ThroughRows
 from relay.packing.packer_record import PackedThrough
 from tests.relay.deliverer_world import NOW_MS, Life, World, entry
 from tests.relay.packer_world import PackerWorld, numbered

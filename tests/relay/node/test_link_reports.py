@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from federation.mesh import Link
-from relay.node.lane_reports import reports_by_link
+from relay.node.link_reports import reports_by_link
 
 LINK = Link("a", "b", "b")
 URGENT, BULK = Link("a", "b", "b", lane="urgent"), Link("a", "b", "b", lane="bulk")

@@ -8,7 +8,7 @@ from typing import cast
 
 from relay.bulk_amqp import ChannelClosed, Connection, ConnectionFailed
 from relay.bulk_amqp.channel import DeclaredQueue
-from relay.node.queue_gauge import LOOKS_BETWEEN, GaugedQueues, Waiting, watch_queues
+from relay.node.watch import LOOKS_BETWEEN, GaugedQueues, Waiting, watch_queues
 from tests.virtual_time import in_virtual_time, let_pass
 from tests.waiting import until
 

@@ -18,9 +18,8 @@ from aiohttp import web
 from federation.mesh import AdminAccess, TlsFiles
 from isthmus.brokers.ports import free_ports
 from isthmus.status.node_report import NoReport, node_report
-from relay.admin.admin import Admin
-from relay.admin.afar import AdminAfar, AdminUnavailable
-from relay.admin.server import AdminServer
+from relay.admin.access import AdminAfar, AdminUnavailable
+from relay.admin.admin import Admin, AdminServer
 from tests.certificates import DAY, Authority, replaced
 
 REPORT: dict[str, Any] = {"pid": 1, "sites": {}, "links": []}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.node.service_manager import ServiceManager
+from dedup.store import StoreLocked
+from relay.node.process import ANNOUNCED, ServiceManager, only_process
 from tests.waiting import until
 
 PID = 4711
@@ -70,3 +73,21 @@ async def test_a_service_manager_that_is_away_harms_nobody(tmp_path: Path) -> No
     assert not task.done()
     task.cancel()
     manager.close()
+
+
+def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    with only_process(tmp_path):
+        (tmp_path / ANNOUNCED).write_text(json.dumps({"pid": os.getpid(), "admin_port": 1}))
+        refused = pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}")
+        with refused, only_process(tmp_path):
+            pass
+    with only_process(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("said", ["", "[]", '{"pid": "x"}'])
+def test_who_has_it_may_not_be_known(tmp_path: Path, said: str) -> None:
+    (tmp_path / ANNOUNCED).write_text(said)
+    refused = pytest.raises(StoreLocked, match="in use by another process")
+    with only_process(tmp_path), refused, only_process(tmp_path):
+        pass

@@ -8,7 +8,7 @@ import sys
 PROBE = """
 import sys
 from pathlib import Path
-from relay.node.memory_blocks import give_back_big_blocks
+from relay.node.machine import give_back_big_blocks
 
 def resident_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
