@@ -87,13 +87,13 @@ class Way(StrEnum):
     """Measured step, in travelling order."""
 
     PACKING = "packing"
-    """From a batch's first message to its entry in the origin's log."""
+    """Time from a batch's first message to its entry in the origin's log."""
     LINK = "link"
-    """From one site's log to the next site's."""
+    """Time from one site's log to the next site's."""
     SETTLING = "settling"
-    """From a site's log to its broker."""
+    """Time from a site's log to its broker."""
     DELIVERY = "delivery"
-    """From publishing to the confirm at a destination."""
+    """Time from publishing to the confirm at a destination."""
 
 
 class Latency(NamedTuple):

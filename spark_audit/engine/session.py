@@ -60,7 +60,7 @@ _SHORT_LIVED = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkMissing(Exception):
-    """pyspark, Java, or the report's template library is not installed."""
+    """A part of Spark, Java, or the report's template library is not installed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is missing: `make setup-audit` installs what audits need")

@@ -86,56 +86,56 @@ def is_refused_as_duplicate() -> Column:
 
 
 def late() -> Column:
-    """Delivered over the exchange's deadline, and by no repair."""
+    """True if delivered over the exchange's deadline, and by no repair."""
     took_ms = F.col("delivered_ms") - F.col("published_ms")
     return has_arrived() & (took_ms > F.col("deadline_ms")) & (F.col("repaired") == 0)
 
 
 def delivered() -> Column:
-    """Delivered, within the deadline or by a repair."""
+    """True if delivered, within the deadline or by a repair."""
     return has_arrived()
 
 
 def unrouted() -> Column:
-    """The site's broker had no queue for the message."""
+    """True if the site's broker had no queue for the message."""
     return _any("unrouted")
 
 
 def dead_lettered() -> Column:
-    """Refused too often at the site, and dead-lettered."""
+    """True if refused too often at the site, and dead-lettered."""
     return _any("dead")
 
 
 def quarantined() -> Column:
-    """In the site's quarantine, alone."""
+    """True if the message is in the site's quarantine, alone."""
     return _any("quarantined")
 
 
 def expired() -> Column:
-    """Past its own expiration when its turn came."""
+    """True if the message's own expiration had passed when its turn came."""
     return _any("expired")
 
 
 def suppressed() -> Column:
-    """Not delivered for this origin, since the site has the message from another origin, or knew it
-    (as its own, or unrouted) when the barrier suppressed the copy.
+    """True if not delivered for this origin, since the site has the message from another origin, or
+    knew it (as its own, or unrouted) when the barrier suppressed the copy.
     """
     return _any("arrived_in_all") | (is_refused_as_duplicate() & _any("known_in_all"))
 
 
 def set_aside() -> Column:
-    """In quarantine with its whole batch, all copies of which are void or set aside."""
+    """True if in quarantine with its batch, and every copy's batch is void or set aside."""
     return ~is_refused_as_duplicate() & (F.col("live") == 0) & _any("aside")
 
 
 def void() -> Column:
-    """Only in batches that do not count."""
+    """True if every copy is in a batch that does not count."""
     return ~is_refused_as_duplicate() & (F.col("live") == 0)
 
 
 def unproven() -> Column:
-    """Rows are missing that might explain the message: a delivery that the barrier remembered, the
-    site's own row, the verdict of a disputed batch, or the remaining pieces.
+    """True if missing rows might explain the message: a delivery that the barrier remembered, the
+    site's own row, the verdict on a disputed batch, or the remaining pieces.
     """
     of_duplicate = F.col("incomplete_at") | F.col("renewed_at") | F.col("begun_at")
     of_other = (
@@ -145,24 +145,24 @@ def unproven() -> Column:
 
 
 def lost() -> Column:
-    """Suppressed as a duplicate without a delivery, or passed: the site is done with later batches
-    of its origin, or took the batch for void against most others.
+    """True if suppressed as a duplicate without a delivery, or passed: the site is done with later
+    batches of its origin, or took the batch for void against most others.
     """
     return is_refused_as_duplicate() | _any("passed", "refused")
 
 
 def unproven_after_renewal() -> Column:
-    """Not passed, and the site's state folder was made anew: its earlier rows may be lost."""
+    """True if the site's state folder was made anew, whose earlier rows may be lost."""
     return F.col("renewed_at")
 
 
 def departed() -> Column:
-    """Not passed by a site that has left the mesh."""
+    """True if the site has left the mesh without passing the message."""
     return F.col("departed_at")
 
 
 def pending() -> Column:
-    """On its way still; the last rule, for messages that no other rule explains."""
+    """True always: the last rule, for messages still on their way."""
     return F.lit(True)
 
 
@@ -189,12 +189,12 @@ SENT_RULES: tuple[Rule, ...] = (
 
 
 def unproven_origin() -> Column:
-    """Delivered, and rows of the origin are missing that might show the packing."""
+    """True if delivered, and rows of the origin are missing that might show the packing."""
     return _any("from_nowhere") & F.col("incomplete_from")
 
 
 def unexpected() -> Column:
-    """Delivered at a site that was not to have the message."""
+    """True always: delivered at a site that was not to have the message."""
     return F.lit(True)
 
 
