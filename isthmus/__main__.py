@@ -1,4 +1,4 @@
-"""`python -m isthmus`: the same as the command `isthmus`."""
+"""Entry point of `python -m isthmus`."""
 
 from isthmus.cli import main
 

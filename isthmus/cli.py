@@ -1,4 +1,4 @@
-"""The command `isthmus`: one function a command, each in `isthmus.commands`."""
+"""Command line `isthmus`: each command is a function in `isthmus.commands`."""
 
 from __future__ import annotations
 
@@ -10,33 +10,28 @@ from typing import Annotated
 import typer
 
 from isthmus.commands.accept_gap import accept_gap
+from isthmus.commands.application import consume, publish, uri
 from isthmus.commands.apply import apply
 from isthmus.commands.audit import audit
 from isthmus.commands.bench import bench
-from isthmus.commands.consume import consume
 from isthmus.commands.demo import demo
 from isthmus.commands.doctor import doctor
-from isthmus.commands.down import down
-from isthmus.commands.drain import drain
+from isthmus.commands.holds import drain, pause, resume
 from isthmus.commands.keygen import keygen
-from isthmus.commands.pause import pause, resume
+from isthmus.commands.mesh_file import schema, validate
 from isthmus.commands.plan import plan
-from isthmus.commands.publish import publish
 from isthmus.commands.put_aside import dead_letters, quarantine
 from isthmus.commands.recover import recover
 from isthmus.commands.relay import relay
 from isthmus.commands.repair import repair
-from isthmus.commands.schema import schema
 from isthmus.commands.simulate import simulate
 from isthmus.commands.status import status
 from isthmus.commands.trace import trace
-from isthmus.commands.up import up
-from isthmus.commands.uri import uri
-from isthmus.commands.validate import validate
+from isthmus.commands.up import down, up
 
 app = typer.Typer(
     no_args_is_help=True,
-    # Lines of a docstring flow together then; else they break at their ends and at the terminal's.
+    # Markdown joins the lines of a docstring; otherwise each would break twice.
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -85,6 +80,6 @@ def isthmus(
 
 def main() -> None:
     for library in ("aio_pika", "aiormq"):
-        # What they say of a failure, the command says itself.
+        # Commands print these libraries' failures themselves.
         logging.getLogger(library).addHandler(logging.NullHandler())
     app()

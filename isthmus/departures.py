@@ -1,4 +1,4 @@
-"""Does what is published at a site under a key leave it, and for whom? Pure."""
+"""Reasons why a published message stays at its site. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from federation.mesh_file.nearest import nearest
 
 
 def why_it_stays(mesh: Mesh, site: str, name: str, key: str) -> str:
-    """Why nothing of it gets to another site; empty if some of it may."""
+    """Return why no other site gets messages of the exchange under the key; empty if some may."""
     exchange = mesh.exchanges.get(name)
     here = f"only queues at {site} get it"
     if exchange is None:
-        return f"{name!r} is no exchange of the mesh, so {here}{_meant(mesh, name)}"
+        return f"{name!r} is no exchange of the mesh, so {here}{_suggestion(mesh, name)}"
     if not exchange.leaves(site):
         whose = "is in its `never_via`" if site in exchange.never_via else "is not in its `from`"
         return f"what is published to {name} at {site} stays there: {site} {whose}"
@@ -28,11 +28,11 @@ def why_it_stays(mesh: Mesh, site: str, name: str, key: str) -> str:
 
 
 def why_nothing_comes(mesh: Mesh, site: str, name: str) -> str:
-    """Why nothing of that exchange comes to the site from others; empty if some may."""
+    """Return why the site gets no messages of the exchange from others; empty if some may come."""
     exchange = delivered_to(mesh, name)
     if exchange is None:
-        said = f"{name!r} is no exchange of the mesh: nothing comes from other sites"
-        return said + _meant(mesh, name)
+        reason = f"{name!r} is no exchange of the mesh: nothing comes from other sites"
+        return reason + _suggestion(mesh, name)
     if not exchange.reaches(site):
         whose = "is in its `never_via`" if site in exchange.never_via else "is not in its `to`"
         return f"nothing of {exchange.name} comes from other sites: {site} {whose}"
@@ -40,7 +40,7 @@ def why_nothing_comes(mesh: Mesh, site: str, name: str) -> str:
 
 
 def delivered_to(mesh: Mesh, name: str) -> Exchange | None:
-    """The exchange of the mesh of that name, or that is delivered to one of that name."""
+    """Return the exchange with the name, or the exchange that delivers to the name."""
     if name in mesh.exchanges:
         return mesh.exchanges[name]
     return next((one for one in mesh.exchanges.values() if one.delivers_to == name), None)
@@ -58,6 +58,6 @@ def _takes(exchange: Exchange, key: str) -> bool:
     return True
 
 
-def _meant(mesh: Mesh, name: str) -> str:
-    meant = nearest(name, list(mesh.exchanges))
-    return f"; did you mean {meant!r}?" if meant else ""
+def _suggestion(mesh: Mesh, name: str) -> str:
+    name_meant = nearest(name, list(mesh.exchanges))
+    return f"; did you mean {name_meant!r}?" if name_meant else ""

@@ -1,4 +1,4 @@
-"""What commands hold back at sites of this machine: they write the order, its node obeys it."""
+"""Orders to hold back sites and links of this machine: commands write them, nodes obey."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A site, or one of the links that begin there."""
+class HoldTarget:
+    """Target of an order: a site, or a link that begins there."""
 
     site: str
     link: str = ""
@@ -32,29 +32,31 @@ class Place:
         return f"link {self.link}" if self.link else self.site
 
     def added_to(self, holds: Holds) -> Holds:
-        """Held back as well."""
+        """Return the holds with the target held back."""
         if self.link:
             return replace(holds, links=holds.links | {self.link})
         return replace(holds, paused=True)
 
     def taken_from(self, holds: Holds) -> Holds:
-        """Held back no more."""
+        """Return the holds without the target."""
         if self.link:
             return replace(holds, links=holds.links - {self.link})
         return replace(holds, paused=False, draining=False)
 
-    def state_in(self, told: dict[str, Any]) -> str:
-        """Its word in a status report."""
+    def state_in(self, content: dict[str, Any]) -> str:
+        """Return the target's state in a status report."""
         if not self.link:
-            return str(told["sites"][self.site]["state"])
-        links = {f"{one['from']}-{one['to']}": one for one in told["links"]}
+            return str(content["sites"][self.site]["state"])
+        links = {f"{one['from']}-{one['to']}": one for one in content["links"]}
         return str(links[self.link]["state"])
 
 
-def places_or_exit(
+def targets_or_exit(
     file: Path, mesh: Mesh, state: Path, sites: Sequence[str] | None, links: Sequence[str] | None
-) -> list[Place]:
-    """What the options name; ends the command if it is nothing, unknown, or elsewhere."""
+) -> list[HoldTarget]:
+    """Return the targets named by options; end the command if none, unknown, or on another
+    machine.
+    """
     site_or_exit(file, mesh, *(sites or ()))
     senders = {link.name: link.sender for link in mesh.links}
     for link in links or ():
@@ -62,18 +64,18 @@ def places_or_exit(
             known = ", ".join(senders) or "none"
             typer.echo(f"{file}: there is no link {link!r}; the mesh has {known}", err=True)
             raise typer.Exit(EXIT_USAGE)
-    places = [Place(site) for site in sites or ()]
-    places += [Place(senders[link], link) for link in links or ()]
-    if not places:
+    targets = [HoldTarget(site) for site in sites or ()]
+    targets += [HoldTarget(senders[link], link) for link in links or ()]
+    if not targets:
         typer.echo("say what: --site SITE or --link FROM-TO", err=True)
         raise typer.Exit(EXIT_USAGE)
-    for place in places:
-        here_or_exit(state, place.site)
-    return places
+    for target in targets:
+        here_or_exit(state, target.site)
+    return targets
 
 
 def here_or_exit(state: Path, site: str) -> Path:
-    """The folder of a site whose node has run with this state folder; ends the command if none."""
+    """Return the folder of a site whose node ran with the state folder; end the command if none."""
     folder = state / "sites" / site
     if not folder.is_dir():
         typer.echo(
@@ -86,7 +88,7 @@ def here_or_exit(state: Path, site: str) -> Path:
 
 
 def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
-    """Change the order for a site; ends the command if it cannot be written."""
+    """Change a site's holds; end the command if they cannot be written."""
     folder = here_or_exit(state, site)
     try:
         before = read_holds(folder)
@@ -98,15 +100,15 @@ def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
 
 
 async def until_obeyed(
-    mesh: Mesh, state: Path, places: Sequence[Place], *, is_held: bool
-) -> set[Place]:
-    """Wait until these say so in the status; those that do, in time."""
+    mesh: Mesh, state: Path, targets: Sequence[HoldTarget], *, is_held: bool
+) -> set[HoldTarget]:
+    """Wait until the targets' states show the order, within a limit; return the obedient ones."""
     limit = time.monotonic() + OBEYED_WITHIN_S
     while True:
-        told = (await status_of(mesh, state)).told
-        words = {place: place.state_in(told) for place in places}
+        content = (await status_of(mesh, state)).content
+        words = {target: target.state_in(content) for target in targets}
         obeyed = {p for p, word in words.items() if (word in ("paused", "draining")) == is_held}
-        # A node that does not run obeys when it does.
+        # A node that is down obeys at its next start.
         running = {p for p, word in words.items() if word not in ("down", "stopped", "starting")}
         if running <= obeyed or time.monotonic() > limit:
             return obeyed & running

@@ -1,11 +1,11 @@
-"""Commands one after the other in one process, so that Spark, which is slow to start and slow at
-first, is started once: for those who audit again and again, as the demo does.
+"""Runner of several commands in one process, so that Spark, slow to start and to warm up, starts
+once.
 
     python -m isthmus.in_turn
 
-Each line of standard input is a command, what follows `isthmus`, as a JSON list; each is answered
-by a line on standard output: an object with its exit status, `status`, and what it told, `out`.
-What goes wrong it says on standard error. A command that fails unforeseen ends the process.
+Each line of standard input is a JSON list, the arguments after `isthmus`; each answer is a line on
+standard output, an object with exit status (`status`) and output (`out`). Errors go to standard
+error. An unforeseen failure ends the process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from spark_audit.engine.session import spark_kept
 
 
 class Ended(NamedTuple):
-    """A command that has ended: its exit status, and what it told on standard output."""
+    """Ended command: exit status and standard output."""
 
     status: int
     out: str
 
 
 def run(words: Sequence[str]) -> Ended:
-    """Run a command here."""
+    """Run a command in this process."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         try:
@@ -41,7 +41,7 @@ def run(words: Sequence[str]) -> Ended:
 
 
 def run_all(lines: Iterable[str], answers: TextIO) -> None:
-    """A command a line, until there is none. Raises ValueError, and what a command raises."""
+    """Run a command for each line. Raises ValueError and the commands' exceptions."""
     with spark_kept():
         for line in lines:
             print(json.dumps(run(json.loads(line))._asdict()), file=answers, flush=True)

@@ -1,15 +1,14 @@
-"""A mesh whose nodes lose messages when these ask for it: for the demo's last act, and for tests.
+"""Nodes that lose messages on request, for the demo's last act and tests.
 
     python -m isthmus.lossy_nodes relay mesh.yaml --site tokyo
     python -m isthmus.lossy_nodes up mesh.yaml
 
-is `isthmus`, but for this: a message that was published alone with the header
-`x-demo-lose: HOW@SITE` is lost at that site, as by a mistake of ours in that place. No other
-program ever looks for it.
+The program equals `isthmus`, except that a message published alone with the header `x-demo-lose:
+HOW@SITE` is lost at the site, as by a bug of ours. No other program reads the header.
 
-    link     the link's receiver says that the site's log has it, and it has not
-    before   the deliverer passes over it, before the barrier hears of it
-    after    the barrier's commit remembers it, and it was not delivered
+    link     the link's receiver acknowledges a batch that the site's log lacks
+    before   the deliverer passes over the message before the barrier
+    after    the barrier's commit remembers the message, without delivery
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from relay.state.node_state import Commit, NodeState
 
 
 class LossyWriter(LogWriter):
-    """Does not append what is to be lost at the link."""
+    """Log writer that drops messages to be lost at the link."""
 
     def losing(self, site: str) -> LossyWriter:
         self._lossy_site = site
@@ -56,7 +55,7 @@ class LossyWriter(LogWriter):
 
 
 class LossyContext(DeliveryContext):
-    """Passes over what is to be lost at the deliverer."""
+    """Delivery context that drops messages to be lost at the deliverer."""
 
     def wants(self, batch: LoggedBatch) -> bool:
         if not super().wants(batch):
@@ -72,7 +71,7 @@ class LossyContext(DeliveryContext):
         return False
 
     def _remember(self, header: BatchHeader, entry: Entry) -> None:
-        """As the deliverer's commit does, less the delivery and its row."""
+        """Commit like the deliverer, without delivery and ledger row."""
         series = header.name.series
         exchange = self.mesh.exchanges[series.exchange]
         by_origin = exchange.scope is IdentityScope.ORIGIN
@@ -88,7 +87,7 @@ class LossyContext(DeliveryContext):
 
 
 class LossyParts(NodeParts):
-    """Makes the stages so that they lose what asks for it."""
+    """Parts of a node with losing stages."""
 
     def writer(self, state: NodeState, events: LogEvents) -> LogWriter:
         return LossyWriter(
@@ -106,13 +105,13 @@ class LossyParts(NodeParts):
 
 
 def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Entry | None]:
-    """How the only message of this batch asks to be lost at the site."""
+    """Return the requested loss of a batch's only message at the site, and the message."""
     if header.kind is not BatchKind.MESSAGES or header.entry_count != 1:
         return None, None
     (entry,) = decode_entries(data)
-    told = content_header.header(entry.properties, HEADER.encode())
+    value = content_header.header(entry.properties, HEADER.encode())
     for loss in Loss:
-        if told == field_table.long_string(loss.at(site).encode()):
+        if value == field_table.long_string(loss.at(site).encode()):
             return loss, entry
     return None, None
 

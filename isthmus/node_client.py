@@ -1,4 +1,4 @@
-"""Asking the nodes of this machine: where each answers stands in its folder of the state."""
+"""Client of this machine's nodes, found by their folders in the state folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ ASK_WITHIN_S = 30.0
 
 
 class NodeAway(Exception):
-    """A node cannot be asked; the text says what to do."""
+    """Node out of reach; the text names the remedy."""
 
 
 class NodeSaysNo(Exception):
-    """A node answered that it cannot do this; the text is its own."""
+    """Node refused; the text is the node's."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeClient:
-    """One site's node, as a process of this machine announced it in STATE/sites/SITE."""
+    """Client of one site's node, as announced in STATE/sites/SITE."""
 
     site: str
     port: int
@@ -32,7 +32,7 @@ class NodeClient:
 
     @classmethod
     def of(cls, state: Path, site: str) -> NodeClient:
-        """Raises NodeAway."""
+        """Find the node. Raises NodeAway."""
         folder = state / "sites" / site
         try:
             port = int(json.loads((folder / "node.json").read_text())["admin_port"])
@@ -45,22 +45,22 @@ class NodeClient:
             raise NodeAway(_where(site)) from None
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """A JSON object. `path` is below the site's. Raises NodeAway, NodeSaysNo."""
-        async with self._asking("GET", path, params=query) as answer:
-            told: dict[str, Any] = await answer.json()
-            return told
+        """Get a JSON object from a path below the site's. Raises NodeAway, NodeSaysNo."""
+        async with self._request("GET", path, params=query) as answer:
+            answer_object: dict[str, Any] = await answer.json()
+            return answer_object
 
-    async def post(self, path: str, asked: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """JSON objects as they come. Raises NodeAway, NodeSaysNo."""
-        async with self._asking("POST", path, json=asked) as answer:
+    async def post(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Post a request; yield JSON objects as they come. Raises NodeAway, NodeSaysNo."""
+        async with self._request("POST", path, json=body) as answer:
             async for line in answer.content:
-                told = json.loads(line)
-                if "error" in told:
-                    raise NodeSaysNo(f"{self.site}: {told['error']}")
-                yield told
+                answer_object = json.loads(line)
+                if "error" in answer_object:
+                    raise NodeSaysNo(f"{self.site}: {answer_object['error']}")
+                yield answer_object
 
     @asynccontextmanager
-    async def _asking(
+    async def _request(
         self, method: str, path: str, **request: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=2 * ASK_WITHIN_S)

@@ -1,10 +1,14 @@
-"""Arguments and options that mean the same in every command."""
+"""Arguments, options and exit statuses shared by commands."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -12,11 +16,11 @@ from federation.mesh import Mesh
 from federation.mesh_file import Reading, Severity, read_mesh
 
 EXIT_FAULT = 1
-"""Something did not work; what, stands on standard error."""
+"""Something failed; standard error has the reason."""
 EXIT_USAGE = 2
 """The mesh file or the call is wrong; nothing was done."""
 EXIT_STOPPED = 3
-"""A node stopped with a reason that no restart mends: the supervisor leaves it alone."""
+"""A node stopped for a reason that no restart mends: the supervisor leaves it alone."""
 
 OnlySites = Annotated[
     list[str] | None,
@@ -60,30 +64,71 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DEFAULT_STATE = Path(".isthmus")
 
 
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command that takes groups of options as dataclasses.
+
+    Typer sees a flat signature, with the fields of each dataclass in its parameter's place.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    flat: list[Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if (group := groups.get(parameter.name)) is not None:
+            flat += _parameters(group)
+        else:
+            kind = Parameter.KEYWORD_ONLY
+            flat.append(parameter.replace(annotation=hints[parameter.name], kind=kind))
+
+    @functools.wraps(command)
+    def flattened(**values: Any) -> None:
+        made = {
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **made)
+
+    flattened.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    return flattened
+
+
+def _parameters(group: Any) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]
+
+
 def ledger_or_own(ledger: str | None, state: Path) -> str:
-    """Where the ledgers lie: as told, or else in this state folder."""
+    """Return the URI of the ledgers, by default in the state folder."""
     return ledger or str((state / "sites").absolute())
 
 
 def reading_or_exit(file: Path, sites: Collection[str] | None = None) -> tuple[Reading, Mesh]:
-    """What the file says, and the mesh that it comes to; its problems go to standard error, and a
-    bad file ends the command. `sites` are those that the command is about: warnings that are
-    about others only are left out. None: all of them.
+    """Read a mesh file; print its problems to standard error and end the command if invalid.
+
+    `sites` limits warnings to those about the sites; None shows all.
     """
     reading = read_mesh(file)
-    say_problems(reading, sites)
+    print_problems(reading, sites)
     if reading.mesh is None:
         raise typer.Exit(EXIT_USAGE)
     return reading, reading.mesh
 
 
 def mesh_or_exit(file: Path, sites: Collection[str] | None = None) -> Mesh:
-    """The same, of which only the mesh is wanted."""
+    """Read a mesh file like `reading_or_exit`; return the mesh."""
     return reading_or_exit(file, sites)[1]
 
 
-def say_problems(reading: Reading, sites: Collection[str] | None = None) -> None:
-    """All errors, and the warnings that are about these sites, or about no site by itself."""
+def print_problems(reading: Reading, sites: Collection[str] | None = None) -> None:
+    """Print all errors, and the warnings about the sites or about none in particular."""
     for problem in reading.problems:
         is_error = problem.severity is Severity.ERROR
         if is_error or sites is None or not problem.site or problem.site in sites:
@@ -91,7 +136,7 @@ def say_problems(reading: Reading, sites: Collection[str] | None = None) -> None
 
 
 def reached_from(mesh: Mesh | None, sites: Collection[str]) -> set[str]:
-    """These sites, and those whose brokers their nodes connect to because links meet there."""
+    """Return the sites and those whose brokers their nodes connect to because links meet there."""
     links = mesh.links if mesh is not None else ()
     meetings = {link.meeting for link in links if {link.sender, link.receiver} & set(sites)}
     return {*sites, *meetings}
@@ -107,7 +152,7 @@ def site_or_exit(file: Path, mesh: Mesh, *sites: str) -> None:
 
 
 def chosen_or_exit(file: Path, mesh: Mesh, only: list[str] | None) -> list[str]:
-    """The sites that were named, each once; all of the mesh if none was."""
+    """Return the named sites, each once, or by default all of the mesh."""
     chosen = list(dict.fromkeys(only)) if only else list(mesh.sites)
     site_or_exit(file, mesh, *chosen)
     return chosen

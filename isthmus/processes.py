@@ -1,4 +1,6 @@
-"""Processes by PID, told from later ones with the same PID by when they began (Linux /proc)."""
+"""Processes by PID and start time, which tells later processes with the same PID apart (Linux
+/proc).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """One process for good: its PID, when it began (ticks since boot) and which boot that was."""
+    """Identity of a process: PID, start (ticks since boot) and boot."""
 
     pid: int
     began: int
@@ -24,20 +26,20 @@ class ProcessMark:
 
     @property
     def is_alive(self) -> bool:
-        """Whether that very process still runs; a zombie does not."""
+        """True if the very process still runs; a zombie does not."""
         status = _status(self.pid)
         if status is None or status.state in "ZX":
             return False
         return status.began == self.began and self.boot == _boot()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to that process, if it still runs."""
+        """Send a signal, if the process still runs."""
         if not self.is_alive:
             return
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
-            return  # It ended between the look and the signal, which is all one wants of it.
+            return  # ended between the check and the signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,13 @@ class _Status:
 
 
 def mark(pid: int) -> ProcessMark | None:
-    """The mark of a process, or None if there is none with that PID."""
+    """Return the mark of a process, or None if the PID is unused."""
     status = _status(pid)
     return None if status is None else ProcessMark(pid, status.began, _boot())
 
 
 def descendants(pid: int) -> tuple[ProcessMark, ...]:
-    """All children of a process, their children and so on, as they are now."""
+    """Return all present descendants of a process."""
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (status := _status(int(entry))) is not None:
@@ -70,10 +72,9 @@ def descendants(pid: int) -> tuple[ProcessMark, ...]:
 
 
 async def end(marks: Iterable[ProcessMark], *, first: signal.Signals, patience_s: float) -> None:
-    """Signal all with `first`, and with SIGKILL those that have not ended in `patience_s`.
+    """Signal all with `first`, and with SIGKILL after `patience_s`; return when all have ended.
 
-    Returns when all have ended. Raises TimeoutError if one survives SIGKILL by 10 s (it hangs in
-    the kernel).
+    Raises TimeoutError if a process survives SIGKILL by 10 s (it hangs in the kernel).
     """
     left = [each for each in marks if each.is_alive]
     for each in left:
@@ -90,7 +91,7 @@ async def end(marks: Iterable[ProcessMark], *, first: signal.Signals, patience_s
 
 
 async def gone(marks: Iterable[ProcessMark], patience_s: float = math.inf) -> bool:
-    """Wait until all of these have ended; False if that took longer than `patience_s`."""
+    """Wait until all have ended; False after `patience_s`."""
     limit = time.monotonic() + patience_s
     while any(each.is_alive for each in marks):
         if time.monotonic() >= limit:

@@ -1,4 +1,4 @@
-"""Application of a mesh to the brokers of several sites, side by side."""
+"""Apply of a mesh to the brokers of several sites, side by side."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from federation.mesh_file import PasswordMissing
 
 BROKERS_AT_ONCE = 8
-"""Enough to hide the delay of far sites, few enough to leave a small machine usable."""
+"""Brokers at a time: enough to hide the delay of far sites, few enough for a small machine."""
 
 _EXPECTED = (AddressError, AppliedRecordBroken, PasswordMissing)
 
 
 async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> list[SiteReport]:
-    """Apply several sites, brokers side by side; what goes wrong at one does not stop the others.
+    """Apply the mesh to sites, brokers side by side; a failure at one site does not stop others.
 
-    Sites that share a broker go one after the other: they declare the same neighbours' users, and
-    RabbitMQ, told twice at a time to make a user, leaves it without the rights of one of the two.
+    Sites of one broker go one after the other: they declare the same neighbours' users, and
+    RabbitMQ, asked twice at a time to make a user, loses the rights of one request.
     """
     write_applied_mesh(state, book.mesh)
     turn = asyncio.Semaphore(BROKERS_AT_ONCE)
@@ -44,21 +44,21 @@ async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> l
 
 
 def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
-    """The sites, those that share a broker together."""
+    """Group the sites by broker."""
     groups: list[tuple[set[object], list[str]]] = []
     for site in sites:
         keys: set[object]
         try:
             keys = set(book.listeners(site))
         except AddressError:
-            keys = {site}  # Its own apply says what is wrong.
+            keys = {site}  # the site's own apply reports the error
         alike = [group for group in groups if group[0] & keys]
         if not alike:
             groups.append((keys, [site]))
             continue
         places, named = alike[0]
         places |= keys
-        for other in alike[1:]:  # which this site's list of nodes joins
+        for other in alike[1:]:  # joined by this site's list of nodes
             places |= other[0]
             named += other[1]
             groups.remove(other)
@@ -67,7 +67,7 @@ def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
 
 
 def lines(report: SiteReport, *, everything: bool = False) -> list[str]:
-    """A report for people: a heading, then what is worth saying."""
+    """Render a report: a heading, then noteworthy items."""
     there = sum(item.outcome is ItemOutcome.THERE for item in report.items)
     if not report.changes and not report.faults:
         heading = f"{report.site}: nothing to do, {there} already there"
@@ -75,11 +75,11 @@ def lines(report: SiteReport, *, everything: bool = False) -> list[str]:
         heading = f"{report.site}: {len(report.changes)} changed, {there} already there"
     if report.faults:
         heading += f", {len(report.faults)} AT FAULT"
-    said = [heading]
+    shown = [heading]
     for item in report.items:
         if everything or item.outcome is not ItemOutcome.THERE:
             detail = f": {item.detail}" if item.detail else ""
-            said.append(f"  {item.outcome.value:<13} {item.kind:<8} {item.name}{detail}")
+            shown.append(f"  {item.outcome.value:<13} {item.kind:<8} {item.name}{detail}")
             if item.mend:
-                said.append(f"  {'':<13} {'':<8} -> {item.mend}")
-    return said
+                shown.append(f"  {'':<13} {'':<8} -> {item.mend}")
+    return shown

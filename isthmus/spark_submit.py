@@ -1,9 +1,9 @@
-"""`isthmus audit` for `spark-submit`:
+"""Program of `isthmus audit` for `spark-submit`.
 
-spark-submit [--master URL] [--conf ...] .../isthmus/spark_submit.py FILE [options of isthmus audit]
+    spark-submit [--master URL] [--conf ...] .../isthmus/spark_submit.py FILE [audit's options]
 
-Spark's own settings are spark-submit's then, the master as well. Nothing of isthmus runs on the
-workers: they need no Python. Where this file stands: `python -m isthmus.spark_submit`.
+Spark's settings and master are spark-submit's then. Workers run no code of isthmus and need no
+Python. `python -m isthmus.spark_submit` prints the path of this file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run it, or say where it is."""
+    """Run the audit, or print this file's path."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(sys.argv) == 1:
         print(Path(__file__).resolve())
         return
-    # spark-submit puts this folder first, whose modules are not to be taken for others.
+    # spark-submit puts this folder first; its modules must not shadow others.
     here = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
     from isthmus.cli import main as isthmus

@@ -1,4 +1,4 @@
-"""Words and tables that the parts of a plan share."""
+"""Tables and texts that several reports share."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rich.table import Table
 
 from federation.planning.availability import Availability, show_part
 
-Told = dict[str, Any]
-MOST_SAID = 3
-"""Names or pairs that are said one by one before the rest is counted."""
+JsonObject = dict[str, Any]
+MOST_NAMES = 3
+"""Names listed before the rest is counted."""
 MOST_ROWS = 40
-"""Of a table, unless all are asked for."""
+"""Rows of a table without `--all`."""
 MOST_OF_ALL = 2000
-"""Then too: what is more is for programs."""
+"""Rows of a table with `--all`; more is for programs."""
 
 
 def table_of(title: str, *headings: str) -> Table:
-    """Headings that begin with `>` are of figures."""
+    """Return an empty table; headings that begin with `>` are right-aligned figures."""
     table = Table(title=escape(title), title_justify="left")
     for heading in headings:
         side: JustifyMethod = "right" if heading.startswith(">") else "left"
@@ -30,9 +30,9 @@ def table_of(title: str, *headings: str) -> Table:
 
 
 def fill(
-    table: Table, items: Sequence[Told], row: Callable[[Told], list[str]], most: int
+    table: Table, items: Sequence[JsonObject], row: Callable[[JsonObject], list[str]], most: int
 ) -> RenderableType:
-    """The table with a row an item, and how many are left out."""
+    """Add a row for each item, and a line that counts the omitted rows."""
     for item in items[:most]:
         table.add_row(*map(escape, row(item)))
     left = len(items) - most
@@ -42,37 +42,37 @@ def fill(
 
 
 def more(most: int) -> str:
-    """Where what is left out can be had."""
+    """Return the option that shows the omitted rows."""
     return "--json has them" if most == MOST_OF_ALL else "--all"
 
 
-def ends(row: Told) -> str:
-    """`a → b`, `a ↔ b`, or `among a`."""
+def ends(row: JsonObject) -> str:
+    """Return `a → b`, `a ↔ b` or `among a`."""
     if row["from"] == row["to"]:
         return f"among {row['from']}"
     return f"{row['from']} {'↔' if row['both_ways'] else '→'} {row['to']}"
 
 
 def few(names: Sequence[str]) -> str:
-    """`a, b, c and 4 more`."""
-    said = ", ".join(names[:MOST_SAID])
-    left = len(names) - MOST_SAID
-    return f"{said} and {left:,} more" if left > 0 else said
+    """Return `a, b, c and 4 more`."""
+    text = ", ".join(names[:MOST_NAMES])
+    left = len(names) - MOST_NAMES
+    return f"{text} and {left:,} more" if left > 0 else text
 
 
-def availability_of(told: Told) -> Availability:
-    """What the report has of one."""
-    return Availability(told["part"], told["standard_error"])
+def availability_of(report: JsonObject) -> Availability:
+    """Read an availability out of a report."""
+    return Availability(report["part"], report["standard_error"])
 
 
-def said_span(told: Told) -> str:
-    """`98 % … 99 %`, or the one if they are the same."""
-    least, most = show_part(told["least"]), show_part(told["most"])
+def span_text(report: JsonObject) -> str:
+    """Return `98 % … 99 %`, or one figure if both are equal."""
+    least, most = show_part(report["least"]), show_part(report["most"])
     return least if least == most else f"{least} … {most}"
 
 
 def about(seconds: float) -> str:
-    """A duration in one or two digits: `3.2 d`."""
+    """Return a duration in three digits: `3.2 d`."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

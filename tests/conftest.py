@@ -23,7 +23,7 @@ from isthmus.brokers.local_brokers import (
     RabbitMQInstallation,
     find_installation,
 )
-from isthmus.brokers.local_cluster import LocalCluster
+from isthmus.brokers.private_brokers import LocalCluster
 from spark_audit.engine.session import spark_session
 from tests.live_brokers import (
     START_WITHIN_S,

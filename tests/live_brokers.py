@@ -28,7 +28,7 @@ from isthmus.brokers.local_brokers import (
     RabbitMQInstallation,
     free_ports,
 )
-from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import LocalCluster, local_cluster, peered
 
 START_WITHIN_S = 180.0
 """Patience for a machine on which many wait for a processor."""

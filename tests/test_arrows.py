@@ -78,7 +78,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "hold_orders | doctor | bench | demo",
         "status | outage | repair",
         "plan | up",
-        "brokers | departures | load | node_client | page | progress | site_apply",
+        "brokers | departures | load | node_client | display | site_apply",
         "known | processes",
         "options | tables",
     ),

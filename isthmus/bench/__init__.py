@@ -1,1 +1,1 @@
-"""`isthmus bench`: what an operator's own mesh carries, and how fast."""
+"""Measurement of a mesh with test messages: rates, latencies and losses (`isthmus bench`)."""

@@ -1,4 +1,4 @@
-"""The two ends of a measurement: a source where it publishes, a sink wherever it listens."""
+"""Publishing and consuming ends of a measurement."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 
 from federation.brokers.addresses import AddressBook
-from isthmus.bench.asked import Asked
 from isthmus.bench.figures import Pair, Published, pair_of
 from isthmus.bench.queues import BenchQueue, queue_name
+from isthmus.bench.request import BenchRequest
 from isthmus.load import Arrivals, HalfRandom, Latencies, LoadSink, LoadSource
 from relay.bulk_amqp import BulkAmqpError, Cluster
 
 
 class BrokerAway(Exception):
-    """The broker of `site` cannot be used for a measurement; the reason says why."""
+    """Broker of a site that cannot be used for the measurement."""
 
     def __init__(self, site: str, reason: object) -> None:
         self.site = site
@@ -23,31 +23,31 @@ class BrokerAway(Exception):
 
 
 class Ends:
-    """Of one run. Origins are numbered in the order of `asked.origins`."""
+    """Sources and sinks of one measurement; origins count in the order of `request.origins`."""
 
-    def __init__(self, asked: Asked, book: AddressBook, run: bytes) -> None:
-        """Raises AddressError, PasswordMissing."""
-        self.asked = asked
+    def __init__(self, request: BenchRequest, book: AddressBook, run: bytes) -> None:
+        """Make the ends without connecting. Raises AddressError, PasswordMissing."""
+        self.request = request
         self.sources: dict[str, LoadSource] = {}
         self.sinks: dict[str, LoadSink] = {}
         self.queues: dict[str, BenchQueue] = {}
         self.began_ns = 0
         self._declared: list[str] = []
-        for number, site in enumerate(asked.origins):
+        for number, site in enumerate(request.origins):
             address = book.application(site)
             self.sources[site] = LoadSource(
                 Cluster.of(address.uri, address.endpoints),
                 run,
                 number,
-                asked.exchange.name,
-                HalfRandom(asked.size),
-                key=asked.key.encode(),
+                request.exchange.name,
+                HalfRandom(request.size),
+                key=request.key.encode(),
                 ssl_context=address.ssl_context,
             )
-        name = queue_name(run, asked.exchange)
-        for site in asked.destinations:
+        name = queue_name(run, request.exchange)
+        for site in request.destinations:
             address = book.application(site)
-            self.queues[site] = BenchQueue(site, address, name, asked.queue_type)
+            self.queues[site] = BenchQueue(site, address, name, request.queue_type)
             self.sinks[site] = LoadSink(
                 Cluster.of(address.uri, address.endpoints),
                 run,
@@ -56,27 +56,27 @@ class Ends:
             )
 
     async def connect(self) -> None:
-        """To every broker that it takes; nothing is there yet. Raises BrokerAway."""
+        """Connect to every broker; declare nothing yet. Raises BrokerAway."""
         ends: list[tuple[str, LoadSource | LoadSink]]
         ends = [*self.sources.items(), *self.sinks.items()]
         await _all(_connected(site, end) for site, end in ends)
 
     async def listen(self) -> None:
-        """At every site with a queue of its own. Raises BrokerAway."""
+        """Declare a queue at every destination and consume from each. Raises BrokerAway."""
         await _all(map(self._listen, self.sinks))
         self.began_ns = time.monotonic_ns()
 
     async def _listen(self, site: str) -> None:
-        sink, asked = self.sinks[site], self.asked
+        sink, request = self.sinks[site], self.request
         try:
             self._declared.append(site)
-            await self.queues[site].declare(await sink.channel(), asked.exchange, asked.key)
+            await self.queues[site].declare(await sink.channel(), request.exchange, request.key)
             await sink.consume()
         except BulkAmqpError as error:
             raise BrokerAway(site, error) from error
 
     async def close(self) -> list[str]:
-        """Nothing of it is left at any broker; what is, and why."""
+        """Close all ends and delete the queues; return a line for each queue that remains."""
         everyone: Sequence[LoadSource | LoadSink] = [*self.sources.values(), *self.sinks.values()]
         await asyncio.gather(*(end.close() for end in everyone))
         return [one for one in await asyncio.gather(*map(self._delete, self._declared)) if one]
@@ -86,50 +86,50 @@ class Ends:
         why = await queue.delete()
         return f"{queue.name} at {site}: {why}" if why else ""
 
-    # -- what has become of it -------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     def published(self, site: str) -> Published:
         source = self.sources[site]
         return Published(source.sent, source.confirmed, frozenset(source.refused_numbers))
 
     def pairs(self) -> Iterator[Pair]:
-        """All of them, as they are now."""
-        for number, origin in enumerate(self.asked.origins):
+        """Results by pair of sites so far."""
+        for number, origin in enumerate(self.request.origins):
             published = self.published(origin)
-            for destination in self.asked.pairs[origin]:
+            for destination in self.request.pairs[origin]:
                 sink = self.sinks[destination]
                 arrivals = sink.by_origin.get(number) or Arrivals()
                 latencies = sink.latencies.get(number) or Latencies()
                 yield pair_of(origin, destination, published, arrivals, latencies, self.began_ns)
 
     def has_room(self, origin: str) -> bool:
-        """Whether every site has had all but the latest of that origin's messages."""
-        number, source = self.asked.origins.index(origin), self.sources[origin]
+        """True if each destination lacks fewer than `ahead` messages of the origin."""
+        number, source = self.request.origins.index(origin), self.sources[origin]
         expected = source.sent - source.refused
         return all(
-            expected - (arrivals.delivered if arrivals else 0) < self.asked.ahead
+            expected - (arrivals.delivered if arrivals else 0) < self.request.ahead
             for arrivals in (
-                self.sinks[site].by_origin.get(number) for site in self.asked.pairs[origin]
+                self.sinks[site].by_origin.get(number) for site in self.request.pairs[origin]
             )
         )
 
     @property
     def seconds(self) -> float:
-        """Since all were open."""
+        """Seconds since all sinks consume."""
         return (time.monotonic_ns() - self.began_ns) / 1e9
 
     @property
     def delivered(self) -> int:
-        """First copies, at all sites, of all origins."""
+        """First copies at all sites, of all origins."""
         return sum(sink.delivered for sink in self.sinks.values())
 
     @property
     def waiting(self) -> int:
-        """Messages that are still to arrive somewhere, counted at each site."""
+        """Messages yet to arrive, counted at each site."""
         return sum(pair.missing for pair in self.pairs())
 
     def ended(self) -> dict[str, str]:
-        """Why nothing comes any more, by site."""
+        """Failures of consumers by site."""
         return {site: str(sink.ended) for site, sink in self.sinks.items() if sink.ended}
 
 
@@ -141,7 +141,7 @@ async def _connected(site: str, end: LoadSource | LoadSink) -> None:
 
 
 async def _all(several: Iterable[Awaitable[None]]) -> None:
-    """The first that failed is raised when all have come to an end, so that all can be closed."""
+    """Await all, then raise the first failure: the caller can close every end."""
     for failed in await asyncio.gather(*several, return_exceptions=True):
         if failed is not None:
             raise failed

@@ -1,4 +1,4 @@
-"""What has become of a measurement's messages so far: by pair of sites, and at the sites. Pure."""
+"""Figures of a measurement: by pair of sites and by origin. Pure."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.bench.asked import Asked
+from isthmus.bench.request import BenchRequest
 from isthmus.load import Arrivals, Latencies
 
 PERCENTS = (50, 90, 99)
 NEARLY = 0.97
-"""Of a rate that was asked for: what is less was not kept."""
+"""Part of the requested rate below which the rate counts as not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one site has published: numbers of messages."""
+    """Counts of messages published at one site."""
 
     sent: int
     confirmed: int
     refused: frozenset[int]
-    """Those that the broker refused or never answered for: they may arrive or not."""
+    """Numbers of messages that were refused or never confirmed, and may arrive or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What came of one origin's messages to one site.
+    """Result of one origin's messages at one destination.
 
-    `missing`: confirmed, and not there. `seconds`: from the beginning to the last arrival.
+    `missing` counts confirmed messages that did not arrive; `seconds` runs from the beginning to
+    the last arrival.
     """
 
     origin: str
@@ -38,7 +39,7 @@ class Pair:
     delivered: int
     missing: int
     flagged: int
-    """Copies beyond the first that say that they may be some."""
+    """Duplicates with the redelivery header."""
     unflagged: int
     out_of_order: int
     seconds: float
@@ -57,7 +58,9 @@ def pair_of(
     latencies: Latencies,
     began_ns: int,
 ) -> Pair:
-    """`began_ns`: when publishing began, by the clock of the arrivals."""
+    """Combine both ends' counts; `began_ns` is the start of publishing by the clock of the
+    arrivals.
+    """
     return Pair(
         origin,
         destination,
@@ -73,18 +76,18 @@ def pair_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A whole measurement. `problems` say what kept it from being one."""
+class BenchResult:
+    """Result of a whole measurement; `problems` lists what spoiled it."""
 
-    asked: Asked
+    request: BenchRequest
     published: Mapping[str, Published]
     published_s: Mapping[str, float]
-    """How long each origin published, to the broker's last confirm. Seconds."""
+    """Seconds from the beginning to the last confirm, by origin."""
     pairs: Sequence[Pair]
     strangers: int = 0
-    """Other messages that came under the key."""
+    """Foreign messages that arrived under the key."""
     busy: float = 0.0
-    """What part of a core this program took while it published."""
+    """Part of a core that this process used while publishing."""
     interrupted: bool = False
     problems: Sequence[str] = ()
     left_behind: Sequence[str] = ()
@@ -92,22 +95,22 @@ class Outcome:
 
     @property
     def published_bytes(self) -> int:
-        """Of bodies, confirmed."""
-        return self.asked.size * sum(one.confirmed for one in self.published.values())
+        """Bytes of confirmed bodies."""
+        return self.request.size * sum(one.confirmed for one in self.published.values())
 
     @property
     def out_of_order(self) -> int:
         return sum(pair.out_of_order for pair in self.pairs)
 
     def slower(self) -> list[str]:
-        """The origins where less was published than was asked for."""
-        wanted = self.asked.per_second
+        """Return the origins that did not keep the requested rate."""
+        wanted = self.request.per_second
         if wanted is None:
             return []
         return [
             site
             for site, one in self.published.items()
-            if one.sent < NEARLY * wanted * min(self.asked.duration_s, self.published_s[site])
+            if one.sent < NEARLY * wanted * min(self.request.duration_s, self.published_s[site])
         ]
 
     @property
@@ -123,41 +126,41 @@ class Outcome:
         return not self.missing and not self.unflagged
 
 
-def told_of(outcome: Outcome) -> dict[str, Any]:
-    """What `--json` prints. Latencies in milliseconds, null of nothing."""
-    asked = outcome.asked
+def report_of(result: BenchResult) -> dict[str, Any]:
+    """Return the object that `--json` prints: latencies in milliseconds, null without messages."""
+    request = result.request
     return {
-        "exchange": asked.exchange.name,
-        "key": asked.key,
-        "size_bytes": asked.size,
-        "per_second": asked.per_second,
-        "duration_s": asked.duration_s,
-        "queue_type": asked.queue_type.value,
+        "exchange": request.exchange.name,
+        "key": request.key,
+        "size_bytes": request.size,
+        "per_second": request.per_second,
+        "duration_s": request.duration_s,
+        "queue_type": request.queue_type.value,
         "published": {
             site: {
                 "sent": one.sent,
                 "confirmed": one.confirmed,
                 "refused": len(one.refused),
-                "seconds": round(outcome.published_s[site], 3),
-                "per_second": _rate(one.confirmed, outcome.published_s[site]),
+                "seconds": round(result.published_s[site], 3),
+                "per_second": _rate(one.confirmed, result.published_s[site]),
             }
-            for site, one in outcome.published.items()
+            for site, one in result.published.items()
         },
-        "pairs": [_pair_told(pair) for pair in outcome.pairs],
-        "missing": outcome.missing,
-        "duplicates_flagged": sum(pair.flagged for pair in outcome.pairs),
-        "duplicates_unflagged": outcome.unflagged,
-        "all_arrived_once": outcome.all_arrived_once,
-        "other_messages": outcome.strangers,
-        "rate_not_kept_at": outcome.slower(),
-        "own_cpu": round(outcome.busy, 2),
-        "interrupted": outcome.interrupted,
-        "problems": list(outcome.problems),
-        "queues_left": list(outcome.left_behind),
+        "pairs": [_pair_report(pair) for pair in result.pairs],
+        "missing": result.missing,
+        "duplicates_flagged": sum(pair.flagged for pair in result.pairs),
+        "duplicates_unflagged": result.unflagged,
+        "all_arrived_once": result.all_arrived_once,
+        "other_messages": result.strangers,
+        "rate_not_kept_at": result.slower(),
+        "own_cpu": round(result.busy, 2),
+        "interrupted": result.interrupted,
+        "problems": list(result.problems),
+        "queues_left": list(result.left_behind),
     }
 
 
-def _pair_told(pair: Pair) -> dict[str, Any]:
+def _pair_report(pair: Pair) -> dict[str, Any]:
     return {
         "from": pair.origin,
         "to": pair.destination,
@@ -170,15 +173,15 @@ def _pair_told(pair: Pair) -> dict[str, Any]:
         "out_of_order": pair.out_of_order,
         "seconds": round(pair.seconds, 3),
         "per_second": round(pair.per_second, 1),
-        "latency_ms": latency_told(pair.latencies),
+        "latency_ms": latency_report(pair.latencies),
     }
 
 
-def latency_told(latencies: Latencies) -> dict[str, float | None]:
-    """Percentiles and the longest."""
-    told = {f"p{percent}": latencies.percentile_ms(percent) for percent in PERCENTS}
-    told["max"] = latencies.longest_ms if latencies.count else math.nan
-    return {name: None if math.isnan(value) else round(value, 3) for name, value in told.items()}
+def latency_report(latencies: Latencies) -> dict[str, float | None]:
+    """Return percentiles and maximum in milliseconds; null without messages."""
+    report = {f"p{percent}": latencies.percentile_ms(percent) for percent in PERCENTS}
+    report["max"] = latencies.longest_ms if latencies.count else math.nan
+    return {name: None if math.isnan(value) else round(value, 3) for name, value in report.items()}
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""One measurement from its beginning to its end: publish, wait for what is under way, tell."""
+"""Course of one measurement: publish, wait for what is under way, report."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ from collections.abc import Awaitable, Callable
 
 from federation.counted import counted
 from isthmus.bench.ends import Ends
-from isthmus.bench.figures import Outcome
+from isthmus.bench.figures import BenchResult
 from relay.bulk_amqp import BulkAmqpError
 
 POLL_S = 0.05
 SHOWN_EVERY_S = 1.0
 BRIEFLY_S = 5.0
-"""How long whoever presses Ctrl-C waits for what is still under way; at the second, not at all."""
+"""Seconds to wait for arrivals after a first Ctrl-C; a second one ends the wait."""
 SECOND_COPIES_S = 0.5
-"""When all has arrived, a second copy of it may still come by another way."""
+"""Seconds to wait for second copies, by other paths, once all has arrived."""
 
 
 class Measurement:
-    """`allowed` is asked when all brokers are connected to, before anything is declared there;
-    what it raises ends it. `show` is called every second while it goes on.
+    """One measurement over connected ends.
+
+    `allowed` runs once all brokers are connected, before any declaration; an exception ends the
+    measurement. `show` is called every second.
     """
 
     def __init__(
         self, ends: Ends, allowed: Callable[[], Awaitable[None]], show: Callable[[], None]
     ) -> None:
-        self._ends, self._asked, self._allowed, self._show = ends, ends.asked, allowed, show
-        self._asked_to_end = 0
+        self._ends, self._request, self._allowed, self._show = ends, ends.request, allowed, show
+        self._end_requests = 0
         self._problems: list[str] = []
         self._busy = self._busy_before_s = 0.0
         self._published_s: dict[str, float] = {}
         self._end_at = 0.0
 
     def end(self) -> None:
-        """Publish no more, and wait briefly for what is under way; called again, do not wait."""
-        self._asked_to_end += 1
+        """Stop publishing and wait briefly for arrivals; a second call ends the wait."""
+        self._end_requests += 1
 
-    async def run(self) -> Outcome:
-        """Leaves nothing at the brokers, however it ends. Raises BrokerAway."""
+    async def run(self) -> BenchResult:
+        """Measure, and delete the queues however the measurement ends. Raises BrokerAway."""
         left: list[str] = []
         try:
             await self._ends.connect()
@@ -48,18 +50,18 @@ class Measurement:
             await self._measure()
         finally:
             left += await self._ends.close()
-        return self._outcome(left)
+        return self._result(left)
 
     async def _measure(self) -> None:
-        self._end_at = asyncio.get_running_loop().time() + self._asked.duration_s
+        self._end_at = asyncio.get_running_loop().time() + self._request.duration_s
         self._busy_before_s = time.process_time()
         publishing = [
             asyncio.create_task(self._publish(site), name=f"bench {site}")
-            for site in self._asked.origins
+            for site in self._request.origins
         ]
         try:
             await self._until_arrived(publishing)
-            for site, task in zip(self._asked.origins, publishing, strict=True):
+            for site, task in zip(self._request.origins, publishing, strict=True):
                 if not task.done():
                     self._problems.append(self._stuck(site))
         finally:
@@ -72,7 +74,7 @@ class Measurement:
             f"{site} listens no more: {why}" for site, why in self._ends.ended().items()
         ]
         for site, source in self._ends.sources.items():
-            # What a broker that blocks publishers has not answered for, it does not any more.
+            # A broker that blocks publishers answers no more.
             await source.close()
             await source.confirm()
             self._published_s.setdefault(site, self._ends.seconds)
@@ -98,19 +100,19 @@ class Measurement:
                 return
 
     async def _publish(self, site: str) -> None:
-        ends, asked = self._ends, self._asked
+        ends, request = self._ends, self._request
         source = ends.sources[site]
         try:
-            if asked.per_second is None:
+            if request.per_second is None:
                 await source.publish(going=self._is_going, has_room=lambda: ends.has_room(site))
             else:
-                await source.publish_at(asked.per_second, going=self._is_going)
+                await source.publish_at(request.per_second, going=self._is_going)
         except BulkAmqpError as error:
             self._problems.append(f"{site} publishes no more: {error}")
-            # What the broker had not answered for need not arrive: nobody waits for it.
+            # Unanswered messages may not arrive, and are not waited for.
             await source.confirm()
         self._published_s[site] = ends.seconds
-        # Now, while there was work to do: afterwards it only waits.
+        # Now, since afterwards the process only waits.
         self._busy = (time.process_time() - self._busy_before_s) / ends.seconds
 
     def _stuck(self, site: str) -> str:
@@ -121,7 +123,7 @@ class Measurement:
 
     def _is_going(self) -> bool:
         return (
-            not self._asked_to_end
+            not self._end_requests
             and not self._problems
             and not self._ends.ended()
             and asyncio.get_running_loop().time() < self._end_at
@@ -129,26 +131,26 @@ class Measurement:
 
     @property
     def _patience_s(self) -> float:
-        """Without anything that moves, once nothing is published any more."""
-        if self._asked_to_end > 1:
+        """Seconds to wait for an arrival once publishing has ended."""
+        if self._end_requests > 1:
             return 0.0
-        return min(self._asked.wait_s, BRIEFLY_S) if self._asked_to_end else self._asked.wait_s
+        return min(self._request.wait_s, BRIEFLY_S) if self._end_requests else self._request.wait_s
 
     def _moved(self) -> int:
         return self._ends.delivered + sum(
             source.confirmed + source.refused for source in self._ends.sources.values()
         )
 
-    def _outcome(self, left: list[str]) -> Outcome:
+    def _result(self, left: list[str]) -> BenchResult:
         ends = self._ends
-        return Outcome(
-            self._asked,
-            {site: ends.published(site) for site in self._asked.origins},
+        return BenchResult(
+            self._request,
+            {site: ends.published(site) for site in self._request.origins},
             self._published_s,
             list(ends.pairs()),
             sum(sink.strangers for sink in ends.sinks.values()),
             self._busy,
-            bool(self._asked_to_end),
+            bool(self._end_requests),
             self._problems,
             left,
         )

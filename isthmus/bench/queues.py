@@ -1,4 +1,4 @@
-"""The queue that a measurement listens at at one site: a name of its own, gone at its end."""
+"""Queue of a measurement at one site: named for the measurement, deleted at the end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from federation.mesh import Exchange
 from relay.bulk_amqp import BulkAmqpError, Channel, Cluster, connect
 
 QUEUE_PREFIX = "isthmus-bench."
-"""No name of the mesh's own, which applications may not use."""
+"""Prefix apart from the mesh's own names, which applications may not use."""
 EXPIRES_MS = 120_000
-"""A queue that nobody listens at any more goes by itself: what a killed measurement leaves there
-fills no disk.
-"""
+"""Expiry (ms) of an unused queue: what a killed measurement leaves fills no disk."""
 
 
 class QueueType(StrEnum):
-    """Of the queues that are listened at."""
+    """Type of the measurement's queues."""
 
     QUORUM = "quorum"
     CLASSIC = "classic"
@@ -27,7 +25,7 @@ class QueueType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BenchQueue:
-    """`address` is the application's, at the site's own broker."""
+    """Queue at the site's own broker; `address` is the application's."""
 
     site: str
     address: AmqpAddress
@@ -35,9 +33,10 @@ class BenchQueue:
     type: QueueType
 
     async def declare(self, channel: Channel, exchange: Exchange, key: str) -> None:
-        """Durable, since the mesh's messages are persistent: what an application would have.
+        """Declare and bind a durable queue without length limit, like an application's. Raises
+        BulkAmqpError.
 
-        Nothing limits its length, which would lose messages. Raises BulkAmqpError.
+        The mesh's messages are persistent; a length limit would lose some.
         """
         await channel.declare_queue(
             self.name,
@@ -48,8 +47,8 @@ class BenchQueue:
         await channel.bind_queue(self.name, exchange.delivers_to, bound)
 
     async def delete(self) -> str:
-        """Why it could not be; empty if it is gone. Over a connection of its own: the one that it
-        was listened at over may have ended.
+        """Delete the queue over a new connection, since the consuming one may have ended; return
+        the reason of a failure, or an empty text.
         """
         try:
             connection = await connect(
@@ -71,5 +70,5 @@ class BenchQueue:
 
 
 def queue_name(run: bytes, exchange: Exchange) -> str:
-    """Of one measurement, at every site."""
+    """Return the queue's name, alike at every site."""
     return f"{QUEUE_PREFIX}{run.hex()}.{exchange.name}"

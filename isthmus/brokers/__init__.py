@@ -1,1 +1,1 @@
-"""RabbitMQ on this machine: which one is installed, how it is set up, and its processes."""
+"""RabbitMQ on this machine: installation, configuration and processes."""

@@ -1,6 +1,6 @@
-"""What a private broker is to be, and the files and environment that tell RabbitMQ so.
+"""Specification of a private broker, and RabbitMQ's files and environment made from it.
 
-Pure: values in, text out. Writing the files and running the node is for local_brokers.
+Pure: values in, text out. `local_brokers` writes the files and runs the node.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from isthmus.brokers.installation import RabbitMQInstallation
 
 LOOPBACK = "127.0.0.1"
 NET_TICK_S = 60
-"""Erlang's own."""
+"""Erlang's default."""
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
 
 _KHEPRI_ONLY = (4, 3)
-"""First release in which a minority takes no changes, whatever the settings say."""
+"""First release in which a minority takes no changes, whatever the settings."""
 _DISCOVERY_RETRIES = 7200
-"""An hour: whoever starts the node gives up long before, and a node that gave up by itself would
-start a second cluster."""
+"""Retries for an hour: starting gives up long before, and a node that gave up alone would found a
+second cluster.
+"""
 
 # The node resolves its own name without asking anyone: a bare chroot may have no /etc/hosts.
 ERLANG_RESOLVER = """\
@@ -48,9 +49,7 @@ class BrokerUser:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPeers:
-    """The cluster that a private broker is a node of: all node names, the founder's first, and
-    the cookie that its nodes share.
-    """
+    """Cluster of a private broker: all node names, the founder's first, and the shared cookie."""
 
     node_names: tuple[str, ...]
     cookie: str = field(repr=False)
@@ -58,12 +57,12 @@ class ClusterPeers:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """One private broker: its folder, ports, virtual hosts and users.
+    """Specification of one private broker.
 
-    `folder` holds all that the broker ever writes, and nothing else should be in there.
-    `schedulers` is the number of cores that the Erlang machine uses. `host` is the address of all
-    listeners; `namespace` is the network namespace (`ip netns`) that has such an address, empty
-    for the caller's own. A silent node counts as down after `net_tick_s`, give or take a quarter.
+    `folder` holds all files of the broker and nothing else. `schedulers` is the number of cores of
+    the Erlang machine. `host` is the address of all listeners, `namespace` the network namespace
+    (`ip netns`) with the address, empty for the caller's. A silent node counts as down after
+    `net_tick_s`, give or take a quarter.
     """
 
     name: str
@@ -90,13 +89,13 @@ class BrokerSpec:
 
     @property
     def node_name(self) -> str:
-        """The Erlang node's name. It is part of the stored data, so it must not name a port."""
+        """Name of the Erlang node: part of the stored data, so no port may be in it."""
         host = "localhost" if self.host == LOOPBACK else self.host
         return f"{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)}@{host}"
 
     @property
     def control(self) -> str:
-        """What a shell command for its administrator begins with, on this machine."""
+        """Beginning of an administrator's shell command on this machine."""
         cookie = shlex.quote(str(self.folder.absolute() / ".erlang.cookie"))
         return (
             f"ERL_EPMD_PORT={self.epmd_port} rabbitmqctl -n {self.node_name} "
@@ -105,27 +104,27 @@ class BrokerSpec:
 
     @property
     def management_url(self) -> str:
-        """Base of the management HTTP API, without /api and without credentials."""
+        """Base of the management HTTP API, without /api and credentials."""
         return f"http://{self.host}:{self.management_port}"
 
     @property
     def log_file(self) -> Path:
-        """The node's own log."""
+        """Log file of the node."""
         return self.folder / "log" / "rabbit.log"
 
     def user(self, name: str) -> BrokerUser:
-        """The user of that name. Raises KeyError."""
+        """Find a user. Raises KeyError."""
         for user in self.users:
             if user.name == name:
                 return user
         raise KeyError(name)
 
     def amqp_uri(self, user: BrokerUser | str, vhost: str = "/") -> str:
-        """The AMQP address for that user, with the password."""
+        """Return the AMQP address of a user, with password."""
         return f"amqp://{self._authority(user, self.amqp_port)}/{quote(vhost, safe='')}"
 
     def stream_uri(self, user: BrokerUser | str, vhost: str = "/") -> str:
-        """The address of the stream listener for that user, with the password."""
+        """Return the stream listener's address of a user, with password."""
         authority = self._authority(user, self.stream_port)
         return f"rabbitmq-stream://{authority}/{quote(vhost, safe='')}"
 
@@ -135,7 +134,9 @@ class BrokerSpec:
 
 
 def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> str:
-    """rabbitmq.conf for that release; `seen_as` is the broker's folder as the server sees it."""
+    """Render rabbitmq.conf for a release; `seen_as` is the broker's folder from the server's
+    side.
+    """
     settings: dict[str, object] = {
         "listeners.tcp.1": f"{spec.host}:{spec.amqp_port}",
         "stream.listeners.tcp.1": f"{spec.host}:{spec.stream_port}",
@@ -164,10 +165,10 @@ def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> 
 def _cluster_settings(
     spec: BrokerSpec, peers: ClusterPeers, release: tuple[int, ...]
 ) -> dict[str, object]:
-    """Settings that make each node join the founder, for which all others wait.
+    """Return settings by which each node joins the founder, for which all others wait.
 
-    Nobody elects a founder: older releases found a cluster each when they reach nobody, and newer
-    ones hold the node that began first for the founder.
+    Nodes must not elect a founder: older releases found a cluster each when they reach no other
+    node, and newer ones wait for the node that began first.
     """
     founder = peers.node_names[0]
     known = () if spec.node_name == founder else (founder, spec.node_name)
@@ -184,9 +185,9 @@ def _cluster_settings(
 
 
 def definitions(spec: BrokerSpec, salt: Callable[[int], bytes]) -> str:
-    """The definitions that the node imports at each boot: virtual hosts, users, permissions.
+    """Render the definitions imported at each boot: virtual hosts, users, permissions.
 
-    `salt` gives that many random bytes. Passwords leave here only as salted hashes.
+    `salt` returns random bytes. Passwords are written only as salted hashes.
     """
     return json.dumps(
         {
@@ -217,17 +218,17 @@ def definitions(spec: BrokerSpec, salt: Callable[[int], bytes]) -> str:
 
 
 def enabled_plugins(plugins: tuple[str, ...] = PLUGINS) -> str:
-    """The enabled_plugins file: an Erlang list."""
+    """Render the enabled_plugins file: an Erlang list."""
     return f"[{','.join(plugins)}].\n"
 
 
 def environment(
     spec: BrokerSpec, installation: RabbitMQInstallation, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """The whole environment of the node's processes.
+    """Return the whole environment of the node's processes.
 
-    Nothing of /etc/rabbitmq and no RABBITMQ_* of the caller takes part. `base` is the caller's
-    environment, of which only what names a language or a time zone is passed on.
+    Neither /etc/rabbitmq nor the caller's RABBITMQ_* take part; of `base`, the caller's
+    environment, only language and time zone are passed on.
     """
     folder = installation.path_inside(spec.folder)
     schedulers = f"+S {spec.schedulers}:{spec.schedulers}"
@@ -240,7 +241,7 @@ def environment(
         "ERL_EPMD_PORT": str(spec.epmd_port),
         "ERL_EPMD_ADDRESS": spec.host,
         "ERL_INETRC": str(folder / "inetrc"),
-        # No crash dumps: they hold all that was in memory, messages and passwords too.
+        # No crash dumps: they hold the whole memory, with messages and passwords.
         "ERL_CRASH_DUMP_SECONDS": "0",
         # The start script then becomes the Erlang machine by exec, instead of waiting for it:
         # the PID we spawned is the node's.

@@ -1,7 +1,7 @@
-"""What can go wrong with private brokers.
+"""Errors of private brokers.
 
 LocalBrokerError
-├── RabbitMQNotFoundError     no installation where we looked
+├── RabbitMQNotFoundError     no installation in the searched folders
 ├── BrokerStartError          the node ended, or was not ready in time
 └── NoFreePortError           no loopback port could be reserved
 """
@@ -13,11 +13,13 @@ from pathlib import Path
 
 
 class LocalBrokerError(Exception):
-    """Base of everything that private brokers raise."""
+    """Base of all errors of private brokers."""
 
 
 class RabbitMQNotFoundError(LocalBrokerError):
-    """No usable RabbitMQ installation; says where we looked and what to install."""
+    """No usable RabbitMQ installation; the text lists the searched folders and packages to
+    install.
+    """
 
     def __init__(self, looked_in: Sequence[Path], problem: str) -> None:
         self.looked_in = tuple(looked_in)
@@ -39,9 +41,9 @@ class BrokerStartError(LocalBrokerError):
         self.problem = problem
         self.log_file = log_file
         self.last_lines = tuple(last_lines)
-        told = "\n".join(f"    {line}" for line in last_lines) or "    (nothing was logged)"
+        lines = "\n".join(f"    {line}" for line in last_lines) or "    (nothing was logged)"
         super().__init__(
-            f"broker {name!r} {problem}. Last lines of its output and of {log_file}:\n{told}"
+            f"broker {name!r} {problem}. Last lines of its output and of {log_file}:\n{lines}"
         )
 
 

@@ -1,9 +1,9 @@
-"""Where RabbitMQ is installed, and how a program of it is run there.
+"""Installations of RabbitMQ, and how to run a program of one.
 
-Two kinds: a tree (`.../rabbitmq_server-3.10.8`, with sbin/rabbitmq-server), and a chroot: a whole
-Debian in a folder, whose RabbitMQ is newer than the machine's. In a chroot, a broker's own folder
-is seen as /mnt; the mounts live in a mount namespace of the process, so that none is left behind
-however it ends.
+An installation is a tree (`.../rabbitmq_server-3.10.8`, with sbin/rabbitmq-server) or a chroot: a
+whole Debian in a folder, with a RabbitMQ newer than the machine's. In a chroot the broker's own
+folder is mounted as /mnt; the mounts live in a mount namespace of the process, so that none remains
+however the process ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ exec chroot "$inside" "$@"
 
 @dataclass(frozen=True, slots=True)
 class RabbitMQInstallation:
-    """A RabbitMQ server: `home` is its tree as seen from inside `chroot`, if there is one."""
+    """RabbitMQ server: `home` is the tree as seen from inside `chroot`, if any."""
 
     home: Path
     version: str
@@ -50,24 +50,24 @@ class RabbitMQInstallation:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers, for comparing: (4, 0, 5)."""
+        """Version as numbers, for comparisons: (4, 0, 5)."""
         return _release(self.version)
 
     @property
     def home_outside(self) -> Path:
-        """The tree as this process sees it."""
+        """Path of the tree from this process's side."""
         if self.chroot is None:
             return self.home
         return self.chroot / self.home.relative_to("/")
 
     def path_inside(self, folder: Path) -> Path:
-        """How the server sees a broker's own folder: that itself, not what is in it."""
+        """Return the path of a broker's own folder, not of files below, from the server's side."""
         return folder if self.chroot is None else FOLDER_INSIDE_CHROOT
 
     def command(self, folder: Path, *words: str) -> tuple[str, ...]:
-        """The command line that runs `words` beside this server, `folder` being visible to it.
+        """Return the command line that runs `words` beside the server, with `folder` visible.
 
-        The spawned process becomes that program by exec: it keeps its PID.
+        The spawned process becomes the program by exec and keeps the PID.
         """
         if self.chroot is None:
             return words
@@ -77,7 +77,7 @@ class RabbitMQInstallation:
         )
 
     def search_path(self) -> str:
-        """PATH for the server's programs (erl, epmd, sh)."""
+        """Return PATH for the server's programs (erl, epmd, sh)."""
         standard = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if self.chroot is None:
             return f"{os.environ.get('PATH', '')}:{standard}:/usr/lib/erlang/bin"
@@ -87,10 +87,8 @@ class RabbitMQInstallation:
 def find_installation(
     folder: Path | None = None, *, library: Path = SYSTEM_LIBRARY
 ) -> RabbitMQInstallation:
-    """The installation in `folder`, or else the newest that the system's packages brought.
-
-    `folder` is a RabbitMQ tree or a chroot with RabbitMQ in it. Raises RabbitMQNotFoundError,
-    which says what to install.
+    """Return the installation in `folder` (a tree or a chroot), or by default the newest of the
+    system's packages. Raises RabbitMQNotFoundError.
     """
     if folder is None:
         return _usable(_newest(library), looked_in=library)

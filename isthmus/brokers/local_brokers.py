@@ -1,12 +1,11 @@
-"""Private RabbitMQ nodes on loopback: `isthmus up`, the demo and the tests run their own.
+"""Private RabbitMQ nodes on loopback, for `isthmus up`, the demo and tests.
 
-A broker is two processes, the Erlang machine and its epmd (which brokers of a cluster share), both
-our children and ended by PID; all their files are in one folder, so a broker that is started again
-has its data and its ports.
-Whoever runs the folder's broker must be the only one to do so.
+A broker is two child processes, the Erlang machine and an epmd (shared by the brokers of a
+cluster), ended by PID. All files are in one folder, so that a restarted broker keeps its data and
+ports; only one process may run the broker of a folder.
 
-The node counts as ready when it has said so in its log, after all listeners are up and the
-definitions are imported, *and* its three listeners accept.
+The node is ready once its log has the ready line, after all listeners are up and the definitions
+imported, *and* the three listeners accept.
 """
 
 from __future__ import annotations
@@ -15,23 +14,56 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from federation import durable_file
 from isthmus import processes
 from isthmus.brokers import config as broker_config
 from isthmus.brokers.config import BrokerSpec, BrokerUser
-from isthmus.brokers.epmd import Epmd
 from isthmus.brokers.errors import BrokerStartError
 from isthmus.brokers.installation import RabbitMQInstallation, find_installation
-from isthmus.brokers.plugins import needed_plugins
 from isthmus.brokers.ports import free_ports
 from isthmus.processes import ProcessMark
+
+
+class Epmd:
+    """Erlang port mapper of a broker, or of all brokers of a cluster, which find each other through
+    it.
+
+    The mapper has to outlive each broker: the first broker spawns the process, the last one ends
+    it. Each broker has a `user` name of its own.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._users: set[str] = set()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Process, or None before the first use and after the last."""
+        return self._process
+
+    def use(self, user: str, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
+        """Count a broker in; spawn the process unless running."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = spawn()
+        self._users.add(user)
+
+    def leave(self, user: str) -> subprocess.Popen[bytes] | None:
+        """Count a broker out; return the process, for the caller to end, if no broker is left."""
+        self._users.discard(user)
+        if self._users:
+            return None
+        process, self._process = self._process, None
+        return process
+
 
 __all__ = [
     "BrokerSpec",
@@ -55,10 +87,9 @@ _WITH_FILES = 'ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -Hn)"; exec "$
 class LocalBroker:
     """One private RabbitMQ node.
 
-    `spec` may be replaced while the node is down; the next start goes by it (users, virtual hosts
-    and permissions are added and changed by that, never taken away). With `die_with_parent` the
-    kernel kills the node when the thread that started it ends, however it ends. Brokers of one
-    cluster have the same `epmd`.
+    `spec` may be replaced while the node is down and applies from the next start: users, virtual
+    hosts and permissions are added and changed, never removed. With `die_with_parent` the kernel
+    kills the node when the thread that started the node ends. Brokers of a cluster share `epmd`.
     """
 
     def __init__(
@@ -78,24 +109,24 @@ class LocalBroker:
 
     @property
     def has_data(self) -> bool:
-        """True if the node was started before, and has the data of that run."""
+        """True if the folder has data of an earlier start."""
         return (self.spec.folder / "data" / "node").exists()
 
     @property
     def is_running(self) -> bool:
-        """Whether the node's process lives (which is not yet: whether it is ready)."""
+        """True while the node's process lives, ready or not."""
         return self._node is not None and self._node.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """PID of the Erlang machine, or None when it does not run."""
+        """PID of the Erlang machine, or None when not running."""
         return self._node.pid if self._node is not None and self._node.poll() is None else None
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Start the node and wait till it is ready. Nothing to do if it runs.
+        """Start the node, unless running, and wait until ready.
 
-        What an earlier owner of this folder left running is ended first. Raises BrokerStartError,
-        which carries the last lines of the log; nothing is left running then.
+        Processes left by an earlier owner of the folder are ended first. Raises BrokerStartError
+        with the last lines of the log; nothing is left running then.
         """
         if self.is_running:
             return
@@ -116,7 +147,9 @@ class LocalBroker:
             unless_ready.pop_all()
 
     async def stop(self, *, patience_s: float = 30.0) -> None:
-        """End the node in good order, by force after `patience_s`; returns when all is gone."""
+        """End the node in order, by force after `patience_s`; return when all processes are
+        gone.
+        """
         self._is_wanted = False
         if self._node is not None and (node := self._mark_of(self._node)) is not None:
             helpers = processes.descendants(node.pid)
@@ -129,7 +162,7 @@ class LocalBroker:
         self._reap(left)
 
     def kill(self) -> None:
-        """SIGKILL the node and its helpers at once; returns when they are gone."""
+        """Send SIGKILL to the node and its helpers; return when all are gone."""
         self._is_wanted = False
         marks: list[ProcessMark] = []
         left = self._epmd.leave(self.spec.name)
@@ -141,15 +174,15 @@ class LocalBroker:
         self._reap(left)
 
     def suspend(self) -> None:
-        """SIGSTOP: the node hangs, its connections stay open."""
+        """Send SIGSTOP: the node hangs with its connections open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT after suspend()."""
+        """Send SIGCONT after suspend()."""
         self._signal(signal.SIGCONT)
 
     async def wait_ended(self) -> int:
-        """Wait until the node's process has ended, by itself or not; its exit code."""
+        """Wait until the node's process ends; return the exit code."""
         if self._node is None:
             raise RuntimeError(f"broker {self.spec.name!r} was not started")
         own = self._mark_of(self._node)
@@ -158,10 +191,11 @@ class LocalBroker:
         return self._node.wait()
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        """The last `count` lines of its log, those of its output, and its own word for a failure.
+        """Return the last `count` lines of the log and of the output, and the last line with a
+        failure's reason.
 
-        A failed start tells its reason on the one or the other, by when it failed, and pages of
-        Erlang terms after it.
+        A failed start gives the reason in one of the files, depending on the phase, followed by
+        pages of Erlang terms.
         """
         lines: list[str] = []
         reasons: list[str] = []
@@ -218,7 +252,7 @@ class LocalBroker:
             )
 
     def _write_files(self) -> int:
-        """Write the configuration; returns where in the log this run will begin."""
+        """Write the configuration; return the log's size, where the new run's lines begin."""
         spec = self.spec
         for folder in (spec.folder, spec.folder / "log", spec.folder / "data"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -279,13 +313,13 @@ class LocalBroker:
         self._marks_file.unlink()
 
     async def _until_ready(self, log_from: int, limit: float) -> None:
-        while not self._said_ready(log_from):
+        while not self._logged_ready(log_from):
             self._check_starting(limit)
             await asyncio.sleep(POLL_S)
         for port in (self.spec.amqp_port, self.spec.stream_port, self.spec.management_port):
             await self._until_accepting(port, limit)
 
-    def _said_ready(self, log_from: int) -> bool:
+    def _logged_ready(self, log_from: int) -> bool:
         try:
             with self.spec.log_file.open("rb") as log:
                 # A log that was rotated meanwhile is shorter than where we left it.
@@ -313,7 +347,7 @@ class LocalBroker:
             self._fail("was stopped while it was starting")
         for what, child in (("its epmd", self._epmd.process), ("it", self._node)):
             if child is not None and (code := child.poll()) is not None:
-                self._fail(f"did not start: {what} ended with {_told(code)}")
+                self._fail(f"did not start: {what} ended with {_exit_words(code)}")
         if time.monotonic() >= limit:
             self._fail("was not ready in time")
 
@@ -321,5 +355,34 @@ class LocalBroker:
         raise BrokerStartError(self.spec.name, problem, self.spec.log_file, self.last_lines())
 
 
-def _told(code: int) -> str:
+def _exit_words(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+_APPLICATIONS = re.compile(r"\{applications,\s*\[([^\]]*)\]")
+_ATOM = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def needed_plugins(plugins: Path, wanted: Iterable[str]) -> list[str]:
+    """Return the sorted folders in `plugins` for the wanted plugins and the server, or nothing if
+    unknown (plugins packed as .ez): use the whole folder then.
+
+    RabbitMQ reads the schema and all modules of every plugin in the folder at boot, enabled or not:
+    a folder with links to the needed ones starts a second faster (of six) and saves 8 MB.
+    """
+    folders = {folder.name.rpartition("-")[0]: folder for folder in plugins.glob("*-*")}
+    ahead = ["rabbit", "rabbitmq_prelaunch", *wanted]
+    needed: dict[str, Path] = {}
+    while ahead:
+        name = ahead.pop()
+        # Applications that are not here come with Erlang.
+        if name in needed or (name not in folders and needed):
+            continue
+        folder = folders.get(name)
+        description = folder / "ebin" / f"{name}.app" if folder is not None else None
+        if folder is None or description is None or not description.is_file():
+            return []
+        needed[name] = folder
+        if applications := _APPLICATIONS.search(description.read_text(errors="replace")):
+            ahead += _ATOM.findall(applications[1])
+    return sorted(folder.name for folder in needed.values())

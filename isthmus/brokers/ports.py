@@ -1,8 +1,8 @@
-"""Loopback ports that no two processes are handed at once.
+"""Loopback ports reserved for one process at a time.
 
-Binding port 0 and closing again tells only that a port *was* free: two test runs side by side
-may get the same one before either listens. So a port is reserved by a lock on a small file,
-which the kernel lets go when the process that holds it ends, however it ends.
+A port that was free when bound to port 0 and closed may be handed to two test runs before either
+listens. So a lock on a small file reserves a port; the kernel releases the lock when the process
+ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ LAST_PORT = 31_999
 
 
 def free_ports(count: int) -> list[int]:
-    """Reserve `count` different loopback TCP ports for as long as this process lives.
-
-    Nobody listens on them now, and no other process that asks here gets them. Raises
+    """Reserve `count` different free loopback TCP ports for the life of this process. Raises
     NoFreePortError.
     """
     folder = _reservation_folder()

@@ -1,17 +1,21 @@
-"""Private brokers that `isthmus up` runs for a mesh: one for each site that names none, or as many
-as the site's `brokers` says, which are a cluster.
+"""Private brokers of a mesh, for each site without a `broker`: one, or a cluster of as many as the
+site's `brokers`.
 
-Ports are chosen once and kept in STATE/ports.json, so that a restart changes no address. The first
-node of a cluster is the broker that the site would have alone: its name, folder and ports are the
-same, so that a site can get more brokers later.
+Ports are chosen once and kept in STATE/ports.json, so that restarts keep addresses. The first node
+of a cluster has the name, folder and ports of a single broker, so that a site can get more brokers
+later.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from federation import durable_file
@@ -19,24 +23,26 @@ from federation.brokers.addresses import BrokerPorts, PrivateBroker, write_priva
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import site_users
 from federation.mesh import Mesh
-from isthmus.brokers.config import NET_TICK_S, BrokerSpec, BrokerUser
-from isthmus.brokers.local_brokers import COOKIE_NAME
-from isthmus.brokers.local_cluster import peered
+from isthmus.brokers.config import NET_TICK_S, BrokerSpec, BrokerUser, ClusterPeers
+from isthmus.brokers.errors import BrokerStartError
+from isthmus.brokers.installation import RabbitMQInstallation
+from isthmus.brokers.local_brokers import COOKIE_NAME, Epmd, LocalBroker
 from isthmus.brokers.ports import free_ports
 from isthmus.known.known_meshes import KnownMeshes
 
 _PORTS_OF_A_BROKER = 5
 CLUSTER_NET_TICK_S = 15
-"""Until a node that hangs counts as down, the log that it leads takes nothing: with Erlang's 60 s
-for more than a minute, with this for some 20 s. Less would take a busy machine's pauses for hangs.
+"""Net tick (s) of clusters. The log led by a hung node takes nothing until the node counts as down:
+more than a minute with Erlang's 60 s, some 20 s with this value. Less would mistake a busy
+machine's pauses for hangs.
 """
 
 
 def plan_brokers(
     mesh: Mesh, state: Path, credentials: Credentials, *, schedulers: int = 1
 ) -> dict[str, tuple[BrokerSpec, ...]]:
-    """Plan the brokers to run, by site, a cluster's founder first; write STATE/brokers.json, where
-    the rest finds their addresses.
+    """Plan the brokers by site, a cluster's founder first; write their addresses to
+    STATE/brokers.json.
     """
     sites = [name for name, site in mesh.sites.items() if site.broker is None]
     known = KnownMeshes(state)
@@ -71,7 +77,7 @@ def plan_brokers(
 
 
 def _node_names(site: str, count: int) -> list[str]:
-    """Unlike any site's name but the first, as no site's name has a dot."""
+    """Return node names unlike any site's but the first: site names have no dot."""
     return [site, *(f"{site}.{number}" for number in range(2, count + 1))]
 
 
@@ -103,7 +109,7 @@ def _address(specs: Sequence[BrokerSpec]) -> PrivateBroker:
 
 
 def _ports(file: Path, brokers: list[str]) -> dict[str, list[int]]:
-    """Each broker's five ports: kept ones, and free ones for the brokers that have none yet."""
+    """Return each broker's five ports: kept ones, and free ones for new brokers."""
     kept: dict[str, list[int]] = json.loads(file.read_text()) if file.exists() else {}
     new = [broker for broker in brokers if broker not in kept]
     if new:
@@ -113,3 +119,91 @@ def _ports(file: Path, brokers: list[str]) -> dict[str, list[int]]:
         file.parent.mkdir(parents=True, exist_ok=True)
         durable_file.write(file, json.dumps(kept, indent=1))
     return {broker: kept[broker] for broker in brokers}
+
+
+_MOST_STARTS = 3
+
+
+class LocalCluster:
+    """Private cluster on loopback, founder first: nodes share a port mapper and a cookie.
+
+    Each node is a `LocalBroker` with its own folder and ports, so that a test may kill, suspend and
+    restart nodes singly. Nodes join the founder by themselves; a ready node has joined.
+    """
+
+    def __init__(self, nodes: Sequence[LocalBroker]) -> None:
+        self.nodes = tuple(nodes)
+
+    @property
+    def specs(self) -> tuple[BrokerSpec, ...]:
+        return tuple(node.spec for node in self.nodes)
+
+    async def start(self, *, deadline_s: float = 120.0) -> None:
+        """Start all nodes and wait until each is ready and has joined.
+
+        At the first start the founder goes first: nodes that create a virtual host at once wait for
+        each other. Later all start at once, since any may have ended last.
+
+        Raises BrokerStartError; nothing is left running then.
+        """
+        with contextlib.ExitStack() as unless_all_run:
+            unless_all_run.callback(self.kill)
+            limit = time.monotonic() + deadline_s
+            if not self.nodes[0].has_data:
+                await _start(self.nodes[0], limit)
+            await asyncio.gather(*(_start(node, limit) for node in self.nodes))
+            unless_all_run.pop_all()
+
+    async def stop(self) -> None:
+        """End the nodes in order, founder last, which then has the whole state."""
+        for node in reversed(self.nodes):
+            await node.stop()
+
+    def kill(self) -> None:
+        """Send SIGKILL to all nodes; return when all are gone."""
+        for node in self.nodes:
+            node.kill()
+
+
+async def _start(node: LocalBroker, limit: float) -> None:
+    """Start one node, with retries: a node that meets a half-started one may end at once."""
+    for _ in range(_MOST_STARTS - 1):
+        try:
+            await node.start(deadline_s=limit - time.monotonic())
+        except BrokerStartError:
+            if time.monotonic() >= limit:
+                raise
+        else:
+            return
+    await node.start(deadline_s=limit - time.monotonic())
+
+
+def peered(specs: Sequence[BrokerSpec], cookie: str | None = None) -> tuple[BrokerSpec, ...]:
+    """Make brokers nodes of one cluster, founded by the first.
+
+    Nodes on one host need equal `epmd_port`, and different names and ports. Without `cookie` a new
+    one is made.
+    """
+    names = tuple(spec.node_name for spec in specs)
+    if len(set(names)) < len(names):
+        raise ValueError(f"nodes of one cluster have different names, not {', '.join(names)}")
+    peers = ClusterPeers(names, cookie or secrets.token_hex(16))
+    return tuple(replace(spec, peers=peers) for spec in specs)
+
+
+def local_cluster(
+    specs: Sequence[BrokerSpec], installation: RabbitMQInstallation, *, die_with_parent: bool = True
+) -> LocalCluster:
+    """Return the cluster of `peered` brokers, not yet started."""
+    mappers: dict[tuple[str, int], Epmd] = {}
+    return LocalCluster(
+        [
+            LocalBroker(
+                spec,
+                installation,
+                die_with_parent=die_with_parent,
+                epmd=mappers.setdefault((spec.host, spec.epmd_port), Epmd()),
+            )
+            for spec in specs
+        ]
+    )

@@ -1,1 +1,1 @@
-"""One command of the command line a file."""
+"""Commands of the command line."""

@@ -1,4 +1,4 @@
-"""`isthmus accept-gap FILE SITE`: have stages go on without what their log has no more."""
+"""`isthmus accept-gap FILE SITE`: have stages go on without messages that their log has lost."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def accept_gap(
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a site's log has lost that was still needed, and go on without it.
+    """Show the messages that a site's log has lost while they were needed, and go on without them.
 
     A link, a flow or a site's delivery whose next batch is gone (an outage beyond the outage
-    window, a full log with `on_full: gap`) stops, and says `gap`. Others go on. This shows what is
-    missing by name and asks; then what stood goes on with what the log still has. The ledger keeps
-    who said so, when, and what was missing: the audit tells it as lost. Other paths may still bring
-    it. If the log has lost more meanwhile, that is a new gap. To be run where the site's state
-    folder is.
+    window, a full log with `on_full: gap`) stops in state `gap`; others go on. The command lists
+    the missing messages by name and asks; then the stopped stages go on with what the log still
+    has. The ledger keeps who accepted the gap, when, and what was missing: the audit reports these
+    messages as lost. Other paths may still bring them. A log that has lost more meanwhile has a new
+    gap. Run the command where the site's state folder is.
 
-    With --json it asks nothing, and accepts only with --yes.
+    With --json there is no question, and only --yes accepts.
 
-    Exit status 0 when all that was accepted goes on, or nothing stands at a gap; 1 if something
-    does not go on, or was not accepted.
+    Exit status 0 when all accepted stages go on, or nothing stands at a gap; 1 if something does
+    not go on, or was not accepted.
 
     Example: isthmus accept-gap mesh.yaml paris --link paris-tokyo
     """
@@ -78,7 +78,7 @@ def accept_gap(
     gaps = _chosen(site, stand, link or (), flow or (), names)
     if not as_json:
         _show(site, gaps, names)
-    # A question would have no place in JSON.
+    # JSON output has no room for a question.
     is_accepted = yes or (not as_json and bool(gaps) and typer.confirm("go on without that?"))
     goes_on: set[str] = set()
     if gaps and is_accepted:
@@ -91,10 +91,10 @@ def accept_gap(
             raise typer.Exit(EXIT_FAULT) from None
         goes_on = asyncio.run(_obeyed(state, site, gaps))
     if as_json:
-        said = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
-        typer.echo(json.dumps({"site": site, "gaps": said}, indent=1))
+        rows = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
+        typer.echo(json.dumps({"site": site, "gaps": rows}, indent=1))
     elif is_accepted:
-        _say_outcome(file, site, gaps, goes_on)
+        _print_outcome(file, site, gaps, goes_on)
     if len(goes_on) < len(gaps):
         raise typer.Exit(EXIT_FAULT)
 
@@ -106,7 +106,7 @@ def _chosen(
     flows: Sequence[str],
     names: dict[str, str],
 ) -> list[OpenGap]:
-    """Those that the options name, or all; ends the command if one names none."""
+    """Return the gaps named by the options, or all; end the command if an option names none."""
     if not links and not flows:
         return stand
     chosen = [gap for gap in stand if _links(gap).intersection(links) or _flow(gap, names) in flows]
@@ -119,7 +119,7 @@ def _chosen(
 
 
 def _links(gap: OpenGap) -> set[str]:
-    """The names that its link may be called by: one of a lane, by the whole link's too."""
+    """Return the names of the gap's link: a lane's own, and the whole link's."""
     return {gap.link, gap.link.partition(".")[0]} if gap.link else set()
 
 
@@ -147,11 +147,11 @@ def _show(site: str, gaps: list[OpenGap], names: dict[str, str]) -> None:
 
 
 async def _obeyed(state: Path, site: str, gaps: list[OpenGap]) -> set[str]:
-    """IDs of those that do not stand any more, as soon as all are such, or in time."""
+    """Return the IDs of gaps that are closed, once all are or after a limit."""
     supervisor = read_record(state)
     stopped = any(gap.key == "delivery" for gap in gaps)
     if stopped and supervisor is not None and supervisor.is_alive:
-        supervisor.mark.send(signal.SIGHUP)  # it starts what has stopped
+        supervisor.mark.send(signal.SIGHUP)  # restarts stopped nodes
     limit = time.monotonic() + OBEYED_WITHIN_S
     folder = here_or_exit(state, site)
     while True:
@@ -162,7 +162,7 @@ async def _obeyed(state: Path, site: str, gaps: list[OpenGap]) -> set[str]:
         await asyncio.sleep(POLL_S)
 
 
-def _say_outcome(file: Path, site: str, gaps: list[OpenGap], goes_on: set[str]) -> None:
+def _print_outcome(file: Path, site: str, gaps: list[OpenGap], goes_on: set[str]) -> None:
     for gap in gaps:
         if gap.id in goes_on:
             typer.echo(f"{site}: {_who(gap, {})} goes on")

@@ -1,4 +1,4 @@
-"""`isthmus apply FILE`: make the brokers as the mesh file says."""
+"""`isthmus apply FILE`: make the brokers match the mesh file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from isthmus.options import (
     reading_or_exit,
 )
 from isthmus.site_apply import apply_sites, lines
-from isthmus.up.announcements import NotTakenUp, tell_supervisor
+from isthmus.up.announcements import NotTakenUp, notify_supervisor
 
 
 def apply(
@@ -44,13 +44,12 @@ def apply(
 ) -> None:
     """Declare at every site's broker what the mesh needs; delete nothing.
 
-    Shows what has changed in the file since it was applied last, what was created or changed at
-    the brokers, what differs and cannot be changed in place, and what nobody could check. What a
-    change costs (a site that leaves undrained, a shorter outage window) is warned of. Doing it
-    twice does nothing the second time. Nodes that run take up the file by themselves, within
-    seconds; where `isthmus up` runs the mesh, it is told to start and end what the file says.
-    Exit status 0 if all is as it should be, 1 if something differs or failed, 2 if the file is
-    wrong.
+    Shows the changes of the file since the last apply, what was created or changed at the brokers,
+    what differs and cannot be changed in place, and what could not be checked. Warns of what a
+    change costs (a site that leaves undrained, a shorter outage window). A second apply does
+    nothing. Running nodes take up the file by themselves within seconds; a running `isthmus up`
+    starts and ends processes as the file requires. Exit status 0 if all is as it should be, 1 if
+    something differs or failed, 2 if the file is wrong.
 
     Example: isthmus apply mesh.yaml --site paris
     """
@@ -63,7 +62,7 @@ def apply(
     for one in warnings:
         typer.echo(f"warning: {one}", err=True)
     try:
-        asyncio.run(tell_supervisor(file, mesh, state, partial(typer.echo, err=True)))
+        asyncio.run(notify_supervisor(file, mesh, state, partial(typer.echo, err=True)))
     except NotTakenUp as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None
@@ -83,8 +82,8 @@ def apply(
 
 
 def possible_mesh_or_exit(file: Path, state: Path, sites: Sequence[str] | None = None) -> Mesh:
-    """The mesh in the file; ends the command also if the nodes that ran here could not become it.
-    `sites`: those that the command is about.
+    """Read the mesh; end the command if invalid, or if the nodes that ran here could not take up
+    the mesh. `sites` limits warnings.
     """
     reading, mesh = reading_or_exit(file, sites)
     refused = [str(reading.problem(one)) for one in refusals(mesh, KnownMeshes(state))]
@@ -95,7 +94,7 @@ def possible_mesh_or_exit(file: Path, state: Path, sites: Sequence[str] | None =
 
 
 def as_object(mesh: Mesh, reports: Sequence[SiteReport]) -> dict[str, object]:
-    """The same for programs."""
+    """Return the reports as an object for programs."""
     return {
         "mesh": mesh.name,
         "revision": mesh.revision,

@@ -1,4 +1,4 @@
-"""`isthmus audit FILE`: did everything that was published arrive? And ledgers to try it on."""
+"""`isthmus audit FILE`: proof that published messages arrived; and ledgers to try the audit on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +24,7 @@ from isthmus.options import (
     LedgerFolder,
     MeshFile,
     StateFolder,
+    grouped,
     ledger_or_own,
     mesh_or_exit,
 )
@@ -39,7 +40,9 @@ SHOWN = 20
 
 
 class _FileFirst(typer.core.TyperGroup):
-    """`audit FILE` as well as `audit generate OUT`: what is no command is a mesh file."""
+    """Group that takes `audit FILE` beside `audit generate OUT`: a first word that is no command is
+    a file.
+    """
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help", "-h"):
@@ -55,31 +58,38 @@ audit = typer.Typer(
 )
 
 
-@audit.command("file")
-def audit_file(
-    file: MeshFile,
+@dataclass(frozen=True, slots=True)
+class PeriodOptions:
+    """Period of an audit."""
+
     day: Annotated[
         str | None,
         typer.Option("--date", metavar="DATE", help="Messages published that day, UTC."),
-    ] = None,
+    ] = None
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="... from then on, UTC.")
-    ] = None,
+    ] = None
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="... and before then.")
-    ] = None,
-    ledger: LedgerFolder = None,
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """Sources, method and results of an audit."""
+
+    ledger: LedgerFolder = None
     master: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Spark's master. Default: this machine, `local[*]`."),
-    ] = None,
+    ] = None
     level: Annotated[
         Level,
         typer.Option(
             help="exact: every identity is checked. fingerprint: sums are compared, and only what "
             "differs is opened; it reads less, and tells a little less."
         ),
-    ] = Level.EXACT,
+    ] = Level.EXACT
     receipts: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +97,7 @@ def audit_file(
             help="What publishers and consumers wrote down themselves: Parquet, JSON Lines or CSV, "
             "a file or a folder.",
         ),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
@@ -95,7 +105,7 @@ def audit_file(
             help="For report.html, report.json and the tables. Default: `audit` in the state "
             "folder.",
         ),
-    ] = None,
+    ] = None
     results: Annotated[
         str | None,
         typer.Option(
@@ -104,7 +114,7 @@ def audit_file(
             " the next run knows what was left open. Default: `tables` beside the report; none with"
             " --out, nor for what is not a whole day.",
         ),
-    ] = None,
+    ] = None
     work: Annotated[
         str | None,
         typer.Option(
@@ -112,18 +122,28 @@ def audit_file(
             help="On a cluster: a folder that all its workers reach. What is kept meanwhile goes "
             "into a folder of this run's own there, and that away in the end. Default: --out's.",
         ),
-    ] = None,
+    ] = None
+
+
+@audit.command("file")
+@grouped
+def audit_file(
+    file: MeshFile,
+    time_options: PeriodOptions,
+    options: AuditOptions,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
-    """Audit the messages of a day (default: yesterday), and look again for those that earlier
+    """Audit the messages of a day (default: yesterday), and look again for messages that earlier
     audits left open.
 
-    Exit status 0: proven, everything arrived or it is known why not. 1: findings. 2: not proven,
-    since ledgers lack rows, or messages are still on their way; also if the call is wrong.
+    Exit status 0: proven, everything arrived or its absence is explained. 1: findings. 2: not
+    proven, since ledgers lack rows, or messages are still on their way; also if the call is wrong.
     """
     try:
-        period = Period.parse(day, begin, end, datetime.now(UTC))
+        period = Period.parse(
+            time_options.day, time_options.begin, time_options.end, datetime.now(UTC)
+        )
     except BadPeriod as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
@@ -143,46 +163,48 @@ def audit_file(
     from spark_audit.report.advice import Commands
     from spark_audit.report.html import write_report
 
-    told_ledger, ledger = ledger, ledger_or_own(ledger, state)
+    ledger, results = ledger_or_own(options.ledger, state), options.results
     reports = state / "audit"
     one_day = _one_day(period)
     if results is not None and one_day is None:
         typer.echo("--results is of whole days: say --date", err=True)
         raise typer.Exit(EXIT_USAGE)
-    if results is None and out is None and one_day is not None:
+    if results is None and options.out is None and one_day is not None:
         results = str((reports / "tables").absolute())
-    reported = [] if out else _reported(reports)
-    again_in = out or reports
-    out = out or reports / f"from={_folder_name(period)}"
+    reported = [] if options.out else _reported(reports)
+    again_in = options.out or reports
+    out = options.out or reports / f"from={_folder_name(period)}"
     is_small = _local_bytes(ledger) < SMALL_BYTES
 
-    asked = _asked(ledger=ledger, receipts=receipts, work=work, master=master)
+    given = _given_options(
+        ledger=ledger, receipts=options.receipts, work=options.work, master=options.master
+    )
 
     def write(folder: Path, report: AuditReport) -> None:
-        report = replace(report, asked=asked)
-        write_report(report, folder, Commands(str(file), str(folder), told_ledger))
+        report = replace(report, asked=given)
+        write_report(report, folder, Commands(str(file), str(folder), options.ledger))
 
     try:
         with ProgressLine() as progress:
             progress("starting Spark")
-            with spark_session(master or "", is_small=is_small) as spark:
+            with spark_session(options.master or "", is_small=is_small) as spark:
                 progress.spark = spark
-                kept = "" if is_on_one_machine(spark) else _folder_within(work, out)
+                kept = "" if is_on_one_machine(spark) else _folder_within(options.work, out)
                 job: Audit | NightlyAudit
                 if results is not None:
                     job = NightlyAudit(
                         *(spark, mesh, ledger, results, _now_ms, progress),
                         on_report=lambda day, report: write(again_in / f"from={day}", report),
-                        receipts=receipts,
-                        level=level,
+                        receipts=options.receipts,
+                        level=options.level,
                         work=kept,
                         reported=reported,
                     )
                 else:
                     job = Audit(
                         *(spark, mesh, ledger, period, progress),
-                        receipts=receipts,
-                        level=level,
+                        receipts=options.receipts,
+                        level=options.level,
                         work=kept,
                     )
                 try:
@@ -198,7 +220,7 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     if as_json:
-        typer.echo(json.dumps(replace(report, asked=asked).as_json(), indent=1))
+        typer.echo(json.dumps(replace(report, asked=given).as_json(), indent=1))
     else:
         show(report, out)
     raise typer.Exit(report.verdict.exit_status)
@@ -224,10 +246,10 @@ def generate(
         ),
     ] = False,
 ) -> None:
-    """Make the ledgers of a day that never was, with planted faults, and a mesh file.
+    """Make the ledgers of an invented day, with planted faults, and a mesh file.
 
-    For trying the audit, and for seeing what a day of so many messages costs. What was planted
-    stands in OUT/planted.json.
+    For trying the audit, and for seeing the cost of a day of so many messages. The planted faults
+    are listed in OUT/planted.json.
     """
     from spark_audit.generate.bulk import generate_bulk
     from spark_audit.generate.generator import BadFault, generate_ledgers
@@ -254,7 +276,7 @@ def generate(
 
 
 def show(report: AuditReport, out: Path) -> None:
-    """Tables, what is wrong, and the verdict in one sentence."""
+    """Print tables, findings, and the verdict in one sentence."""
     console = Console()
     console.print(_matrix(report))
     for line in _findings(report)[:SHOWN]:
@@ -294,19 +316,21 @@ def _matrix(report: AuditReport) -> Table:
 
 
 def _findings(report: AuditReport) -> list[str]:
-    said = []
+    lines = []
     for one in report.as_json()["shown"]:
         message = one["identity"] or one["batch"] or "a message"
-        said.append(
+        lines.append(
             f"{one['kind']}: {message} of {one['exchange'] or 'some exchange'},"
             f" {one['origin'] or 'nobody known'} to {one['destination'] or 'anywhere'},"
             f" published {one['published'] or 'nobody knows when'}: {one['why']}"
         )
-    return said
+    return lines
 
 
 def _folder_within(work: str | None, out: Path) -> str:
-    """Of this run alone: two at once may be given the same, and in the end all of it goes."""
+    """Return a folder for this run alone: concurrent runs may share `work`, and the folder is
+    deleted at the end.
+    """
     return f"{(work or out.absolute().as_uri()).rstrip('/')}/isthmus-audit-{uuid.uuid4().hex}"
 
 
@@ -319,13 +343,15 @@ def _folder_name(period: Period) -> str:
 
 
 def _one_day(period: Period) -> date | None:
-    """The day that it is, if it is one."""
+    """Return the day of a period, or None if not exactly a day."""
     day = datetime.fromtimestamp(period.from_ms / 1000, UTC).date()
     return day if period == Period.of_day(day) else None
 
 
-def _asked(**options: str | None) -> dict[str, str]:
-    """Those that were given; what lies on this machine, from whatever folder it is asked again."""
+def _given_options(**options: str | None) -> dict[str, str]:
+    """Return the given options, local paths made absolute, so that an audit can be repeated from
+    any folder.
+    """
     return {
         option: str(Path(value).absolute()) if Path(value).exists() else value
         for option, value in options.items()
@@ -334,7 +360,7 @@ def _asked(**options: str | None) -> dict[str, str]:
 
 
 def _reported(folder: Path) -> list[str]:
-    """Days that have a report there."""
+    """Return the days with a report in the folder."""
     names = [file.parent.name.removeprefix("from=") for file in folder.glob("from=*/report.json")]
     return [name for name in names if _DAY.fullmatch(name)]
 
@@ -344,7 +370,7 @@ def _now_ms() -> int:
 
 
 def _local_bytes(ledger: str) -> float:
-    """Of all files, where they lie on this machine."""
+    """Return the size of a local ledger, or infinity elsewhere."""
     folder = Path(ledger.removeprefix("file://").removeprefix("file:"))
     if not folder.is_dir():
         return math.inf

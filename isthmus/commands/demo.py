@@ -22,10 +22,9 @@ from rich.table import Column, Table
 from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
 from isthmus.brokers.private_brokers import plan_brokers
-from isthmus.demo.audit import ActFailed, DemoAudit
-from isthmus.demo.ledger import LedgerCounts, read_counts
+from isthmus.demo.audit import ActFailed, DemoAudit, LedgerCounts, read_counts
 from isthmus.demo.losses import PROGRAM
-from isthmus.demo.traffic import Consumer, Publisher
+from isthmus.demo.traffic import DemoConsumer, DemoPublisher
 from isthmus.known.address_book import address_book
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
 from isthmus.status.report import StatusReport, status_of
@@ -38,9 +37,9 @@ LINE = ("paris", "tokyo")
 VICTIM = "sydney"
 CUT_AT, HEAL_AFTER_S, KILL_AT = 0.2, 8.0, 0.5
 AUDITS = DEFAULT_STATE / "demo-audit"
-"""Where the reports stay."""
+"""Folder of the reports, kept after the demo."""
 QUIET_S = 45.0
-"""Nothing new for so long while messages are missing: they are not coming."""
+"""Seconds without an arrival after which missing messages are given up."""
 
 MESH = """\
 mesh: demo
@@ -60,20 +59,20 @@ sites:
 
 @dataclass
 class _Story:
-    """What happens, in words, for the live picture."""
+    """Events of the demo in words, for the live picture."""
 
     console: Console
     began: float
     events: list[str] = field(default_factory=list)
 
     def tell(self, what: str) -> None:
-        """On a terminal it becomes part of the picture; elsewhere it is a line at once."""
+        """Add an event: to the picture on a terminal, else as a line at once."""
         self.events.append(self._line(what))
         if not self.console.is_terminal:
             self.say(what)
 
     def say(self, what: str) -> None:
-        """A line at once: there is no picture any more."""
+        """Print an event at once, when there is no picture any more."""
         self.console.print(self._line(what), highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, what: str) -> str:
@@ -87,13 +86,14 @@ def demo(
     per_second: Annotated[float, typer.Option("--per-second", min=10, help="At each site.")] = 500,
     rabbitmq: RabbitMQFolder = None,
 ) -> None:
-    """Three sites in a ring on this machine: ordinary clients publish at each; on the way a line
-    is cut silently and a node is killed. Shows it live, then counts what arrived where, and audits
-    it. In the end three messages are lost on purpose; the audit names them, the repair brings them.
+    """Three sites in a ring on this machine: ordinary clients publish at each, while a line is cut
+    silently and a node is killed. Shows the course live, then counts arrivals at each site and
+    audits them. In the end three messages are lost on purpose; the audit names them, the repair
+    brings them.
 
-    Exit status 0 if every message arrived at every site, once, the audit proves it, and what was
-    lost on purpose is repaired. The audit needs Java and pyspark (`make setup-audit`), and is left
-    out without.
+    Exit status 0 if every message arrived at every site, once, the audit proves the arrival, and
+    the losses on purpose are repaired. The audit needs Java and pyspark (`make setup-audit`), and
+    is left out without.
     """
     console = Console()
     with tempfile.TemporaryDirectory(prefix="isthmus-demo-") as folder:
@@ -108,7 +108,9 @@ def demo(
 
 
 async def _until_terminated(playing: Coroutine[Any, Any, bool]) -> bool:
-    """SIGTERM ends it in order, as Ctrl-C does: its brokers would outlive it."""
+    """Run the demo and end in order at SIGTERM as at Ctrl-C: its brokers would outlive a killed
+    demo.
+    """
     task = asyncio.ensure_future(playing)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await task
@@ -151,8 +153,8 @@ async def _demo(
             story.tell("everything runs")
             book = address_book(mesh, state)
             uris = {site: book.application(site).uri for site in SITES}
-            publishers = [Publisher(site, uris[site], messages, per_second) for site in SITES]
-            consumers = [Consumer(site, uris[site]) for site in SITES]
+            publishers = [DemoPublisher(site, uris[site], messages, per_second) for site in SITES]
+            consumers = [DemoConsumer(site, uris[site]) for site in SITES]
             for consumer in consumers:
                 await consumer.start()
             await _play(mesh, state, line, publishers, consumers, story, console)
@@ -174,12 +176,14 @@ async def _demo(
 
 
 async def _count_and_audit(
-    act: DemoAudit, uri: str, publishers: list[Publisher], consumers: list[Consumer]
+    act: DemoAudit, uri: str, publishers: list[DemoPublisher], consumers: list[DemoConsumer]
 ) -> bool:
-    """Whether all went as promised. The victim is the last one on the way from the first site."""
+    """Count and audit; True if all went as promised. The victim is the last site on the way from
+    the first.
+    """
     good = _all_good(publishers, consumers)
     try:
-        await act.tell_ledgers()
+        await act.write_ledgers()
         ledger = {
             site: read_counts(act.state / "sites" / site / "ledger") for site in act.mesh.sites
         }
@@ -199,12 +203,12 @@ async def _play(
     mesh: Any,
     state: Path,
     line: ProxiedLine,
-    publishers: list[Publisher],
-    consumers: list[Consumer],
+    publishers: list[DemoPublisher],
+    consumers: list[DemoConsumer],
     story: _Story,
     console: Console,
 ) -> None:
-    """Publish, cut, heal, kill; return when everything has arrived, or nothing more comes."""
+    """Publish, cut, heal, kill; return when everything has arrived, or nothing more arrives."""
     total = sum(p.count for p in publishers)
     publishing = [asyncio.create_task(p.run()) for p in publishers]
     story.tell(f"publishing {publishers[0].count:,} messages at each site")
@@ -224,7 +228,7 @@ async def _play(
                 story.tell("the line is back")
             report = await status_of(mesh, state)
             if not killed_at and done >= KILL_AT:
-                pid = report.told["sites"][VICTIM]["node_pid"]
+                pid = report.content["sites"][VICTIM]["node_pid"]
                 if pid:
                     os.kill(pid, signal.SIGKILL)
                     killed_at = now
@@ -249,19 +253,22 @@ async def _play(
 
 
 def _picture(
-    report: StatusReport, publishers: list[Publisher], consumers: list[Consumer], story: _Story
+    report: StatusReport,
+    publishers: list[DemoPublisher],
+    consumers: list[DemoConsumer],
+    story: _Story,
 ) -> Group:
     sites = Table("site", "node", "published", *(f"from {p.site}" for p in publishers))
     for publisher, consumer in zip(publishers, consumers, strict=True):
-        told = report.told["sites"][publisher.site]
+        content = report.content["sites"][publisher.site]
         sites.add_row(
             publisher.site,
-            told["state"],
+            content["state"],
             f"{publisher.confirmed:,}",
             *(f"{consumer.arrived(p.site):,}" for p in publishers),
         )
     links = Table("link", "state", "messages behind", "seconds behind")
-    for link in report.told["links"]:
+    for link in report.content["links"]:
         messages, seconds = link["lag_messages"], link["lag_seconds"]
         links.add_row(
             f"{link['from']} -> {link['to']}",
@@ -272,7 +279,7 @@ def _picture(
     return Group(sites, links, *story.events)
 
 
-def _all_good(publishers: list[Publisher], consumers: list[Consumer]) -> bool:
+def _all_good(publishers: list[DemoPublisher], consumers: list[DemoConsumer]) -> bool:
     return all(
         consumer.arrived(publisher.site) == publisher.confirmed == publisher.count
         and not consumer.disordered[publisher.site]
@@ -283,7 +290,7 @@ def _all_good(publishers: list[Publisher], consumers: list[Consumer]) -> bool:
 
 
 def _result(
-    publishers: list[Publisher], consumers: list[Consumer], ledger: dict[str, LedgerCounts]
+    publishers: list[DemoPublisher], consumers: list[DemoConsumer], ledger: dict[str, LedgerCounts]
 ) -> Table:
     table = Table(
         *("origin", "destination"),

@@ -1,4 +1,4 @@
-"""`isthmus doctor FILE`: what keeps the mesh from working, and what to do about it."""
+"""`isthmus doctor FILE`: faults of the mesh, and their remedies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from federation.counted import counted
+from isthmus.display import status_line
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.known.last_mesh import mesh_or_known
 from isthmus.options import (
@@ -24,7 +25,6 @@ from isthmus.options import (
     StateFolder,
     chosen_or_exit,
 )
-from isthmus.progress import saying
 
 _COLOURS = {"ok": "green", "unknown": "yellow", "warning": "yellow", "fault": "red"}
 
@@ -36,10 +36,10 @@ def doctor(
     as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="Show what is well too.")] = False,
 ) -> None:
-    """Examine brokers, links, nodes and this machine; say what is wrong and how to mend it.
+    """Examine brokers, links, nodes and this machine; report faults and their remedies.
 
-    Looks only: nothing is declared or changed. Exit status 0 if nothing is at fault, 1 if
-    something is, 2 if the file is wrong.
+    Looks only: nothing is declared or changed. Exit status 0 if nothing is at fault, 1 if something
+    is, 2 if the file is wrong.
 
     Example: isthmus doctor mesh.yaml --site paris
     """
@@ -49,7 +49,7 @@ def doctor(
     mesh = mesh_or_known(file, state, site or None)
     chosen = chosen_or_exit(file, mesh, site)
     book = address_book_or_exit(mesh, state)
-    with saying("looking") as say:
+    with status_line("looking") as say:
         findings = asyncio.run(examine(book, chosen, state, say=say))
     counts = Counter(finding.grade for finding in findings)
     if as_json:
@@ -60,8 +60,8 @@ def doctor(
             if everything or one.grade is not Grade.OK:
                 grade = Text(f"{one.grade.value:<8}", style=_COLOURS[one.grade])
                 where = f"{one.site}: " if one.site else ""
-                said = f"{where}{one.subject}: {one.said}"
-                console.print(grade, said, soft_wrap=True, markup=False)
+                text = f"{where}{one.subject}: {one.said}"
+                console.print(grade, text, soft_wrap=True, markup=False)
                 if one.mend:
                     console.print(f"{'':<8} -> {one.mend}", soft_wrap=True, markup=False)
         well, unknown = (f"{counts[grade]} {grade.value}" for grade in (Grade.OK, Grade.UNKNOWN))

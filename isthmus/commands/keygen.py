@@ -1,4 +1,4 @@
-"""`isthmus keygen FILE`: a pair of keys for a site to sign its batches with."""
+"""`isthmus keygen FILE`: make a pair of keys by which a site signs its batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keygen(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Make a pair of keys: the private one into FILE, which only its owner can read, the public one
+    """Make a pair of keys: the private one into FILE, readable only by the owner, the public one
     printed, for the mesh file.
 
     Example: isthmus keygen keys/paris.pem
@@ -44,9 +44,9 @@ def keygen(
     except OSError as error:
         typer.echo(f"{file}: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_FAULT) from None
-    said = {"public_key": public, "private_key": f"file:{file}"}
+    keys = {"public_key": public, "private_key": f"file:{file}"}
     if as_json:
-        typer.echo(json.dumps(said))
+        typer.echo(json.dumps(keys))
     else:
-        for key, value in said.items():
+        for key, value in keys.items():
             typer.echo(f"{key}: {value}")

@@ -1,9 +1,10 @@
-"""`isthmus plan FILE`: what a mesh comes to, before it runs."""
+"""`isthmus plan FILE`: consequences of a mesh file, before the mesh runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -13,6 +14,7 @@ from federation.brokers.addresses import AddressError
 from federation.brokers.credentials import CredentialsError
 from federation.mesh import Mesh
 from federation.mesh_file.quantities import BadSize, parse_size
+from isthmus.display import page
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -22,23 +24,25 @@ from isthmus.options import (
     MeshFile,
     MessageSize,
     StateFolder,
+    grouped,
     reading_or_exit,
     site_or_exit,
 )
-from isthmus.page import page
 
 if TYPE_CHECKING:
-    from isthmus.plan.report import Load
+    from isthmus.plan.expected_load import ExpectedLoad
 
 
-def plan(
-    file: MeshFile,
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Content of a plan."""
+
     site: Annotated[
         list[str] | None,
         typer.Option(
             "--site", metavar="SITE", help="Only what concerns this site; two: the pair, in full."
         ),
-    ] = None,
+    ] = None
     rate: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,28 +51,34 @@ def plan(
             help="Expected messages, for the disk: 200/s to each exchange at each site that "
             "publishes to it; orders=50/s; orders@paris=1k/s. May be repeated.",
         ),
-    ] = None,
-    size: MessageSize = "1KiB",
-    compression: Compression = 1.0,
+    ] = None
+    size: MessageSize = "1KiB"
+    compression: Compression = 1.0
     everything: Annotated[
         bool, typer.Option("--all", help="Each site by itself, however many there are.")
-    ] = False,
+    ] = False
     ask: Annotated[
         bool, typer.Option("--ask", help="Ask the brokers' management APIs what apply would do.")
-    ] = False,
+    ] = False
+
+
+@grouped
+def plan(
+    file: MeshFile,
+    options: PlanOptions,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print a graph for Graphviz.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Print a drawing.")] = False,
 ) -> None:
-    """Tell what a mesh file comes to, before it runs.
+    """Show what a mesh file comes to, before it runs.
 
     Who dials whom and who gets what, how many ways there are between sites, what may not fail, how
     much of the time sites are joined, what disk the outage window needs, what `apply` would change.
-    Touches no broker, unless `--ask` has it look, and never changes one.
+    Touches no broker unless `--ask` has the command look, and never changes one.
 
-    Sites that look alike share a line. Availability is worked out from `availability:` of links
-    (0.99 unless told) and sites; exactly up to 20 links that may fail, above that by sampling.
+    Sites that look alike share a line. Availability is computed from `availability:` of links
+    (default 0.99) and sites; exactly up to 20 links that may fail, above that by sampling.
 
     Exit status 0; 1 if the state folder is damaged; 2 if the file or the call is wrong.
 
@@ -83,26 +93,28 @@ def plan(
     if as_json + dot + svg > 1:
         _refuse("--json, --dot and --svg are three kinds of output: choose one")
     reading, mesh = reading_or_exit(file)
-    chosen = list(dict.fromkeys(site or ()))
+    chosen = list(dict.fromkeys(options.site or ()))
     site_or_exit(file, mesh, *chosen)
     if dot or svg:
-        if rate or chosen:
+        if options.rate or chosen:
             _refuse("a drawing shows the whole mesh: leave --site and --rate out")
-        typer.echo(_drawing(mesh, each=everything, svg=svg))
+        typer.echo(_drawing(mesh, each=options.everything, svg=svg))
         return
-    # Here and not above: the graph library takes a quarter of a second that others need not wait.
+    # Imported late: the graph library takes a quarter of a second, which others need not wait.
     from isthmus.plan.changes import changes_of
     from isthmus.plan.report import plan_of
     from isthmus.plan.tables import tables
 
-    load = _load(mesh, rate, size, compression) if rate else None
-    told = plan_of(mesh, sites=chosen, each=everything, load=load)
-    told["apply"] = changes_of(reading, mesh, state)
-    told["brokers"] = _asked(mesh, chosen or list(mesh.sites), state) if ask else None
+    load = _load(mesh, options.rate, options.size, options.compression) if options.rate else None
+    report = plan_of(mesh, sites=chosen, each=options.everything, load=load)
+    report["apply"] = changes_of(reading, mesh, state)
+    report["brokers"] = (
+        _broker_changes(mesh, chosen or list(mesh.sites), state) if options.ask else None
+    )
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(report, indent=1))
         return
-    page().print(tables(told, everything=everything))
+    page().print(tables(report, everything=options.everything))
 
 
 def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:
@@ -113,7 +125,7 @@ def _drawing(mesh: Mesh, *, each: bool, svg: bool) -> str:
     return as_svg(picture) if svg else as_dot(picture)
 
 
-def _asked(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
+def _broker_changes(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
     from isthmus.plan.changes import ask_brokers
 
     try:
@@ -123,12 +135,11 @@ def _asked(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]:
         raise typer.Exit(EXIT_FAULT) from None
 
 
-def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Load:
-    from isthmus.plan.load_options import BadLoad, parse_rates
-    from isthmus.plan.report import Load
+def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> ExpectedLoad:
+    from isthmus.plan.expected_load import BadLoad, ExpectedLoad, parse_rates
 
     try:
-        return Load(parse_rates(rates, mesh), parse_size(size), compression)
+        return ExpectedLoad(parse_rates(rates, mesh), parse_size(size), compression)
     except (BadLoad, BadSize) as error:
         _refuse(str(error))
 

@@ -1,7 +1,7 @@
 """`isthmus dead-letters` and `isthmus quarantine`: list, show, retry, drop, export.
 
-The two are alike; only the words differ. All is done by the site's node, which has the barrier and
-the ledger.
+Both groups differ only in words. The site's node, which has the barrier and the ledger, does the
+work.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ All = Annotated[bool, typer.Option("--all", help="All that are there now.")]
 
 
 def _mending(path: str) -> Callable[..., None]:
-    """The command that has a node do this with messages."""
+    """Make the command that has a node retry or drop messages."""
 
     def mend(
         file: MeshFile,
@@ -82,13 +82,13 @@ def _mending(path: str) -> Callable[..., None]:
         as_json: AsJson = False,
     ) -> None:
         client = _client(file, site, state)
-        _do(client, path, _asked(ids, all_), as_json)
+        _do(client, path, _selection(ids, all_), as_json)
 
     return mend
 
 
 def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
-    """The commands for one of the two queues. `what` says in a sentence what is in it."""
+    """Make the commands for one of the two queues; `what` describes the content in a sentence."""
     name = f"isthmus {aside.value}"
     examples = "\n\n".join(f"{name} {words}" for words in _EXAMPLES)
     app = typer.Typer(
@@ -190,27 +190,27 @@ def _client(file: Path, site: str, state: Path) -> NodeClient:
         raise typer.Exit(EXIT_FAULT) from None
 
 
-def _asked(ids: list[str] | None, all_: bool) -> dict[str, Any]:
+def _selection(ids: list[str] | None, all_: bool) -> dict[str, Any]:
     if bool(ids) == all_:
         typer.echo("say which: one or more IDs, or --all", err=True)
         raise typer.Exit(EXIT_USAGE)
     return {"all": True} if all_ else {"ids": ids}
 
 
-def _do(client: NodeClient, path: str, asked: dict[str, Any], as_json: bool) -> None:
+def _do(client: NodeClient, path: str, selection: dict[str, Any], as_json: bool) -> None:
     results: list[dict[str, Any]] = []
 
     async def run() -> None:
-        async for result in client.post(path, asked):
+        async for result in client.post(path, selection):
             results.append(result)
             if not as_json:
-                said = f": {result['said']}" if result["said"] else ""
-                typer.echo(f"{result['id']} {result['outcome']}{said}")
+                note = f": {result['said']}" if result["said"] else ""
+                typer.echo(f"{result['id']} {result['outcome']}{note}")
                 sys.stdout.flush()
 
     _or_exit(run())
     counts = Counter(result["outcome"] for result in results)
-    missing = sorted(set(asked.get("ids", ())) - {result["id"] for result in results})
+    missing = sorted(set(selection.get("ids", ())) - {result["id"] for result in results})
     if as_json:
         typer.echo(json.dumps({"results": results, "missing": missing}, indent=1))
     else:
@@ -221,9 +221,9 @@ def _do(client: NodeClient, path: str, asked: dict[str, Any], as_json: bool) -> 
         raise typer.Exit(EXIT_FAULT)
 
 
-def _or_exit(asking: Coroutine[Any, Any, T]) -> T:
+def _or_exit(request: Coroutine[Any, Any, T]) -> T:
     try:
-        return asyncio.run(asking)
+        return asyncio.run(request)
     except (NodeAway, NodeSaysNo) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAULT) from None

@@ -1,4 +1,4 @@
-"""`isthmus recover FILE --site S`: a new state folder for a node that has lost its own."""
+"""`isthmus recover FILE --site S`: rebuild the lost state folder of a node."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def recover(
 ) -> None:
     """Rebuild a site's state from its log, after the folder was lost or an old copy put back.
 
-    What was delivered up to the mark in the broker is not delivered again; what lies past it is,
-    flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's broker
-    must run, its node must not: one that has lost its state has stopped by itself. `isthmus up`
-    takes it up again as soon as this is done. A node that stopped at a gap in its log has not lost
-    its state: that is for `isthmus accept-gap`.
+    Messages delivered up to the mark in the broker are not delivered again; those past the mark
+    are, flagged `x-mesh-redelivered`. The former folder is kept beside the new one. The site's
+    broker must run, its node must not: a node that has lost its state has stopped by itself.
+    `isthmus up` starts the node as soon as the recovery is done. A node that stopped at a gap in
+    its log has not lost its state: see `isthmus accept-gap`.
     """
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
@@ -71,7 +71,7 @@ def recover(
 
         formats = as_before() if previous_formats else KNOWN
 
-        # Before the former folder is put aside: a broker that is away would be waited for.
+        # Before the former folder is put aside: recovery would wait for an absent broker.
         await _reach_log(book, site)
         typer.echo(f"reading the log of {site} ...", err=True)
         async with asyncio.timeout(WITHIN_S):
@@ -103,7 +103,7 @@ def recover(
 
 
 def _is_only_a_gap(folder: Path) -> bool:
-    """Whether a node with its state in this folder stopped at a gap, and at nothing else."""
+    """True if the folder's node stopped at a gap, and at nothing else."""
     try:
         stopped = str(json.loads((folder / "node.json").read_text()).get("stopped", ""))
     except (OSError, ValueError, AttributeError):
@@ -112,8 +112,8 @@ def _is_only_a_gap(folder: Path) -> bool:
 
 
 async def _reach_log(book: AddressBook, site: str) -> None:
-    """Raises SiteLogError if the site's log cannot be read now; that there is none is for the
-    recovery to say.
+    """Check that the site's log can be read. Raises SiteLogError; a missing log is left to the
+    recovery.
     """
     names = Names(book.mesh.name)
     with contextlib.suppress(LogMissing):

@@ -1,4 +1,4 @@
-"""`isthmus relay FILE --site S`: a site's node in the foreground."""
+"""`isthmus relay FILE --site S`: run a site's node in the foreground."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 LEDGER_WRITER_LINGERS_S = 20.0
-"""The sites of a process roll their ledgers some seconds apart: one process writes them all."""
+"""Seconds that the ledger writer lingers: a process's sites roll their ledgers some seconds apart,
+and one writer process serves all.
+"""
 
 
 def relay(
@@ -62,9 +64,9 @@ def relay(
 ) -> None:
     """Serve one or more sites until SIGTERM.
 
-    A changed mesh file is taken up within seconds, or at once at SIGHUP; a file that is wrong is
-    not, and `isthmus status` says why. Health, status and metrics are told on loopback, and where
-    `admin:` of the site says so: elsewhere only over TLS and for whoever has the token.
+    A changed mesh file is taken up within seconds, or at once at SIGHUP; a wrong file is not, and
+    `isthmus status` shows why. Health, status and metrics are served on loopback, and at the site's
+    `admin:` address: elsewhere only over TLS and with the token.
 
     Exit status 0 after a clean end, 1 when a stage failed while its site was to end (another start
     goes on from there), 3 when a site stopped for a reason that no restart mends (its state folder
@@ -111,21 +113,21 @@ def relay(
 def _admin_of(
     mesh: Mesh, sites: list[str], host: str | None, port: int | None
 ) -> tuple[int, str, AdminAfar | None]:
-    """Where these sites' process tells its status, one place for all of them: port and host on
-    loopback, and where else. `host` and `port` are the command's, if it says any.
+    """Return the one admin address of the sites' process: port and host on loopback, and a remote
+    address. `host` and `port` are the command's options.
     """
     from relay.admin.access import AdminAfar
 
-    told = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
-    told.discard((None, LOCAL_ADMIN))
-    if len(told) > 1:
-        typer.echo(f"sites of one process have one `admin:`, not {len(told)}", err=True)
+    addresses = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
+    addresses.discard((None, LOCAL_ADMIN))
+    if len(addresses) > 1:
+        typer.echo(f"sites of one process have one `admin:`, not {len(addresses)}", err=True)
         raise typer.Exit(EXIT_USAGE)
-    for address, access in told:
+    for address, access in addresses:
         where = parse_admin(str(address))
         if not where.tls and not is_loopback(where.host) and host is None:
-            # Only a mesh of before this was refused, gone on with because the file is wrong now:
-            # messages must not wait for somebody to write a line about status.
+            # Only a mesh from before this check, still in use because the file is wrong now:
+            # messages must not wait for a line about status.
             typer.echo(
                 f"warning: admin: {address} is in clear and not loopback: nobody is answered there;"
                 " see `isthmus validate`",
@@ -138,13 +140,13 @@ def _admin_of(
             files = access.tls.certificate, access.tls.key
             reached = host or where.host, (where.port if port is None else port)
             return 0, _LOOPBACK, AdminAfar(*reached, *files, access.token, os.environ)
-        # A proxy stands there, which finds the node on loopback.
+        # A proxy listens at the address and reaches the node on loopback.
     return port or 0, host or _LOOPBACK, None
 
 
 def _collect_seldom() -> None:
-    """Have Python look for cycles among what is new, and less often: hundreds of objects a batch
-    come and go without one, and what was imported by now stays.
+    """Make garbage collection rarer and limited to new objects: hundreds of objects a batch come
+    and go without cycles, and imported modules stay.
     """
     gc.collect()
     gc.freeze()
@@ -162,7 +164,7 @@ def _log_to_stderr() -> None:
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line, for whatever collects logs."""
+    """Formatter of log records as JSON lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

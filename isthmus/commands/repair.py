@@ -1,4 +1,4 @@
-"""`isthmus repair FILE --audit DIR`: send again what an audit found lost, and audit again."""
+"""`isthmus repair FILE --audit DIR`: resend messages that an audit found lost, and audit again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from federation.counted import counted
+from isthmus.display import status_line
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -20,56 +22,63 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
+    grouped,
     mesh_or_exit,
 )
-from isthmus.progress import saying
-from isthmus.repair.lost import LOST, AuditFolder, BadAudit, Lost, read_audit
-from isthmus.repair.second_audit import AFTER, second_audit
+from isthmus.repair.lost import AFTER, LOST, AuditFolder, BadAudit, Lost, read_audit, second_audit
 from isthmus.repair.work import RepairWork, by_destination
 
 SHOWN = 20
 WAIT_S = 60.0
 
 
-def repair(
-    file: MeshFile,
-    audit: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the audit's report.")],
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """Course of a repair."""
+
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say which logs still have it; send nothing.")
-    ] = False,
+    ] = False
     rate: Annotated[
         str, typer.Option(metavar="N/s", help="So many messages a second, from each site.")
-    ] = "1000/s",
+    ] = "1000/s"
     wait_s: Annotated[
         float,
         typer.Option("--wait", metavar="S", min=0, help="For what was sent and does not arrive."),
-    ] = WAIT_S,
-    no_audit: Annotated[
-        bool, typer.Option("--no-audit", help="Leave out the second audit.")
-    ] = False,
+    ] = WAIT_S
+    no_audit: Annotated[bool, typer.Option("--no-audit", help="Leave out the second audit.")] = (
+        False
+    )
     master: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Spark's master. Default: the first audit's."),
-    ] = None,
+    ] = None
+
+
+@grouped
+def repair(
+    file: MeshFile,
+    audit: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the audit's report.")],
+    options: RepairOptions,
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
-    """Send exactly what an audit found lost once more, out of the log of any site that still has
-    it, to the sites that lack it.
+    """Send exactly the messages that an audit found lost once more, out of the log of any site that
+    still has them, to the sites that lack them.
 
-    The same messages, under the same identities, with the header `x-mesh-repaired`. Each site's
-    barrier suppresses what has come by itself meanwhile, or by an earlier repair: doing it twice
-    does no harm. Asks the nodes of this machine. In the end an audit of the same time, with the
-    options of the first (--ledger, --receipts, --work, --master), shows the difference; its report
-    goes to DIR/after-repair.
+    Messages keep their identities and get the header `x-mesh-repaired`. Each site's barrier
+    suppresses those that arrived meanwhile, or by an earlier repair: a second repair does no harm.
+    Asks the nodes of this machine. In the end an audit of the same time, with the options of the
+    first (--ledger, --receipts, --work, --master), shows the difference; its report goes to
+    DIR/after-repair.
 
-    Exit status 0: nothing is lost any more. 1: no log has some of it any more, or it is still lost.
-    2: not all could be asked or reached, or the second audit cannot prove it; what to do is said.
-    Also if the call is wrong.
+    Exit status 0: nothing is lost any more. 1: some messages are in no log any more, or still lost.
+    2: not all sites could be asked or reached, or the second audit cannot prove the repair; the
+    remedy is printed. Also if the call is wrong.
 
     Example: isthmus repair mesh.yaml --audit .isthmus/audit/from=2026-11-21
     """
-    per_second = _rate(rate)
+    per_second = _rate(options.rate)
     mesh = mesh_or_exit(file, ())
     try:
         folder = read_audit(audit)
@@ -82,15 +91,15 @@ def repair(
         )
         raise typer.Exit(EXIT_USAGE)
     work = RepairWork(mesh, state, folder.lost, warn=partial(typer.echo, err=True))
-    with saying("repair") as say:
-        asyncio.run(_work(work, per_second, wait_s, say, dry_run=dry_run))
-    told: dict[str, Any] = {"audit": str(audit), "dry_run": dry_run, **work.as_json()}
+    with status_line("repair") as say:
+        asyncio.run(_work(work, per_second, options.wait_s, say, dry_run=options.dry_run))
+    report: dict[str, Any] = {"audit": str(audit), "dry_run": options.dry_run, **work.as_json()}
     if not as_json:
-        _show(work, folder, dry_run=dry_run)
-    status = _status(work, dry_run=dry_run)
-    if not dry_run and not no_audit and folder.lost:
-        after = _audit_again(file, folder, master, state)
-        told["after"] = after
+        _show(work, folder, dry_run=options.dry_run)
+    status = _status(work, dry_run=options.dry_run)
+    if not options.dry_run and not options.no_audit and folder.lost:
+        after = _audit_again(file, folder, options.master, state)
+        report["after"] = after
         if not as_json:
             _show_difference(folder, after, audit / AFTER)
         if after is None:
@@ -100,7 +109,7 @@ def repair(
         elif after["why_not_proven"]:
             status = status or EXIT_USAGE
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(report, indent=1))
     raise typer.Exit(status)
 
 
@@ -110,7 +119,7 @@ async def _work(work: RepairWork, rate: float, wait_s: float, say: Any, *, dry_r
         return
     await work.wait(wait_s, say)
     say("writing the ledgers")
-    for site, why in (await work.tell_ledgers()).items():
+    for site, why in (await work.write_ledgers()).items():
         if site in work.batches or site in work.sent:
             work.problems.setdefault(site, why)
 
@@ -176,18 +185,18 @@ def _list(work: RepairWork, what: str, lost: list[Lost], why: str) -> None:
 def _audit_again(
     file: Path, folder: AuditFolder, master: str | None, state: Path
 ) -> dict[str, Any] | None:
-    """The report of an audit of the same time; None where there is none."""
+    """Audit the same time again; return the report, or None without."""
     out = folder.folder / AFTER
-    report = out / "report.json"
-    report.unlink(missing_ok=True)
+    report_file = out / "report.json"
+    report_file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "isthmus", *second_audit(folder, file, out, state, master)]
     ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     try:
-        told: dict[str, Any] = json.loads(report.read_text())
+        report: dict[str, Any] = json.loads(report_file.read_text())
     except (OSError, ValueError):
         typer.echo(f"the second audit ended with exit status {ended.returncode}", err=True)
         return None
-    return told
+    return report
 
 
 def _show_difference(folder: AuditFolder, after: dict[str, Any] | None, out: Path) -> None:

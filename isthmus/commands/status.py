@@ -1,4 +1,4 @@
-"""`isthmus status FILE`: how the mesh is, now or continuously."""
+"""`isthmus status FILE`: state of the mesh, once or continuously."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _SELDOM = (
     "batches_refused",
     "batches_not_authentic",
 )
-"""Counts since the node's start that share a column, which names those that are not 0: a column
-each needs more than the 80 of a terminal."""
+"""Counts that share a column, which names those above 0: a column for each would exceed a
+terminal's 80.
+"""
 
 
 def status(
@@ -49,8 +50,8 @@ def status(
 ) -> None:
     """Show every site and link: what runs, what waits, what lags.
 
-    Dead letters and quarantine are what waits there now; other counts are since a node's start.
-    Exit status 0 when everything runs, 1 when not.
+    Dead letters and quarantine are present numbers; other counts are since a node's start. Exit
+    status 0 when everything runs, 1 when not.
     """
     mesh = mesh_or_known(file, state, ())
     if watch:
@@ -60,7 +61,7 @@ def status(
             return
     report = asyncio.run(status_of(mesh, state))
     if as_json:
-        typer.echo(json.dumps(report.told, indent=1))
+        typer.echo(json.dumps(report.content, indent=1))
     else:
         Console().print(tables(report, file))
     if not report.all_running:
@@ -70,7 +71,7 @@ def status(
 async def _watch(file: Path, mesh: Mesh, state: Path, as_json: bool) -> None:
     if as_json:
         while True:
-            typer.echo(json.dumps((await status_of(mesh, state)).told))
+            typer.echo(json.dumps((await status_of(mesh, state)).content))
             await asyncio.sleep(WATCH_EVERY_S)
     with Live(console=Console(), refresh_per_second=2) as live:
         while True:
@@ -79,13 +80,15 @@ async def _watch(file: Path, mesh: Mesh, state: Path, as_json: bool) -> None:
 
 
 def tables(report: StatusReport, file: Path) -> Group:
-    """Two tables and what is wrong, in words. `file` is the mesh file, for commands."""
-    told = report.told
-    sites = Table(title=f"mesh {told['mesh']}, revision {told['revision']}", title_justify="left")
+    """Render two tables and the troubles in words. `file` is the mesh file, for commands."""
+    content = report.content
+    sites = Table(
+        title=f"mesh {content['mesh']}, revision {content['revision']}", title_justify="left"
+    )
     for heading in ("site", "state", "waiting to leave", "delivered", "of note"):
         numeric = heading in ("waiting to leave", "delivered")
         sites.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for name, site in told["sites"].items():
+    for name, site in content["sites"].items():
         figures = [_number(site.get(column)) for column in ("egress_messages", "delivered")]
         notes = [*_put_aside(site).values()]
         notes += [f"{_number(site[one])} {_words(one)}" for one in _SELDOM if site.get(one)]
@@ -94,7 +97,7 @@ def tables(report: StatusReport, file: Path) -> Group:
     for heading in ("from", "to", "state", "lag: messages", "bytes", "seconds", "clock"):
         numeric = heading not in ("from", "to", "state")
         links.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for link in told["links"]:
+    for link in content["links"]:
         links.add_row(
             link["from"],
             link["to"],
@@ -104,18 +107,18 @@ def tables(report: StatusReport, file: Path) -> Group:
             _number(link["lag_seconds"]),
             _clock(link.get("clock_ahead_ms")),
         )
-    said = map(escape, [*_troubles(told), *_to_do(told["sites"], file)])
-    return Group(sites, links, *_nodes_in_use(told), *said)
+    troubles = map(escape, [*_troubles(content), *_to_do(content["sites"], file)])
+    return Group(sites, links, *_nodes_in_use(content), *troubles)
 
 
-def _nodes_in_use(told: dict[str, Any]) -> list[Table]:
-    """Table of the broker nodes that ends are connected to; no table without clusters."""
+def _nodes_in_use(content: dict[str, Any]) -> list[Table]:
+    """Return the table of broker nodes in use; none without clusters."""
     rows = [
         (f"{name}: {stage}", node)
-        for name, site in told["sites"].items()
+        for name, site in content["sites"].items()
         for stage, node in site.get("connected_to", {}).items()
     ]
-    for link in told["links"]:
+    for link in content["links"]:
         for end, key in (("from", "connected_to"), ("to", "receiver_connected_to")):
             if key in link:
                 rows.append((f"{link['from']} -> {link['to']}: end at {link[end]}", link[key]))
@@ -128,61 +131,61 @@ def _nodes_in_use(told: dict[str, Any]) -> list[Table]:
 
 
 def _to_do(sites: dict[str, Any], file: Path) -> list[str]:
-    """What somebody has to look at, with the command to do so."""
-    said = []
+    """Return lines on what needs a look, with commands."""
+    lines = []
     for name, site in sites.items():
-        said += [
+        lines += [
             f"{name}: {waiting}: `isthmus {command} list {file} --site {name}`"
             for command, waiting in _put_aside(site).items()
         ]
     if any(site.get("unrouted") for site in sites.values()):
-        said.append(
+        lines.append(
             "unrouted: came to a site where no queue was bound for its key, and so went nowhere, "
             "as in any broker"
         )
-    return said
+    return lines
 
 
 def _put_aside(site: dict[str, Any]) -> dict[str, str]:
-    """What waits at this moment, if it is known that something does; by the command for it."""
+    """Return dead letters and quarantine that wait now, by the command for them."""
     letters, quarantine = (
         site.get(f"{one}_waiting") or 0 for one in ("dead_letters", "quarantine")
     )
-    said = {}
+    waiting = {}
     if letters and letters > 0:
-        said["dead-letters"] = counted(letters, "dead letter")
+        waiting["dead-letters"] = counted(letters, "dead letter")
     if quarantine and quarantine > 0:
-        said["quarantine"] = f"{quarantine:,} in quarantine"
-    return said
+        waiting["quarantine"] = f"{quarantine:,} in quarantine"
+    return waiting
 
 
-def _troubles(told: dict[str, Any]) -> list[str]:
+def _troubles(content: dict[str, Any]) -> list[str]:
     alike: dict[tuple[str, str], list[str]] = {}
-    for name, site in told["sites"].items():
+    for name, site in content["sites"].items():
         if site.get("reason"):
             alike.setdefault((site["state"], site["reason"]), []).append(name)
-    said = [f"{few(names)}: {state}: {reason}" for (state, reason), names in alike.items()]
-    for name, site in told["sites"].items():
-        said += [
+    lines = [f"{few(names)}: {state}: {reason}" for (state, reason), names in alike.items()]
+    for name, site in content["sites"].items():
+        lines += [
             f"{name}: {flow} stands: {why}" for flow, why in site.get("standing_flows", {}).items()
         ]
-        said += [
+        lines += [
             f"{name}: egress of {exchange}: {why}"
             for exchange, why in site.get("waiting_exchanges", {}).items()
         ]
-        said += [
+        lines += [
             f"{name} takes nothing from {neighbour}: {why}"
             for neighbour, why in site.get("not_understood", {}).items()
         ]
-    said += [
+    lines += [
         f"{link['from']} -> {link['to']}: {link['state']}: {link['reason']}"
-        for link in told["links"]
+        for link in content["links"]
         if link.get("reason")
         and link["state"] != "running"
-        # Of a node that says nothing, that is said above; not of each of its links once more.
-        and told["sites"].get(link["from"], {}).get("delivered") is not None
+        # The silence of a node is reported above, not again for each of its links.
+        and content["sites"].get(link["from"], {}).get("delivered") is not None
     ]
-    return [*said, *told.get("notes", ())]
+    return [*lines, *content.get("notes", ())]
 
 
 def _words(name: str) -> str:
@@ -194,7 +197,7 @@ def _state(word: str) -> str:
 
 
 def _clock(ahead_ms: float | None) -> str:
-    """What the receiver's is ahead of the sender's, of a link that knows."""
+    """Format how far the receiver's clock is ahead of the sender's; empty if unknown."""
     if ahead_ms is None:
         return ""
     return f"{ahead_ms:+.0f} ms" if abs(ahead_ms) < 1000 else f"{ahead_ms / 1000:+,.1f} s"

@@ -1,4 +1,4 @@
-"""`isthmus trace FILE ID`: the whole life of one message."""
+"""`isthmus trace FILE ID`: life of one message."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def trace(
     state: StateFolder = DEFAULT_STATE,
     as_json: AsJson = False,
 ) -> None:
-    """Tell the whole life of one message: where and when it was published, its batch, its path with
+    """Show the whole life of one message: where and when it was published, its batch, its path with
     times, and the barrier's answer at each site.
 
-    It is read from the sites' ledgers. Exit status 0 if it was found, 1 if not, 2 if the ledgers or
-    the call are wrong.
+    The sites' ledgers are searched. Exit status 0 if the message was found, 1 if not, 2 if the
+    ledgers or the call are wrong.
 
     Example: isthmus trace mesh.yaml 5b1c4a3e-8a53-4b0c-9a53-8f4f7a1c2d3e --date 2026-11-21
     """
@@ -79,8 +79,8 @@ def trace(
     say("")
     forms = {identity.hex(): form for identity, form in identities.items()}
     if as_json:
-        told = {"id": message, "identities": forms, **found.as_json()}
-        typer.echo(json.dumps(told, indent=1))
+        report = {"id": message, "identities": forms, **found.as_json()}
+        typer.echo(json.dumps(report, indent=1))
     else:
         console = Console(highlight=False)
         for one in found.messages:
@@ -95,14 +95,14 @@ def trace(
 
 
 def identities_of(message: str) -> dict[bytes, str]:
-    """What the message's identity may be, and how one comes to it."""
+    """Return possible identities of the message, with their kinds."""
     found: dict[bytes, str] = {}
-    said = message.strip()
-    if (identity := uuid_of(said.encode())) is not None:
+    text = message.strip()
+    if (identity := uuid_of(text.encode())) is not None:
         found[identity] = "a UUID"
-    plain = said.removeprefix("0x")
+    plain = text.removeprefix("0x")
     if len(plain) == 2 * IDENTITY_BYTES:
-        with contextlib.suppress(ValueError):  # else it is a text of that length
+        with contextlib.suppress(ValueError):  # otherwise a text of equal length
             found.setdefault(bytes.fromhex(plain), "an identity")
     if (identity := text_identity(message.encode())) is not None:
         found.setdefault(
@@ -112,7 +112,7 @@ def identities_of(message: str) -> dict[bytes, str]:
 
 
 def not_found(message: str, forms: dict[str, str], found: TraceResult, mesh: Mesh) -> list[str]:
-    """What was searched, and what it means that it was not there."""
+    """Return lines on the search and possible reasons for its failure."""
     dates = f"of {found.dates[0]} to {found.dates[1]}" if found.dates else "(there are none)"
     sites = ", ".join(found.sites) or "no site"
     lines = [f"{message}: no ledger has it. Searched: {found.files} files {dates}, of {sites}"]
@@ -150,12 +150,12 @@ def _show(console: Console, message: TracedMessage, form: str) -> None:
             _clock(step.at_ms),
             _since(step.at_ms, published),
             Text(step.site),
-            Text(_said(step), style=_COLOURS.get(step.what, "")),
+            Text(_step_text(step), style=_COLOURS.get(step.what, "")),
         )
     console.print(table)
 
 
-def _said(step: TraceStep) -> str:
+def _step_text(step: TraceStep) -> str:
     if step.what in ("published", "packed"):
         return f"{step.what}: {step.text}"
     if step.what == "came" and step.path:
@@ -176,7 +176,9 @@ def _since(at_ms: int | None, published_ms: int | None) -> str:
 
 
 def _progress() -> Callable[[str], None]:
-    """On a terminal, once it takes long, what is being searched, in one line; "" clears it."""
+    """Return a function that shows the progress of a long search in one line of a terminal; ""
+    clears the line.
+    """
     began = time.monotonic()
     if not sys.stderr.isatty():
         return lambda text: None

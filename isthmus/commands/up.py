@@ -1,4 +1,6 @@
-"""`isthmus up FILE`: private brokers and a node a site, kept running."""
+"""`isthmus up FILE` and `isthmus down FILE`: run private brokers and a node for each site, and end
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from isthmus.status.report import status_of
 from isthmus.up.announcements import running_mesh
 from isthmus.up.mesh_children import MeshChildren
 from isthmus.up.own_brokers import OwnBrokers
-from isthmus.up.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
+from isthmus.up.supervisor import ChildPlan, FileNotTakenUp, MeshTakenUp, Supervisor, end_supervisor
 from isthmus.up.supervisor_record import AlreadySupervisedError, read_record
 
 log = logging.getLogger(__name__)
@@ -49,15 +51,15 @@ def up(
     ] = False,
     prepares: Annotated[bool, typer.Option("--prepare/--no-prepare", hidden=True)] = True,
 ) -> None:
-    """Run the mesh on this machine: a private broker for each site that names none, and a node
-    for every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends it in order.
+    """Run the mesh on this machine: a private broker for each site that names none, and a node for
+    every site, restarted when they die or hang. Ctrl-C or `isthmus down` ends them in order.
 
-    At a site with a `broker` of its own it does what `isthmus apply` does, if the site has a
-    `management`; else it says what to run there.
+    At a site with a `broker` of its own the command does what `isthmus apply` does, if the site has
+    a `management`; else it prints what to run there.
 
-    Where it runs already, `up --detach` does what `isthmus apply` does, and waits until everything
-    runs that nobody holds back: what the file has more is started, what it has no more is ended,
-    the rest goes on.
+    Where the mesh runs already, `up --detach` does what `isthmus apply` does, and waits until
+    everything runs that is not held back: processes of new sites are started, of removed ones
+    ended, the rest goes on.
     """
     mesh = possible_mesh_or_exit(file, state)
     if detach:
@@ -79,7 +81,7 @@ async def _supervise(
     def taken_up(mesh: Mesh) -> MeshTakenUp:
         return MeshTakenUp(str(children.file), mesh.revision)
 
-    def reload() -> tuple[list[Plan], MeshTakenUp]:
+    def reload() -> tuple[list[ChildPlan], MeshTakenUp]:
         try:
             new = load_mesh(children.file)
             if new.name != mesh.name:
@@ -89,7 +91,7 @@ async def _supervise(
             raise FileNotTakenUp(str(error)) from error
 
     supervisor = Supervisor(state, children.plans(mesh), about=taken_up(mesh), reload=reload)
-    aside = [asyncio.create_task(_say_when_running(file, mesh, state))]
+    aside = [asyncio.create_task(_announce_when_running(file, mesh, state))]
     if prepares:
         own = OwnBrokers(file, address_book(mesh, state), state, _to_errors)
         aside.append(asyncio.create_task(own.prepare()))
@@ -104,7 +106,7 @@ def _to_errors(text: str) -> None:
     typer.echo(text, err=True)
 
 
-async def _say_when_running(file: Path, mesh: Mesh, state: Path) -> None:
+async def _announce_when_running(file: Path, mesh: Mesh, state: Path) -> None:
     began = time.monotonic()
     while not (report := await status_of(mesh, state)).is_settled:
         await asyncio.sleep(0.25)
@@ -122,7 +124,7 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
         apply_file(file, state=state)
         asyncio.run(_until_running(file, mesh, state, lambda: None, record.pid))
         return
-    # First, so that the supervisor finds the passwords that are made here.
+    # First, so that the supervisor finds the passwords made here.
     own = OwnBrokers(file, address_book_or_exit(mesh, state), state, _to_errors)
     (state / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "isthmus", "up", str(file.absolute())]
@@ -139,7 +141,7 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
         return None if process.poll() is None else log_file.read_text().strip()
 
     async def run() -> None:
-        # Here and not in the background, where nobody would read what a person has to do.
+        # Here, since no person would read advice printed in the background.
         preparing = asyncio.create_task(own.prepare())
         try:
             await _until_running(file, mesh, state, last_words, process.pid)
@@ -152,12 +154,12 @@ def _detach(file: Path, mesh: Mesh, state: Path, rabbitmq: Path | None) -> None:
 async def _until_running(
     file: Path, mesh: Mesh, state: Path, last_words: Callable[[], str | None], pid: int
 ) -> None:
-    """`last_words` of the supervisor `pid`, or None while it runs."""
+    """Wait until everything runs; `last_words` of the supervisor `pid`, or None while running."""
     limit = time.monotonic() + UP_WITHIN_S
     shown = ""
     while True:
-        if (said := last_words()) is not None:
-            typer.echo(said, err=True)
+        if (output := last_words()) is not None:
+            typer.echo(output, err=True)
             raise typer.Exit(EXIT_FAULT)
         record = read_record(state)
         report = await status_of(mesh, state)
@@ -176,3 +178,14 @@ async def _until_running(
             typer.echo(f"not everything runs after {UP_WITHIN_S:.0f} s: {line}", err=True)
             raise typer.Exit(EXIT_FAULT)
         await asyncio.sleep(0.25)
+
+
+def down(file: MeshFile, state: StateFolder = DEFAULT_STATE) -> None:
+    """End the mesh's nodes and private brokers on this machine, in order. Nothing is deleted.
+
+    What runs is known from --state: the file may be wrong, or gone.
+    """
+    if asyncio.run(end_supervisor(state)):
+        typer.echo(f"the mesh of {file} has ended; its messages are kept in {state}")
+    else:
+        typer.echo(f"nothing was running in {state}")

@@ -1,4 +1,4 @@
-"""The demo's last act: the audit of what was relayed, three losses on purpose, and the repair."""
+"""Last act of the demo: audit, three losses on purpose, and repair."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,13 +19,13 @@ from rich.console import Console
 
 from federation.mesh import Mesh
 from isthmus.demo.losses import HEADER, Loss
-from isthmus.demo.traffic import Consumer
-from isthmus.repair.lost import read_audit
-from isthmus.repair.second_audit import AFTER, second_audit
+from isthmus.demo.traffic import DemoConsumer
+from isthmus.repair.lost import AFTER, read_audit, second_audit
 from isthmus.repair.work import RepairWork
+from relay.ledger.rows import OUTCOME_MASK, Outcome
 
 LOST_AND_FOUND = "lost and found"
-"""What these messages call their origin: counted apart from the demo's others."""
+"""Origin of the lost messages, counted apart from others."""
 LOSSES = (Loss.BEFORE, Loss.AFTER, Loss.LINK)
 IN_WORDS = {
     Loss.BEFORE: "before the barrier's commit",
@@ -33,20 +34,18 @@ IN_WORDS = {
 }
 ARRIVES_WITHIN_S = 30.0
 ENDS_WITHIN_S = 20.0
-_MOST_TOLD = 1 << 26
-"""Bytes of a command's answer."""
-_MOST_SAID = 2000
+_MOST_ANSWER_BYTES = 1 << 26
+"""Limit (bytes) of a command's answer."""
+_MOST_ERROR_CHARACTERS = 2000
 
 
 class ActFailed(Exception):
-    """The last act did not go as promised; the text says how."""
+    """The last act failed; the text says how."""
 
 
 @dataclass(slots=True)
 class DemoAudit:
-    """`publisher` publishes, `victim` loses: the last site on the way, so that all others have it.
-    `out`: for the reports.
-    """
+    """Last act of a demo; reports go to `out`."""
 
     mesh: Mesh
     file: Path
@@ -56,10 +55,10 @@ class DemoAudit:
     console: Console
     tell: Callable[[str], None]
     _commands: asyncio.subprocess.Process | None = field(default=None, init=False)
-    """Audits, and repairs: in one process, with one Spark."""
+    """Process for audits and repairs, with one Spark."""
 
     async def close(self) -> None:
-        """End what the acts have started."""
+        """End the process for audits and repairs."""
         process, self._commands = self._commands, None
         if process is None or process.returncode is not None:
             return
@@ -72,34 +71,36 @@ class DemoAudit:
             process.kill()
             await process.wait()
 
-    async def tell_ledgers(self) -> None:
-        """All nodes write down what they did so far. Raises ActFailed."""
-        failures = await RepairWork(self.mesh, self.state, []).tell_ledgers()
+    async def write_ledgers(self) -> None:
+        """Have all nodes write their ledgers. Raises ActFailed."""
+        failures = await RepairWork(self.mesh, self.state, []).write_ledgers()
         if failures:
             raise ActFailed("; ".join(failures.values()))
 
     async def proven(self) -> None:
-        """What was relayed so far is proven. Raises ActFailed."""
+        """Prove the messages relayed so far. Raises ActFailed."""
         report = await self._audit("relayed")
         if report["verdict"] != "proven":
             raise ActFailed(f"the audit is not green: {report['sentence']}")
 
-    async def lose_and_repair(self, uri: str, victim: Consumer, other: Consumer) -> None:
-        """Three messages are lost at the victim, named by the audit, and repaired. `uri` is where
-        they are published; `other` gets all of them. Raises ActFailed.
+    async def lose_and_repair(self, uri: str, victim: DemoConsumer, other: DemoConsumer) -> None:
+        """Lose three messages at the victim, check that the audit names them, and repair.
+
+        Messages are published at `uri`; the victim is the last site on the way, and `other` gets
+        all of them. Raises ActFailed.
         """
         lost = await self._lose(uri, victim, other)
         report = await self._audit("lost")
         named = {finding["identity"] for finding in report["shown"]}
         if report["findings"] != {"lost": len(lost)} or named != lost:
             raise ActFailed(f"the audit does not name just what was lost: {report['sentence']}")
-        # Its own audit would start another Spark: the same one is asked for here.
+        # The repair's own audit would start another Spark; this one is running.
         self.tell(f"isthmus repair --no-audit --audit {self.out / 'lost'}")
         with self.console.status("repairing ..."):
             repair = ["repair", str(self.file), "--no-audit", "--audit", str(self.out / "lost")]
-            status, told = await self._command([*repair, "--state", str(self.state), "--json"])
+            status, output = await self._command([*repair, "--state", str(self.state), "--json"])
         if status:
-            raise ActFailed(f"the repair ended with status {status}: {told}")
+            raise ActFailed(f"the repair ended with status {status}: {output}")
         out = self.out / "lost" / AFTER
         self.tell(f"isthmus audit --out {out}")
         with self.console.status("auditing again ..."):
@@ -111,8 +112,8 @@ class DemoAudit:
         self.tell(f"{len(lost)} of {len(lost)} messages repaired; {after['sentence']}")
         self.tell(f"report: {out / 'report.html'}")
 
-    async def _lose(self, uri: str, victim: Consumer, other: Consumer) -> set[str]:
-        """Their identities, as the audit names them."""
+    async def _lose(self, uri: str, victim: DemoConsumer, other: DemoConsumer) -> set[str]:
+        """Lose messages; return their identities as the audit names them."""
         words = ", ".join(IN_WORDS[loss] for loss in LOSSES)
         self.tell(f"three messages are lost on purpose at {victim.site}: {words}")
         identities = set()
@@ -135,11 +136,11 @@ class DemoAudit:
         return identities
 
     async def _audit(self, name: str) -> dict[str, Any]:
-        """The report of everything from the beginning until now."""
+        """Audit from the beginning until now; return the report."""
         end_ms = time.time() * 1000 + 1
         self.tell(f"isthmus audit --out {self.out / name}")
         with self.console.status("auditing ..."):
-            await self.tell_ledgers()
+            await self.write_ledgers()
             _, report = await self._command(
                 [
                     *("audit", str(self.file), "--out", str(self.out / name)),
@@ -153,7 +154,7 @@ class DemoAudit:
         return report
 
     async def _command(self, words: Sequence[str]) -> tuple[int, dict[str, Any]]:
-        """Exit status and what it told, as JSON. Raises ActFailed."""
+        """Run a command; return exit status and JSON output. Raises ActFailed."""
         errors = self.out / "errors.log"
         if self._commands is None:
             errors.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +164,7 @@ class DemoAudit:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=file,
-                    limit=_MOST_TOLD,
+                    limit=_MOST_ANSWER_BYTES,
                 )
         process = self._commands
         assert process.stdin is not None
@@ -178,13 +179,17 @@ class DemoAudit:
         if not answer:
             ended["status"] = await process.wait()
         if not ended["out"]:
-            said = errors.read_text(errors="replace")[-_MOST_SAID:].strip() or "nothing"
-            raise ActFailed(f"isthmus {words[0]} ended with status {ended['status']}: {said}")
+            errors_text = (
+                errors.read_text(errors="replace")[-_MOST_ERROR_CHARACTERS:].strip() or "nothing"
+            )
+            raise ActFailed(
+                f"isthmus {words[0]} ended with status {ended['status']}: {errors_text}"
+            )
         return ended["status"], json.loads(ended["out"])
 
 
-async def _until(consumer: Consumer, count: int) -> None:
-    """Until it has so many of them."""
+async def _until(consumer: DemoConsumer, count: int) -> None:
+    """Wait until the consumer has `count` lost messages. Raises ActFailed."""
     try:
         async with asyncio.timeout(ARRIVES_WITHIN_S):
             while consumer.arrived(LOST_AND_FOUND) < count:
@@ -198,3 +203,27 @@ async def _until(consumer: Consumer, count: int) -> None:
 
 def _moment(ms: float) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(slots=True)
+class LedgerCounts:
+    """Counts of a site's ledger by origin (cluster ID)."""
+
+    delivered: Counter[str] = field(default_factory=Counter)
+    suppressed: Counter[str] = field(default_factory=Counter)
+
+
+def read_counts(folder: Path) -> LedgerCounts:
+    """Sum the `delivered` rows of all files of a ledger."""
+    import pyarrow.parquet as pq
+
+    counts = LedgerCounts()
+    for file in sorted(folder.glob("date=*/delivered-*.parquet")):
+        table = pq.ParquetFile(file).read(columns=["origin", "outcomes"])
+        for origin, outcomes in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            for outcome in outcomes or b"":
+                if outcome & OUTCOME_MASK == Outcome.DUPLICATE:
+                    counts.suppressed[origin] += 1
+                elif outcome & OUTCOME_MASK == Outcome.DELIVERED:
+                    counts.delivered[origin] += 1
+    return counts

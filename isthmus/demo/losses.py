@@ -1,4 +1,4 @@
-"""How the demo's messages ask to be lost; the nodes that do it are `isthmus.lossy_nodes`."""
+"""Header by which the demo's messages ask to be lost by the nodes of `isthmus.lossy_nodes`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PROGRAM = "isthmus.lossy_nodes"
 
 
 class Loss(StrEnum):
-    """Where a message is lost."""
+    """Place where a message is lost."""
 
     LINK = "link"
     BEFORE = "before"
     AFTER = "after"
 
     def at(self, site: str) -> str:
-        """The header's value."""
+        """Return the header's value."""
         return f"{self.value}@{site}"

@@ -1,4 +1,4 @@
-"""The demo's applications: ordinary AMQP clients that publish, and count what arrives."""
+"""Applications of the demo: ordinary AMQP clients that publish and count arrivals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
 
 _AT_ONCE = 100
-"""Publishes under way at a time, as an application with a pool of workers has them."""
+"""Publishes under way at a time, like an application with a pool of workers."""
 _AGAIN_EVERY = 100
-"""Each such message is sent twice under its one ID, as a client does that is unsure."""
+"""Every such message is sent twice under one ID, as unsure clients do."""
 
 
 @dataclass(slots=True)
-class Publisher:
-    """Publishes at one site; counts what the broker has confirmed."""
+class DemoPublisher:
+    """Publisher at one site, with counts of confirms."""
 
     site: str
     uri: str
@@ -57,15 +57,15 @@ class Publisher:
 
 
 @dataclass(slots=True)
-class Consumer:
-    """Consumes at one site; knows of every message whether it came, how often, and in order."""
+class DemoConsumer:
+    """Consumer at one site, with counts of arrivals, copies and disorder."""
 
     site: str
     uri: str
     seen: dict[str, Counter[int]] = field(default_factory=dict)
     flagged: Counter[str] = field(default_factory=Counter)
     repeated: Counter[str] = field(default_factory=Counter)
-    """Copies beyond the first that are not flagged, by origin."""
+    """Unflagged copies beyond the first, by origin."""
     disordered: Counter[str] = field(default_factory=Counter)
     _last: dict[str, int] = field(default_factory=dict)
     _connection: AbstractRobustConnection | None = None
@@ -83,7 +83,7 @@ class Consumer:
             await self._connection.close()
 
     def arrived(self, origin: str) -> int:
-        """Different messages from that site."""
+        """Return the number of distinct messages of an origin."""
         return len(self.seen.get(origin, ()))
 
     async def _take(self, message: AbstractIncomingMessage) -> None:

@@ -1,1 +1,1 @@
-"""Looks at all that a mesh needs to work, and says what to do about what is not there."""
+"""Examination of all that a mesh needs, with remedies (`isthmus doctor`)."""

@@ -1,5 +1,5 @@
-"""The site's broker, as its management API tells: version, plugins, alarms, disk, clock, and what
-others have set up there that gets in the mesh's way.
+"""Examination of a site's broker by its management API: version, plugins, alarms, disk, clock,
+foreign settings in the mesh's way, and declarations.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from federation.brokers.addresses import packer_user
+from federation.brokers.addresses import AddressBook, packer_user
 from federation.brokers.management import ManagementApi, ManagementError
+from federation.brokers.passwords import PasswordMissing
+from federation.brokers.provision import declarations
 from federation.counted import counted
 from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
@@ -21,9 +23,9 @@ from isthmus.status.clocks import CLOCKS_MAY_DIFFER
 
 OLDEST = (3, 10)
 HONOURS_PRIORITIES = (4, 0)
-"""Since then quorum queues do: in two classes, in 32 since 4.3."""
+"""Release since which quorum queues honour priorities: two classes, 32 since 4.3."""
 STATISTICS_LAG_S = 12.0
-"""RabbitMQ collects every five seconds, and is later when it is busy."""
+"""Age (s) of statistics at most: RabbitMQ collects every five seconds, later when busy."""
 ASKED_AGAIN_AFTER_S = 1.0
 _HARMFUL = {
     "message-ttl": "drops messages after a while",
@@ -43,15 +45,15 @@ async def examine_broker(
     believed_at: float,
     say: Callable[[str], None],
 ) -> None:
-    """All of it. What the user may not see is unknown, with the tag that is needed.
+    """Examine everything; facts hidden from the user become unknown, with the missing tag.
 
-    `believed_at` (the event loop's time) is when statistics tell of what was done before this
-    examination: see STATISTICS_LAG_S. `say` is told what is waited for.
+    `believed_at` (the event loop's time) is when statistics cover all that happened before the
+    examination: see STATISTICS_LAG_S. `say` receives the reason for a wait.
     """
     try:
         await _version(api, mesh, found)
         await examine_nodes(api, mesh, found)
-        await _told_late(api, mesh, found, believed_at, say)
+        await _examine_statistics(api, mesh, found, believed_at, say)
     except ManagementError as error:
         found.unknown(
             "broker",
@@ -75,16 +77,16 @@ async def examine_broker(
         found.ok("clock", "as this machine's")
 
 
-async def _told_late(
+async def _examine_statistics(
     api: ManagementApi,
     mesh: Mesh,
     found: Findings,
     believed_at: float,
     say: Callable[[str], None],
 ) -> None:
-    """What is told of from queues' statistics, which are some seconds old.
+    """Examine queues' statistics, which are some seconds old.
 
-    Just after `apply` they do not have its policies yet: what is wrong is believed when it stays.
+    Just after `apply` the statistics lack its policies: a fault counts only when it stays.
     """
     while True:
         late = Findings(found.site)
@@ -139,7 +141,7 @@ async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
                 "free disk there; `isthmus plan` says what the outage window needs",
             )
         elif not isinstance(free, int) or not isinstance(limit, int):
-            # It has just started, or cannot ask its system.
+            # The node has just started, or cannot ask its system.
             found.unknown("disk", f"{name} does not say how much is free")
         elif free < 2 * limit:
             found.warn(
@@ -152,7 +154,7 @@ async def _disk(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 
 
 async def _policies(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
-    """What policies do to our queues: RabbitMQ says it of each queue."""
+    """Examine the effect of policies on the mesh's queues, as RabbitMQ reports for each."""
     names = Names(mesh.name)
     queues: list[dict[str, Any]] = (
         await api.get(
@@ -229,7 +231,7 @@ async def _queues(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 
 
 async def _consumers(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
-    """Whoever else consumes egress takes messages away from the mesh."""
+    """Find foreign consumers of egress queues, which take messages away from the mesh."""
     names, own = Names(mesh.name), packer_user(mesh, found.site)
     consumers: list[dict[str, Any]] = await api.get("consumers", api.vhost) or []
     for consumer in consumers:
@@ -245,7 +247,7 @@ async def _consumers(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
 
 
 def _seconds(age: str) -> float | None:
-    """RabbitMQ's ages: a number and one of Y M D h m s."""
+    """Parse an age of RabbitMQ: a number and one of Y M D h m s."""
     match = re.fullmatch(r"(\d+)([YMDhms])", age)
     units = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
     return int(match[1]) * units[match[2]] if match else None
@@ -253,3 +255,77 @@ def _seconds(age: str) -> float | None:
 
 def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+_APPLY = "run `isthmus apply`"
+
+
+async def examine_declared(
+    api: ManagementApi, book: AddressBook, site: str, found: Findings
+) -> None:
+    """Compare exchanges, queues, bindings and users' rights with what apply would declare; declare
+    nothing.
+    """
+    declared = declarations(book.mesh, site, book.credentials, book.formerly_delivered(site))
+    try:
+        exchanges = {one["name"]: one for one in await api.get("exchanges", api.vhost) or []}
+        queues = {one["name"]: one for one in await api.get("queues", api.vhost) or []}
+        bindings = {
+            (one["source"], one["destination"], one["routing_key"])
+            for one in await api.get("bindings", api.vhost) or []
+        }
+        rights = await _rights(book, site) if declared.users else {}
+    except (ManagementError, PasswordMissing) as error:
+        found.unknown("declared", f"what is declared cannot be listed: {error}")
+        return
+    missing: list[str] = []
+    for exchange in declared.exchanges:
+        there = exchanges.get(exchange.name)
+        if there is None:
+            missing.append(f"exchange {exchange.name}")
+        elif (there["type"], there["durable"]) != (exchange.type, True):
+            found.fault(
+                "declared",
+                f"exchange {exchange.name} is {there['type']}, not {exchange.type} and durable",
+                "make the mesh file say what is there, or delete it and apply",
+            )
+    for queue in declared.queues:
+        there = queues.get(queue.name)
+        if there is None:
+            missing.append(f"queue {queue.name}")
+        elif _differ(dict(queue.arguments), there.get("arguments") or {}):
+            found.fault(
+                "declared",
+                f"queue {queue.name} was declared otherwise: {there.get('arguments')}",
+                "stop the site's node, drain it, delete it and apply",
+            )
+    missing += [
+        f"binding {binding}"
+        for binding in declared.bindings
+        if (binding.exchange, binding.queue, binding.key) not in bindings
+    ]
+    for user in declared.users:
+        has = rights.get(user.name)
+        if has is None:
+            missing.append(f"user {user.name}, or its rights")
+        elif any(has[key] != getattr(user, key) for key in ("configure", "write", "read")):
+            missing.append(f"the present rights of user {user.name}")
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        found.fault("declared", f"missing: {', '.join(missing[:3])}{more}", _APPLY)
+    else:
+        found.ok("declared", f"all {len(declared.queues) + len(declared.exchanges)} are there")
+
+
+async def _rights(book: AddressBook, site: str) -> dict[str, dict[str, Any]]:
+    """Return rights by user, read as administrator: RabbitMQ shows them to no other user."""
+    management = book.management(site)
+    if management is None:
+        return {}
+    async with ManagementApi(management) as api:
+        found = await api.get("vhosts", api.vhost, "permissions") or []
+        return {one["user"]: one for one in found}
+
+
+def _differ(wanted: dict[str, Any], there: dict[str, Any]) -> bool:
+    return any(there.get(key) != value for key, value in wanted.items())

@@ -1,5 +1,5 @@
-"""Examination of the nodes of a site's broker, and of what each of them has: members and leaders of
-the relay's queues, and locks.
+"""Examination of the nodes of a site's broker: members and leaders of the relay's queues, and
+locks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from federation.names import Names
 from isthmus.doctor.finding import Findings
 
 NOTICED_WITHIN_S = 20
-"""Net tick, in seconds, up to which a hung node is noticed soon enough to be no finding."""
+"""Net tick (s) up to which a hung node is noticed soon enough."""
 _QUEUES = "name,type,node,leader,members,online,arguments"
 
 
 async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
-    """Examine every node by itself, and then the cluster that they are. Raises ManagementError."""
+    """Examine every node, then the cluster of all. Raises ManagementError."""
     nodes: list[dict[str, Any]] = await api.get("nodes") or []
     for node in nodes:
         _node(node, found)
@@ -31,8 +31,8 @@ async def examine_nodes(api: ManagementApi, mesh: Mesh, found: Findings) -> None
 
 
 async def examine_members(api: ManagementApi, mesh: Mesh, found: Findings) -> None:
-    """Examine which nodes have and lead the relay's queues, and who has the locks; nothing at a
-    site with one broker node. Raises ManagementError.
+    """Examine members and leaders of the relay's queues, and holders of locks; nothing at a site
+    with one broker node. Raises ManagementError.
     """
     nodes: list[dict[str, Any]] = await api.get("nodes", columns="name,running") or []
     if len(nodes) < 2:
@@ -118,7 +118,7 @@ def _members(
     """Find members that do not work though their node runs, and members that were never there."""
     members = set(queue.get("members") or ())
     if not members:
-        return  # its statistics are not there yet
+        return  # no statistics yet
     is_log = queue["type"] == "stream"
     for node in sorted(members.intersection(running) - set(queue.get("online") or ())):
         found.warn(
@@ -144,7 +144,7 @@ def _members(
 
 def _leaders(queues: Sequence[Mapping[str, Any]], running: Sequence[str], found: Findings) -> None:
     """Find a node that leads nothing while another leads as much as both of them should."""
-    # Of a stream the leader is told as `node` alone.
+    # A stream has its leader as `node` only.
     leaders = (queue.get("leader") or queue.get("node") for queue in queues)
     led = Counter(leader for leader in leaders if leader in running)
     idle = [node for node in running if not led[node]]

@@ -1,4 +1,4 @@
-"""The PEM files that a site names, as far as they are on this machine: how long they are good."""
+"""Examination of a site's PEM files, as far as on this machine: validity and names."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from federation.mesh import BrokerAuth, Site
 from isthmus.doctor.finding import Findings
 
 WARN_BEFORE = timedelta(days=14)
-"""Time to have a certificate issued by people, not only by programs."""
+"""Time before expiry for a certificate that people issue."""
 
 
 def examine_certificates(site: Site, now: datetime, found: Findings) -> None:
-    """`now` has a time zone. A file that is not here is another machine's to look at."""
-    for path in _shown(site):
+    """Examine the files of a site at `now`, a time with zone; missing files belong to another
+    machine.
+    """
+    for path in _presented(site):
         chain = _read(path, found)
         if chain:
             _examine_chain(path, chain, now, found)
             if site.broker is not None and path == site.broker.tls.certificate:
                 _examine_name(site, path, chain[0], found)
     for path in _trusted(site):
-        # One of many that is over is what such files come to have; the last one is another matter.
+        # Bundles gather expired authorities; only the last one to expire matters.
         authorities = _read(path, found)
         if authorities:
             last = max(authorities, key=lambda one: one.not_valid_after_utc)
             _examine_chain(path, [last], now, found)
 
 
-def _shown(site: Site) -> Iterator[str]:
+def _presented(site: Site) -> Iterator[str]:
     files = [site.admin_access.tls] + ([site.broker.tls] if site.broker is not None else [])
     return (one.certificate for one in dict.fromkeys(files) if one.certificate)
 

@@ -1,18 +1,28 @@
-"""Can the site's node connect: to its own broker by AMQP, as each of its users, and by the stream
-protocol, and, for each of its links, to the broker where the link's ends meet?
+"""Examination of connections: to the site's broker by AMQP as each user and by the stream protocol,
+to the meeting broker of each link, and to each address of a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress
+from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, StreamAddress
 from federation.brokers.endpoint import Endpoint
+from federation.brokers.one_cluster import (
+    ONE_CLUSTER,
+    NodeAnswer,
+    node_answers,
+    several_clusters,
+)
+from federation.brokers.one_cluster import (
+    WITHIN_S as ANSWER_WITHIN_S,
+)
+from federation.counted import counted
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
-from isthmus.doctor.cluster import examine_cluster
 from isthmus.doctor.finding import Findings
 from relay.bulk_amqp import (
     AuthenticationFailed,
@@ -23,18 +33,21 @@ from relay.bulk_amqp import (
     connect,
 )
 from relay.log.rabbit.rabbit_log import open_rabbit_log
+from relay.log.rabbit.stream_connection import stream_cluster
 from relay.log.site_log import LogMissing, SiteLogError
 
 WITHIN_S = 10.0
 
 
 async def examine_connections(book: AddressBook, site: str, found: Findings) -> bool:
-    """Whether the site's own broker can be reached by AMQP; if not, the rest need not be asked."""
+    """Examine all connections; False if the site's own broker cannot be reached, when the rest is
+    moot.
+    """
     mesh = book.mesh
     links = (*mesh.links_from(site), *mesh.links_to(site))
     here = [link for link in links if link.meeting == site]
     users = [book.deliverer(site), book.packer(site), book.keeper(site)]
-    # They all log in as one.
+    # All link ends log in as one user.
     users += [book.link_end(link, site) for link in here[:1]]
     broker = _Broker.of(book, site)
     for number, address in enumerate(dict.fromkeys(users)):
@@ -53,15 +66,15 @@ async def examine_connections(book: AddressBook, site: str, found: Findings) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """What is to be done about one."""
+    """Remedies for one broker."""
 
     start: str
     users: str
-    """... where a user is refused; `{user}` and `{vhost}` stand for what they are."""
+    """Remedy for a refused user, with `{user}` and `{vhost}` to fill in."""
 
     @classmethod
     def of(cls, book: AddressBook, site: str, *, as_itself: bool = False) -> _Broker:
-        """`as_itself`: for another site's end of a link, with a `link_password`."""
+        """Return the remedies; `as_itself` for another site's link end with a `link_password`."""
         control = book.control(site)
         apply = f"run `isthmus apply --site {site}`, which makes its users and their rights"
         broker = book.mesh.sites[site].broker
@@ -85,8 +98,8 @@ class _Broker:
 async def _connected(
     address: AmqpAddress, broker: _Broker, subject: str, found: Findings, *, is_first: bool = True
 ) -> Connection | None:
-    """A connection, to be closed; None, and said why, if there is none to be had. Of several to one
-    broker only the first is told of if all is well.
+    """Return a connection for the caller to close, or None after a finding. Of several connections
+    to one broker only the first success becomes a finding.
     """
     try:
         connection = await connect(
@@ -171,3 +184,63 @@ async def _link_end(book: AddressBook, link: Link, site: str, found: Findings) -
         )
     finally:
         await connection.close()
+
+
+async def examine_cluster(book: AddressBook, site: str, found: Findings) -> None:
+    """Check that each address of a cluster answers and all lead to one cluster; nothing at a site
+    with a single address of each kind. Raises AddressError, PasswordMissing.
+    """
+    amqp, stream = book.administrator(site), book.stream(site)
+    management = book.monitoring(site)
+    urls = () if management is None else management.urls
+    if max(len(amqp.endpoints), len(stream.endpoints), len(urls)) < 2:
+        return
+    answers = await node_answers(amqp, management, Names(book.mesh.name).prefix)
+    streams = await _stream_answers(stream)
+    if wrong := several_clusters(answers):
+        found.fault("cluster", wrong, ONE_CLUSTER)
+    for answer in (*answers, *streams):
+        if answer.why_not:
+            found.warn(
+                "cluster",
+                f"{answer.address} does not answer: {answer.why_not}",
+                "start that node, or take its address out; the site goes on over the others",
+            )
+    names = {answer.cluster for answer in answers}
+    strangers = _strangers(streams, names)
+    if strangers and not any(answer.why_not for answer in answers):
+        found.warn(
+            "cluster",
+            f"{', '.join(strangers)} calls itself as no address of `broker` does",
+            "see that `stream` names the nodes of `broker`, and no others",
+        )
+    if all(one.site != site or one.subject != "cluster" for one in found.all):
+        count = counted(len(answers) + len(streams), "address", plural="addresses")
+        found.ok("cluster", f"{count} lead to one cluster")
+
+
+def _strangers(streams: Sequence[NodeAnswer], names: Collection[str]) -> list[str]:
+    """Return stream addresses whose node names another cluster, or itself, than every node of
+    `broker`.
+    """
+    return [
+        f"{one.address} ({one.cluster!r})"
+        for one in streams
+        if not one.why_not and one.cluster not in names
+    ]
+
+
+async def _stream_answers(address: StreamAddress) -> list[NodeAnswer]:
+    alone = [
+        replace(address, host=place.host, port=place.port, others=()) for place in address.endpoints
+    ]
+    return await asyncio.gather(*map(_stream_answer, alone))
+
+
+async def _stream_answer(address: StreamAddress) -> NodeAnswer:
+    try:
+        return NodeAnswer(
+            address.where, await stream_cluster(address, "isthmus doctor", ANSWER_WITHIN_S)
+        )
+    except SiteLogError as error:
+        return NodeAnswer(address.where, why_not=str(error))

@@ -1,8 +1,10 @@
-"""The whole examination: this machine, then every site, as far as each can be asked."""
+"""Whole examination: this machine, then every site, as far as each answers."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +13,10 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
-from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker
+from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker, examine_declared
 from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
-from isthmus.doctor.declared import examine_declared
 from isthmus.doctor.finding import Finding, Findings
-from isthmus.doctor.machine import examine_machine
 from isthmus.doctor.node import examine_links, examine_node
 from isthmus.status.clocks import clocks_apart
 from isthmus.status.report import HELD, status_of
@@ -28,7 +28,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _say_nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     return None
 
 
@@ -37,14 +37,12 @@ async def examine(
     sites: Sequence[str],
     state: Path,
     now: Callable[[], datetime] = utc_now,
-    say: Callable[[str], None] = _say_nothing,
+    say: Callable[[str], None] = _ignore,
 ) -> list[Finding]:
-    """Everything, this machine first, then site by site in the file's order. `say` is told how far
-    it is.
-    """
+    """Examine this machine, then the sites in order; `say` receives the progress."""
     machine = Findings("")
     examine_machine(state, len(sites), machine)
-    told = (await status_of(book.mesh, state)).told
+    content = (await status_of(book.mesh, state)).content
     believed_at = asyncio.get_running_loop().time() + STATISTICS_LAG_S
     turn = asyncio.Semaphore(SITES_AT_ONCE)
     done = 0
@@ -62,12 +60,12 @@ async def examine(
             )
         done += 1
         how_far()
-        examine_node(told["sites"][site], book.mesh, found)
-        if told["sites"][site]["state"] in ("running", *HELD):
-            links = [link for link in told["links"] if link["from"] == site]
-            examine_links(links, told["sites"], found)
-            for said in clocks_apart(book.mesh, links):
-                found.warn("clock", said, "let both machines follow a time server")
+        examine_node(content["sites"][site], book.mesh, found)
+        if content["sites"][site]["state"] in ("running", *HELD):
+            links = [link for link in content["links"] if link["from"] == site]
+            examine_links(links, content["sites"], found)
+            for difference in clocks_apart(book.mesh, links):
+                found.warn("clock", difference, "let both machines follow a time server")
         return found.all
 
     how_far()
@@ -100,3 +98,30 @@ async def _broker_side(
         async with ManagementApi(management) as api:
             await examine_broker(api, book.mesh, found, now, believed_at, say)
             await examine_declared(api, book, site, found)
+
+
+LEAST_FREE_BYTES = 1 << 30
+LEAST_FILES = 4096
+
+
+def examine_machine(state: Path, sites: int, found: Findings) -> None:
+    """Examine disk and open files of this machine, on which nodes of up to `sites` sites run."""
+    folder = state.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        found.warn(
+            "disk",
+            f"{folder} has {free / 2**20:.0f} MiB free: state and ledger are kept there",
+            "free disk, or keep the state elsewhere with --state",
+        )
+    else:
+        found.ok("disk", f"{folder} has {free / 2**30:.1f} GiB free")
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < LEAST_FILES and sites > 1:
+        found.warn(
+            "open files",
+            f"a process may open {most} files here; a node with many links or tables needs more",
+            f"raise it: `ulimit -n {LEAST_FILES}`, or LimitNOFILE in the unit",
+        )

@@ -1,4 +1,4 @@
-"""What an examination finds."""
+"""Findings of an examination."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from enum import StrEnum
 
 
 class Grade(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """Nobody could look; what is said tells why."""
+    """Not examined; the text gives the reason."""
     WARNING = "warning"
-    """It works now, and will not when something else happens."""
+    """Works now, and will not under other circumstances."""
     FAULT = "fault"
-    """It does not work."""
+    """Does not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `site` is empty for what belongs to this machine or the file.
-
-    `mend` says what to do; empty where nothing is to be done.
+    """Result of one check. `site` is empty for this machine and the mesh file; `mend` is the
+    remedy, empty if none is needed.
     """
 
     grade: Grade
@@ -33,7 +32,7 @@ class Finding:
 
 
 class Findings:
-    """Of one site, collected: `ok`, `warn`, `fault` and `unknown` each add one."""
+    """Findings of one site: `ok`, `warn`, `fault` and `unknown` each add one."""
 
     def __init__(self, site: str) -> None:
         self.site = site
@@ -41,7 +40,7 @@ class Findings:
 
     @property
     def well(self) -> bool:
-        """Has nothing been found that is not as it should be?"""
+        """True if all findings are OK."""
         return all(one.grade is Grade.OK for one in self.all)
 
     def ok(self, subject: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The site's node, as `isthmus status` sees it, with what to do in each case."""
+"""Examination of a site's node by its status report."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from isthmus.status.report import LEAVING
 from relay.packing.egress_acks import WAITING
 
 
-def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
-    """`told` is the site's part of a status report."""
-    state, reason = told["state"], told.get("reason", "")
+def examine_node(report: dict[str, Any], mesh: Mesh, found: Findings) -> None:
+    """Examine a site's part of a status report."""
+    state, reason = report["state"], report.get("reason", "")
     start = f"isthmus relay FILE --site {found.site}, or `isthmus up`"
     if state == "running":
         found.ok("node", "runs")
     elif state == "stopped":
         found.fault("node", f"stopped: {reason}", "do what the reason says")
-    elif state == "down" and told.get("node_pid") is None:
+    elif state == "down" and report.get("node_pid") is None:
         found.fault("node", reason, f"start it: {start}")
     elif state == "down":
         found.fault("node", reason, "see what is said of its broker; its log file has more")
@@ -41,28 +41,28 @@ def examine_node(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
         )
     else:
         found.warn("node", f"{state}: {reason}", "wait, and look again")
-    revision = told.get("revision")
+    revision = report.get("revision")
     if revision is not None and revision != mesh.revision:
         found.fault(
             "revision",
             f"the node runs revision {revision}, the file is {mesh.revision}",
             "give that machine the same file",
         )
-    examine_formats(told, mesh, found)
-    for flow, why in told.get("standing_flows", {}).items():
+    examine_formats(report, mesh, found)
+    for flow, why in report.get("standing_flows", {}).items():
         found.fault(
             "delivery", f"{flow} stands: {why}", "see what is said of that queue or exchange"
         )
-    for exchange, why in told.get("waiting_exchanges", {}).items():
+    for exchange, why in report.get("waiting_exchanges", {}).items():
         if why == WAITING:
             links = "see what is said of the links that begin here: none that should carry it does"
             found.fault("egress", f"{exchange} is kept: {why}", links)
         else:
             found.fault("egress", f"{exchange} is not taken up: {why}", "run `isthmus apply`")
-    if told.get("ledger_failure"):
+    if report.get("ledger_failure"):
         found.fault(
             "ledger",
-            f"rows cannot be written as Parquet: {told['ledger_failure']}",
+            f"rows cannot be written as Parquet: {report['ledger_failure']}",
             "free disk, or mend the rights of the state folder; nothing is lost meanwhile",
         )
 
@@ -74,9 +74,7 @@ def _resume(site: str) -> str:
 def examine_links(
     links: list[dict[str, Any]], sites: Mapping[str, dict[str, Any]], found: Findings
 ) -> None:
-    """The links that begin at this site; what somebody ordered is no fault. `sites`: what all of
-    them tell.
-    """
+    """Examine the links that begin at the site; a state that an operator ordered is no fault."""
     for link in links:
         name, other = f"{link['from']}-{link['to']}", link["to"]
         if link["state"] == "paused":
@@ -108,19 +106,19 @@ def examine_links(
             )
 
 
-def examine_formats(told: dict[str, Any], mesh: Mesh, found: Findings) -> None:
-    """Whether the node knows the formats of its neighbours, and that of the file."""
+def examine_formats(report: dict[str, Any], mesh: Mesh, found: Findings) -> None:
+    """Check that the node knows the formats of its neighbours and of the mesh file."""
     waits = "what it does not take waits at its neighbours"
     upgrade = f"upgrade Isthmus there; {waits}"
     either = f"upgrade Isthmus there or give it the newest mesh file, as that says; {waits}"
-    for neighbour, why in told.get("not_understood", {}).items():
+    for neighbour, why in report.get("not_understood", {}).items():
         found.fault("formats", f"nothing is taken from {neighbour}: {why}", either)
-    reads = told.get("formats")
+    reads = report.get("formats")
     if reads is None:
         return
     oldest, newest = reads["batch"]
     if mesh.batch_format > newest:
-        said = f"the node reads batches up to format {newest}, the file has batch_format"
-        found.fault("formats", f"{said} {mesh.batch_format}", upgrade)
-    elif not told.get("not_understood"):
+        text = f"the node reads batches up to format {newest}, the file has batch_format"
+        found.fault("formats", f"{text} {mesh.batch_format}", upgrade)
+    elif not report.get("not_understood"):
         found.ok("formats", f"reads batches of format {oldest} to {newest}")

@@ -1,1 +1,1 @@
-"""Mesh files that were used on this machine before, and what a new one changes of them."""
+"""Meshes used on this machine before, and what a new mesh file changes."""

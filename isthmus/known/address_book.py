@@ -1,4 +1,4 @@
-"""The address book of a mesh on this machine: its file, its state folder, the environment."""
+"""Address book of a mesh on this machine: file, state folder, environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from isthmus.options import EXIT_FAULT
 
 
 def address_book(mesh: Mesh, state: Path) -> AddressBook:
-    """What `AddressBook` needs, from where it is kept."""
+    """Make the address book from the state folder and the environment."""
     return AddressBook(
         mesh,
         load_or_make(state, mesh),
@@ -33,7 +33,7 @@ def address_book(mesh: Mesh, state: Path) -> AddressBook:
 
 
 def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
-    """The same; says what is wrong and ends the command."""
+    """Make the address book; print an error and end the command on failure."""
     try:
         return address_book(mesh, state)
     except (AddressError, CredentialsError, PasswordMissing) as error:
@@ -43,21 +43,23 @@ def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
 
 @dataclass(slots=True)
 class MeshOnDisk:
-    """A mesh file and its state folder, to be read again whenever they change."""
+    """Mesh file and state folder, to be read again at changes."""
 
     file: Path
     state: Path
     _parts: tuple[Path, ...] = ()
-    """The files that it was made of when it was read last."""
+    """Files of the last reading."""
 
     def files(self) -> tuple[Path, ...]:
-        """Where private brokers are is written down when they are made: after the mesh file. And
-        a password that was changed is taken up.
+        """Return the files to watch: brokers' addresses are written after the mesh file, and
+        passwords may change.
         """
         return self.file, *self._parts, self.state / BROKERS_FILE, self.state / SECRETS_FILE
 
     def read(self) -> AddressBook:
-        """Raises MeshFileError, AddressError, CredentialsError, PasswordMissing, OSError."""
+        """Read the mesh. Raises MeshFileError, AddressError, CredentialsError, PasswordMissing,
+        OSError.
+        """
         reading = read_mesh(self.file)
         self._parts = reading.files or self._parts
         if reading.mesh is None:

@@ -1,5 +1,5 @@
-"""What a changed mesh file costs, or cannot do: said by `plan` and `apply` before it is done, and
-as long as it lasts by `status`.
+"""Costs and impossibilities of a changed mesh file: reported by `plan` and `apply` beforehand, by
+`status` while they last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relay.operator.holds import HoldsBroken, read_holds, was_drained
 
 
 def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[str]:
-    """All that somebody should know before this file is applied; none of it prevents that."""
+    """Return warnings about applying the file; none prevents the apply."""
     return [
         *(_left_undrained(file, site) for site in since.gone if _was_drained(state, site) is False),
         *(_perhaps_undrained(site) for site in since.gone if _was_drained(state, site) is None),
@@ -29,24 +29,24 @@ def cautions(file: Path, mesh: Mesh, since: SinceApplied, state: Path) -> list[s
 
 
 def refusals(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
-    """What no node can take up: its mesh's name and its own cluster ID stand in all that it has
-    packed. By what has run here; a site elsewhere has its own word.
+    """Yield changes that no node can take up, by the meshes that ran here: mesh name and cluster ID
+    are part of every packed batch. A site elsewhere judges by itself.
     """
     yield from _shrunk_clusters(mesh, known)
-    said_of_name = False
+    is_name_refused = False
     for site, here in mesh.sites.items():
         ran = known.ran_last(site)
         if ran is None:
             continue
         if ran.name != mesh.name:
-            if not said_of_name:
+            if not is_name_refused:
                 yield Violation(
                     ("mesh",),
                     f"the nodes that ran here are of mesh `{ran.name}`: a mesh cannot change its "
                     "name, which every batch bears",
                     f"write mesh: {ran.name}; or begin another mesh with another --state",
                 )
-            said_of_name = True
+            is_name_refused = True
         elif site in ran.sites and ran.sites[site].cluster_id != here.cluster_id:
             former = ran.sites[site].cluster_id
             yield Violation(
@@ -72,7 +72,7 @@ def _shrunk_clusters(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
 
 
 def _left_undrained(file: Path, site: str) -> str:
-    """Of a site that was taken out of the file."""
+    """Warning about a site removed from the file."""
     return (
         f"{site} is taken out of the mesh without having been drained: what its egress queues and "
         f"its log have for others stays there; put it back into {file}, `isthmus drain {file} "
@@ -88,15 +88,15 @@ def _perhaps_undrained(site: str) -> str:
 
 
 def _still_drains(file: Path, site: str) -> str:
-    """Of a site of the file that was told to drain."""
+    """Warning about a site of the file under an order to drain."""
     return (
         f"{site} was told to drain, and so receives nothing: that lasts until `isthmus resume "
         f"{file} --site {site}`"
     )
 
 
-def left_behind_told(mesh: Mesh, state: Path) -> list[str]:
-    """Of sites that ran here in this mesh, are not in it any more, and were not drained before."""
+def left_behind_notes(mesh: Mesh, state: Path) -> list[str]:
+    """Return a line for each site that ran here, left the mesh, and was not drained before."""
     known = KnownMeshes(state)
     gone = [site for site in known.sites_that_ran() if site not in mesh.sites]
     return [
@@ -111,7 +111,7 @@ def left_behind_told(mesh: Mesh, state: Path) -> list[str]:
 
 
 def _was_drained(state: Path, site: str) -> bool | None:
-    """None if its node has never run with this state folder."""
+    """Return True if drained, None if the site's node never ran with the state folder."""
     folder = state / "sites" / site
     return was_drained(folder) if folder.is_dir() else None
 

@@ -1,6 +1,6 @@
-"""The meshes that a state folder remembers: what was applied from here, what ran here.
+"""Meshes that a state folder remembers from applies and nodes.
 
-While the mesh file is wrong, or gone, they tell which sites and links there are.
+While the mesh file is wrong or gone, they show which sites and links exist.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from federation.mesh_json import mesh_from_json
 
 
 class KnownMeshes:
-    """Of one state folder. A revision that many sites have run is read once."""
+    """Known meshes of one state folder; a revision shared by sites is read once."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._read: dict[str, Mesh | None] = {}
 
     def ran_last(self, site: str) -> Mesh | None:
-        """The mesh that the node of this site has taken up last; None if none did here."""
+        """Return the mesh that the site's node took up last, or None."""
         for file in _latest_first(_revisions(self._state / "sites" / site)):
             if (mesh := self._mesh(file)) is not None:
                 return mesh
         return None
 
     def delivered_at(self, site: str) -> frozenset[str]:
-        """Exchanges that any revision which the node of this site has run delivered to there."""
+        """Return the exchanges that any revision run by the site's node delivered to."""
         found: set[str] = set()
         for file in _revisions(self._state / "sites" / site):
             if (mesh := self._mesh(file)) is not None and site in mesh.sites:
@@ -36,7 +36,7 @@ class KnownMeshes:
         return frozenset(found)
 
     def latest(self) -> Mesh | None:
-        """What was applied or taken up last of all; None if nothing ever was."""
+        """Return the mesh applied or taken up last, or None."""
         files = [*(self._state / "applied").glob("*.revision.*.json")]
         for folder in (self._state / "sites").glob("*"):
             files += _revisions(folder)
@@ -46,11 +46,11 @@ class KnownMeshes:
         return None
 
     def sites_that_ran(self) -> list[str]:
-        """All of which a node keeps a folder here."""
+        """Return the sites with a node's folder here."""
         return sorted(folder.name for folder in (self._state / "sites").glob("*"))
 
     def _mesh(self, file: Path) -> Mesh | None:
-        """None where it cannot be read: then an earlier one has to do."""
+        """Read a mesh, or return None if unreadable: an earlier one has to do."""
         revision = file.name.split(".")[-2]
         if revision not in self._read:
             self._read[revision] = _read(file)
@@ -62,7 +62,7 @@ def _revisions(folder: Path) -> list[Path]:
 
 
 def _latest_first(files: list[Path]) -> Iterator[Path]:
-    """By when they were written, which both are each time they are taken up or applied."""
+    """Sort by modification time, renewed at each apply or start."""
     yield from sorted(files, key=_written_ns, reverse=True)
 
 

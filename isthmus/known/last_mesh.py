@@ -1,8 +1,8 @@
-"""The mesh that a node begins with, and that commands look at: its file's, or, while the file is
-wrong, the last one that ran.
+"""Mesh for a starting node or an operator's look: the file's, or the last that ran while the file
+is wrong.
 
-A mistake in the file must not keep a node away that happens to be restarted meanwhile, nor an
-operator from seeing how the mesh is.
+A mistake in the file must not keep down a node that happens to restart, nor hide the mesh from its
+operator.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import typer
 from federation.mesh import BrokerAuth, Mesh
 from federation.mesh_file import read_mesh
 from isthmus.known.known_meshes import KnownMeshes
-from isthmus.options import EXIT_USAGE, reached_from, say_problems
+from isthmus.options import EXIT_USAGE, print_problems, reached_from
 from relay.ledger.revisions import KeptRevisions
 
 
 def mesh_or_last(file: Path, sites: Sequence[str], folders: Sequence[Path]) -> Mesh:
-    """`folders` are those of the sites. What is wrong goes to standard error; ends the command if
-    there is no mesh to run.
+    """Read the mesh file, or fall back to the last revision in the sites' `folders`; print problems
+    to standard error and end the command without either.
     """
     reading = read_mesh(file)
-    say_problems(reading, reached_from(reading.mesh, sites))
+    print_problems(reading, reached_from(reading.mesh, sites))
     if reading.mesh is not None:
         return reading.mesh
     last = _last(sites, folders)
@@ -35,12 +35,14 @@ def mesh_or_last(file: Path, sites: Sequence[str], folders: Sequence[Path]) -> M
 
 
 def mesh_or_known(file: Path, state: Path, sites: Collection[str] | None = None) -> Mesh:
-    """For commands that look at what runs, or hold it back: while the file is wrong, the mesh that
-    was applied or taken up last, by what the state folder knows. What is wrong goes to standard
-    error, but no warnings about others than `sites`; ends the command if there is no mesh at all.
+    """Read the mesh file, or fall back to the mesh applied or taken up last, for commands that look
+    at what runs or hold it back.
+
+    Problems go to standard error, warnings only about `sites`; the command ends if no mesh is
+    known.
     """
     reading = read_mesh(file)
-    say_problems(reading, sites)
+    print_problems(reading, sites)
     if reading.mesh is not None:
         return reading.mesh
     known = KnownMeshes(state).latest()
@@ -55,12 +57,12 @@ def mesh_or_known(file: Path, state: Path, sites: Collection[str] | None = None)
 
 
 def _last(sites: Sequence[str], folders: Sequence[Path]) -> Mesh | None:
-    """The revision that all of them ran last, if it is the same and can be run."""
+    """Return the revision that all sites ran last, if common to all and able to run."""
     kept = [KeptRevisions(folder / "ledger" / "revisions").latest() for folder in folders]
     first = kept[0] if kept else None
     if first is None or any(one is None or one.revision != first.revision for one in kept):
         return None
-    # A password that stood in the file itself was not kept.
+    # A password in the file itself was not kept.
     brokers = [site.broker for site in first.sites.values() if site.broker is not None]
     can_log_in = all(one.password or one.auth is BrokerAuth.EXTERNAL for one in brokers)
     if not can_log_in or not set(sites) <= set(first.sites):

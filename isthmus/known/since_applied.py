@@ -1,4 +1,4 @@
-"""What a mesh file has that was not applied yet, by the records of the state folder."""
+"""Changes of a mesh file since the last apply, by the records of the state folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from federation.mesh_diff import mesh_diff
 
 @dataclass(frozen=True, slots=True)
 class SinceApplied:
-    """`former` are the revisions that some sites are at, each with its mesh; None where that was
-    not kept. `new_sites`: at how many nothing was applied yet.
+    """Changes since the last apply. `former` maps each revision of a site to its mesh, or None if
+    not kept; `new_sites` counts sites without an apply.
     """
 
     mesh: Mesh
@@ -23,7 +23,7 @@ class SinceApplied:
 
     @property
     def changes(self) -> dict[str, list[str] | None]:
-        """Revision -> the differences from there, in the words of the file; None if unknown."""
+        """Differences by former revision, in words of the file; None if unknown."""
         return {
             revision: None if before is None else mesh_diff(before, self.mesh)
             for revision, before in self.former.items()
@@ -31,37 +31,40 @@ class SinceApplied:
 
     @property
     def gone(self) -> list[str]:
-        """Sites that the file does not have any more."""
+        """Sites no longer in the file."""
         before = [site for one in self.former.values() if one is not None for site in one.sites]
         return [site for site in dict.fromkeys(before) if site not in self.mesh.sites]
 
     @property
     def longest_window_s(self) -> float:
-        """The longest outage window that was applied; 0 if nobody knows of any."""
+        """Longest applied outage window, or 0 if unknown."""
         return max((one.outage_window_s for one in self.former.values() if one), default=0.0)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return lines for people."""
         revision = self.mesh.revision
         if self.new_sites and not self.former:
             return [f"revision {revision}: applied for the first time from this state folder"]
         if list(self.former) == [revision]:
             return [f"revision {revision}: as applied before"]
-        said = []
+        shown = []
         for before, lines in self.changes.items():
             if before == revision:
                 continue
-            told = ["  (what it was is not known)"] if lines is None else lines
-            said += [f"revision {revision}, before {before}:", *(f"  {line}" for line in told)]
-        return said
+            differences = ["  (what it was is not known)"] if lines is None else lines
+            shown += [
+                f"revision {revision}, before {before}:",
+                *(f"  {line}" for line in differences),
+            ]
+        return shown
 
     def as_object(self) -> dict[str, object]:
-        """For programs."""
+        """Return an object for programs."""
         return {"changes_since": self.changes}
 
 
 def changes_since_applied(mesh: Mesh, sites: Sequence[str], state: Path) -> SinceApplied:
-    """Compare the file with what was applied last at these sites, from this state folder."""
+    """Compare the mesh with the last apply at the sites from the state folder."""
     revisions = [applied_revision(state, mesh.name, site) for site in sites]
     former = {
         revision: read_applied_mesh(state, mesh.name, revision)

@@ -1,13 +1,11 @@
-"""Load for a measurement: numbered, confirmed messages out, and what became of each at the others.
+"""Load generator: numbered, confirmed messages out, and the fate of each at the sinks.
 
-Whoever sends and whoever takes run on one machine, so that one monotonic clock tells how long a
-message was under way; in one process or in several.
+Sources and sinks run on one machine, in one process or several, so that one monotonic clock
+measures latencies.
 """
 
-from isthmus.load.bodies import Bodies, HalfRandom, Noise, ShopDocuments
-from isthmus.load.latencies import Latencies
-from isthmus.load.message import HEAD_BYTES, RUN_BYTES
-from isthmus.load.sink import Arrivals, LoadSink
+from isthmus.load.messages import HEAD_BYTES, RUN_BYTES, Bodies, HalfRandom, Noise, ShopDocuments
+from isthmus.load.sink import Arrivals, Latencies, LoadSink
 from isthmus.load.source import LoadSource
 
 __all__ = [

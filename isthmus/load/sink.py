@@ -1,13 +1,14 @@
-"""Consumes a measurement's messages at one site, and tells what became of each."""
+"""Consuming end of a measurement at one site."""
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
-from isthmus.load.latencies import Latencies
-from isthmus.load.message import HEAD, HEAD_BYTES
+from isthmus.load.messages import HEAD, HEAD_BYTES
 from relay.batches.mesh_headers import REDELIVERED_HEADER
 from relay.bulk_amqp import (
     BulkAmqpError,
@@ -19,26 +20,71 @@ from relay.bulk_amqp import (
     connect,
 )
 
+_PER_E = 100
+"""Buckets for a factor of e: each is one per cent wide."""
+
+
+class Latencies:
+    """Latencies within one per cent, in constant memory; added in nanoseconds, read in
+    milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._longest_ns = 0
+        self._buckets: Counter[int] = Counter()
+
+    def add(self, times_ns: Sequence[int]) -> None:
+        if not times_ns:
+            return
+        log = math.log
+        self._buckets.update([int(log(time) * _PER_E) if time > 1 else 0 for time in times_ns])
+        self.count += len(times_ns)
+        self._longest_ns = max(self._longest_ns, max(times_ns))
+
+    def merge(self, other: Latencies) -> None:
+        """Add all latencies of another instance."""
+        self._buckets.update(other._buckets)
+        self.count += other.count
+        self._longest_ns = max(self._longest_ns, other._longest_ns)
+
+    @property
+    def longest_ms(self) -> float:
+        """Exact maximum, or 0 without messages."""
+        return self._longest_ns / 1e6
+
+    def percentile_ms(self, percent: float) -> float:
+        """Return the percentile, or NaN without messages."""
+        if not self.count:
+            return math.nan
+        rank = max(1, math.ceil(self.count * percent / 100))
+        for bucket in sorted(self._buckets):
+            rank -= self._buckets[bucket]
+            if rank <= 0:
+                return min(math.exp((bucket + 0.5) / _PER_E) / 1e6, self.longest_ms)
+        raise AssertionError("fewer in the buckets than were counted")
+
+
 PREFETCH = 2000
 
 
 class Arrivals:
-    """What came of one origin's messages. Sequences count from 0."""
+    """Arrivals of one origin's messages; sequences count from 0."""
 
     def __init__(self) -> None:
         self.delivered = 0
-        """Each message once."""
+        """Messages that arrived, each counted once."""
         self.duplicates = 0
         self.flagged_duplicates = 0
-        """Of them, those that said that they may be some."""
+        """Duplicates with the redelivery header."""
         self.out_of_order = 0
         self.last_at_ns = 0
-        """When the last first one came."""
+        """Time of the last first copy."""
         self._next = 0
         self._skipped: set[int] = set()
 
     def missing(self, sent: int, besides: Collection[int] = ()) -> int:
-        """How many of the first `sent` have not come; those `besides` need not."""
+        """Return how many of the first `sent` messages are missing, except those in `besides`."""
         missing = max(0, sent - self._next) + sum(1 for number in self._skipped if number < sent)
         return missing - sum(1 for number in besides if number < sent and not self._has(number))
 
@@ -46,7 +92,7 @@ class Arrivals:
         return number < self._next and number not in self._skipped
 
     def take(self, number: int, properties: bytes) -> bool:
-        """Whether it is the first of that number."""
+        """Count a copy; True if it is the first of its message."""
         if number == self._next:
             self._next += 1
         elif number > self._next:
@@ -64,9 +110,9 @@ class Arrivals:
 
 
 class LoadSink:
-    """One queue's. `strangers` counts messages that are not of this run.
+    """Consumer of one queue.
 
-    `ended` says why nothing comes any more; None while it consumes.
+    `strangers` counts messages of other runs. `ended` is the failure that ended consuming, or None.
     """
 
     def __init__(
@@ -79,12 +125,12 @@ class LoadSink:
     ) -> None:
         self.by_origin: dict[int, Arrivals] = {}
         self.latencies: dict[int, Latencies] = {}
-        """By origin."""
+        """Latencies by origin."""
         self.delivered = 0
-        """First ones of all origins."""
+        """First copies of all origins."""
         self.strangers = 0
         self.last_at_ns = 0
-        """When the last first one came."""
+        """Time of the last first copy."""
         self.ended: BulkAmqpError | None = None
         self._uri, self._run, self._queue = uri, run, queue
         self._ssl_context = ssl_context
@@ -99,12 +145,12 @@ class LoadSink:
         return self._connection
 
     async def channel(self) -> Channel:
-        """Another one of that connection."""
+        """Open a further channel of the connection."""
         assert self._connection is not None
         return await self._connection.channel()
 
     async def consume(self, arguments: Mapping[str, str] | None = None) -> None:
-        """Begin. `arguments` are the consumer's."""
+        """Start consuming with the consumer arguments."""
         self._consumer = Consumer(await self.channel(), self._queue, self._take, on_ended=self._end)
         await self._consumer.start(prefetch=PREFETCH, arguments=arguments)
 
@@ -113,7 +159,7 @@ class LoadSink:
             await self._connection.close()
 
     def begin(self, run: bytes) -> None:
-        """Forget what came; from now on messages of another run count."""
+        """Discard all counts; from now on messages of the new run count."""
         self._run = run
         self.by_origin, self.latencies = {}, {}
         self.delivered = self.strangers = self.last_at_ns = 0

@@ -1,4 +1,4 @@
-"""Publishes a measurement's messages at one site, with confirms."""
+"""Publishing end of a measurement at one site."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from isthmus.load.bodies import Bodies
-from isthmus.load.message import messages
+from isthmus.load.messages import Bodies, messages
 from relay.bulk_amqp import Cluster, Connection, Publication, Publisher, connect
 
 _GROUP = 256
 _GROUP_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024
-"""What may be unconfirmed: more has a broker keep it in memory, less has it wait."""
+"""Limit of unconfirmed bytes: beyond, the broker keeps messages in memory; below, the broker waits.
+"""
 _ROOM_S = 0.002
-"""Until it is looked again whether there is room."""
+"""Seconds between looks for room."""
 _TIMERS_NS = 2_000_000
-"""By how much a timer may be late on its own."""
+"""Usual lateness of a timer."""
 
 
 class LoadSource:
-    """One origin's. `run` tells the messages of one measurement from all others.
+    """Publisher of one origin's messages; `run` tells measurements apart.
 
-    `sent`, `confirmed` and `refused` (nacked, or without an answer when the connection went) count
-    messages; `refused_numbers` are the latter's, which may arrive all the same.
+    `sent`, `confirmed` and `refused` count messages; `refused_numbers` are those nacked, or
+    unanswered when the connection ended, and may arrive nevertheless.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LoadSource:
         self._under_way: deque[Publication] = deque()
 
     async def open(self) -> None:
-        """Raises what `connect` raises."""
+        """Connect and start the publisher. Raises the errors of `connect`."""
         self._connection = await connect(
             self._uri, name="isthmus load: source", ssl_context=self._ssl_context
         )
@@ -65,12 +65,12 @@ class LoadSource:
 
     @property
     def unanswered(self) -> int:
-        """Messages that the broker has not answered for yet."""
+        """Messages without an answer of the broker so far."""
         return self.sent - self.confirmed - self.refused
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes no publishes (memory, disk); empty while it does."""
+        """Reason why the broker blocks publishers (memory, disk); empty if none."""
         return (self._connection.blocked or "") if self._connection is not None else ""
 
     async def publish(
@@ -80,8 +80,8 @@ class LoadSource:
         going: Callable[[], bool] = lambda: True,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """As fast as the broker confirms, and others say that they have room: `count` more, and as
-        long as it is `going`.
+        """Publish `count` messages, or until `going` is false, as fast as the broker confirms and
+        `has_room` allows.
         """
         end = None if count is None else self.sent + count
         while going() and (end is None or self.sent < end):
@@ -100,11 +100,11 @@ class LoadSource:
         burst: int = 1,
         going: Callable[[], bool] = lambda: True,
     ) -> None:
-        """So many a second, each at its own time, or each `burst` of them at one: `count` more, and
-        as long as it is `going`.
+        """Publish `per_second` messages, in bursts of `burst`: `count` of them, or until `going` is
+        false.
 
-        A message that the broker's back pressure held up bears the time when it was due, so that
-        what waits here counts as under way.
+        A message held up by back pressure carries the time when it was due, so that its wait counts
+        as latency.
         """
         end = None if count is None else self.sent + count
         began, first = time.monotonic_ns(), self.sent
@@ -125,7 +125,7 @@ class LoadSource:
         await self.confirm()
 
     async def confirm(self) -> None:
-        """Until the broker has answered for all that was sent."""
+        """Wait until the broker has answered for all messages."""
         while self._under_way:
             await self._oldest()
 
@@ -146,7 +146,7 @@ class LoadSource:
     async def _oldest(self) -> None:
         assert self._publisher is not None
         outcome = await self._publisher.wait(self._under_way[0])
-        # Not before: whoever gives up waiting, and closes, still learns what became of it.
+        # Only now: a caller that gives up waiting and closes still gets the outcome.
         self._under_way.popleft()
         refused = {*outcome.nacked, *outcome.unknown}
         # The one publisher counts from 1.

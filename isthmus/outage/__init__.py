@@ -1,1 +1,1 @@
-"""What an outage of links or sites would cost: `isthmus simulate FILE --fail ...`."""
+"""Cost of an outage of links or sites: `isthmus simulate FILE --fail ...`."""

@@ -1,20 +1,20 @@
-"""What an outage comes to at some rate: lag, catching up, logs. Pure arithmetic.
+"""Cost of an outage at some rate: lag, catching up, logs. Pure arithmetic.
 
-What the nodes did with few messages (`simulation.outage`) says which part of each flow lacked
-where, and which part each link carried. The rest is linear::
+The simulation with few messages (`simulation.outage`) yields the part of each flow that sites
+lacked and links carried. The rest is linear::
 
     lag        = part x messages/s x seconds of the outage
     bytes      = messages x bytes of log a message, as `isthmus plan` counts them
-    a link's backlog = what it carried afterwards, and what was too much for it meanwhile
-    catching up      = backlog / (what the line carries - what comes new)
-    a site catches up when the slowest of the links has over which its backlog comes
+    a link's backlog = bytes carried afterwards, and bytes beyond the line's capacity meanwhile
+    catching up      = backlog / (capacity of the line - new bytes)
+    a site catches up with the slowest of the links that carry its backlog
 
     slowed     = part x messages/s x seconds x (1 - line / load), before a line that is too slow
     late       = messages/s x (outage + catching up) x (1 - deadline / outage)
 
-What waits is the oldest when the outage ends: from then on its age falls wherever a line carries
-more than what comes new. So a log has to keep what the outage window of that length keeps, and what
-was published at t of all that comes late, is (1 - t / (outage + catching up)) x outage old.
+Lag is oldest when the outage ends, and falls wherever a line carries more than the new traffic. So
+a log keeps what an outage window of the outage's length keeps; a message published at t that comes
+late is (1 - t / (outage + catching up)) x outage old.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from dataclasses import dataclass, replace
 from federation.mesh import LogLimit, Mesh, WhenLogIsFull
 from federation.planning.disk_need import DiskNeed, bytes_each, disk_need
 from federation.planning.log_spread import shares
-from isthmus.outage.asked import Question
+from isthmus.outage.question import Question
+from isthmus.plan.expected_load import assumed_of
+from isthmus.tables import JsonObject
 from simulation.outage import OutageRecord, Parts, PublishedFlow, away
 
 
 @dataclass(frozen=True, slots=True)
 class SiteLag:
-    """`behind`: messages by origin. `catch_up_s` None: never."""
+    """Lag of a site when the outage ends: `behind` in messages by origin; `catch_up_s` None if
+    never.
+    """
 
     behind: Mapping[str, float]
     bytes: float
@@ -39,10 +43,11 @@ class SiteLag:
     catch_up_s: float | None
     lost: Mapping[str, float]
     late: Mapping[str, float]
-    """By exchange that has a `deadline`: messages that come later, or never."""
+    """Messages that come after the deadline or never, by exchange with a `deadline`."""
     slowed: Mapping[str, float]
-    """By origin: messages that have a way, and wait before a line that is too slow for all that
-    goes over it meanwhile; at most, since copies may come another way."""
+    """Messages that have a path but wait before an overloaded line, by origin; an upper bound,
+    since copies may take another path.
+    """
 
     @property
     def messages(self) -> float:
@@ -51,7 +56,9 @@ class SiteLag:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """Bytes a second. `backlog` in bytes, when the outage ends; `drain_s` None: never."""
+    """Load of a link in bytes a second; `backlog` in bytes at the end of the outage; `drain_s` None
+    if never.
+    """
 
     is_away: bool
     before: float
@@ -64,18 +71,18 @@ class LinkLoad:
 
     @property
     def is_too_slow(self) -> bool:
-        """Whether its line carries less than what comes, be it only meanwhile."""
+        """True if the line carries less than its load, be it only during the outage."""
         return max(self.before, self.meanwhile) > self.line
 
     @property
     def held_up(self) -> float:
-        """The part of what it has to carry meanwhile that waits before its line."""
+        """Part of the load during the outage that waits before the line."""
         return max(0.0, 1 - self.line / self.meanwhile) if self.meanwhile else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogNeed:
-    """Of a site whose log has to keep what a link cannot carry. Bytes. `lasts_s`: of the limit."""
+    """Bytes of log at a site with a failed link; `lasts_s` is the time until the limit is full."""
 
     links: tuple[str, ...]
     bytes: float
@@ -85,8 +92,8 @@ class LogNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """All of it. Sites and links by name."""
+class OutageCost:
+    """Whole cost; sites and links by name."""
 
     question: Question
     mesh: Mesh
@@ -94,14 +101,14 @@ class Answer:
     links: Mapping[str, LinkLoad]
     logs: Mapping[str, LogNeed]
     held: Mapping[PublishedFlow, float]
-    """Messages that wait in their origin's egress queue for a neighbour's log."""
+    """Messages in the egress queues of their origins, waiting for a neighbour's log."""
     gaps: tuple[tuple[str, str], ...]
     simulated: int
-    """Messages that stood for all."""
+    """Messages of the simulation, which stand for all."""
 
     @property
     def needed_retention_s(self) -> float:
-        """How long logs keep things with an outage window of that length."""
+        """Retention of logs with an outage window as long as the outage."""
         return replace(self.mesh, outage_window_s=self.question.seconds).retention_s
 
     @property
@@ -119,17 +126,17 @@ class Answer:
 
     @property
     def lost(self) -> float:
-        """Messages that never come, at all sites together."""
+        """Messages that never arrive, summed over sites."""
         return sum(sum(one.lost.values()) for one in self.sites.values())
 
     @property
     def is_enough(self) -> bool:
-        """Whether the file's outage window and its logs are."""
+        """True if the outage window and logs of the file suffice."""
         return self.fits_window and self.fits_logs and not self.never and not self.gaps
 
 
 def flows_of(mesh: Mesh, question: Question) -> list[PublishedFlow]:
-    """Those of which something is published."""
+    """Return the flows with a rate above 0."""
     return [
         PublishedFlow(exchange.name, site)
         for exchange in mesh.exchanges.values()
@@ -139,9 +146,10 @@ def flows_of(mesh: Mesh, question: Question) -> list[PublishedFlow]:
 
 
 def kept_of(mesh: Mesh, question: Question) -> dict[str, float]:
-    """By site: of what its log gets during the outage, how much is still there at its end, 0 to 1.
+    """Return by site the part (0 to 1) of the outage's log that is still there when the outage
+    ends.
 
-    A full log that blocks keeps all that it has.
+    A full log that blocks keeps all of its content.
     """
     kept = {}
     for site, need in _disk(mesh, question).items():
@@ -152,8 +160,8 @@ def kept_of(mesh: Mesh, question: Question) -> dict[str, float]:
     return kept
 
 
-def answer(mesh: Mesh, question: Question, watched: OutageRecord) -> Answer:
-    """What was watched, at the rates that were asked about."""
+def outage_cost(mesh: Mesh, question: Question, watched: OutageRecord) -> OutageCost:
+    """Scale the simulation to the rates of the question."""
     weigh = _Weigh(mesh, question)
     cut = away(mesh, question.failure)
     links = {
@@ -161,7 +169,7 @@ def answer(mesh: Mesh, question: Question, watched: OutageRecord) -> Answer:
         for link in mesh.links
     }
     sites = {name: _site(name, watched, weigh, links, question, mesh) for name in mesh.sites}
-    return Answer(
+    return OutageCost(
         question,
         mesh,
         sites,
@@ -174,7 +182,7 @@ def answer(mesh: Mesh, question: Question, watched: OutageRecord) -> Answer:
 
 
 class _Weigh:
-    """What parts of flows come to; all a second or, of lags, for the whole outage."""
+    """Converter from parts of flows to messages and bytes, a second or over the whole outage."""
 
     def __init__(self, mesh: Mesh, question: Question) -> None:
         self._rates = question.rates
@@ -216,7 +224,7 @@ def _link(
     load = weigh.bytes_per_s(meanwhile)
     backlog = weigh.bytes(watched.caught_up.get(name, {}))
     if new <= line:
-        # Else it is too slow at any time, and its backlog is not the outage's.
+        # Otherwise the line is always too slow: its backlog is not the outage's.
         backlog += max(0.0, load - line) * question.seconds
     drain_s: float | None = 0.0
     if backlog:
@@ -269,7 +277,7 @@ def _late(
     for flow, part in lacking.items():
         deadline_s = mesh.exchanges[flow.exchange].deadline_s
         if deadline_s is not None and deadline_s < seconds:
-            # Where it never catches up, of those of the outage at least.
+            # Without catching up, count at least the messages of the outage.
             late_s = (seconds + (catch_up_s or 0.0)) * (1 - deadline_s / seconds)
             late = weigh.messages_per_s({flow: part}) * late_s
             found[flow.exchange] = found.get(flow.exchange, 0.0) + late
@@ -286,6 +294,84 @@ def _logs(mesh: Mesh, question: Question, cut: frozenset[str]) -> dict[str, LogN
 
 
 def _disk(mesh: Mesh, question: Question) -> dict[str, DiskNeed]:
-    """What `isthmus plan` says for an outage window as long as the outage."""
+    """Compute the disk need for an outage window as long as the outage."""
     wanted = replace(mesh, outage_window_s=question.seconds)
     return disk_need(wanted, question.rates, question.size, question.compression)
+
+
+def report_of(cost: OutageCost) -> JsonObject:
+    """Return the cost as a JSON object: messages and bytes rounded, times in seconds, null for
+    never.
+    """
+    question, mesh = cost.question, cost.mesh
+    return {
+        "mesh": mesh.name,
+        "revision": mesh.revision,
+        "fails": list(question.names),
+        "links_away": [name for name, one in cost.links.items() if one.is_away],
+        "sites_away": sorted(question.failure.sites),
+        "outage_s": question.seconds,
+        "assumed": {
+            **assumed_of(question.rates, question.size, question.compression),
+            "line_bytes_per_s": question.lines.everywhere,
+            "line_bytes_per_s_of": dict(question.lines.links),
+        },
+        "simulated_messages": cost.simulated,
+        "sites": {name: _site_report(one) for name, one in cost.sites.items()},
+        "links": {name: _link_report(one) for name, one in cost.links.items()},
+        "logs": {name: _log_report(one) for name, one in cost.logs.items()},
+        "waits_in_egress": [
+            {"exchange": flow.exchange, "site": flow.origin, "messages": round(messages)}
+            for flow, messages in cost.held.items()
+        ],
+        "gaps": [{"site": site, "stage": stage} for site, stage in cost.gaps],
+        "lost_messages": round(cost.lost),
+        "never_catch_up": list(cost.never),
+        "needed": {
+            "outage_window_s": question.seconds,
+            "retention_s": cost.needed_retention_s,
+        },
+        "file": {
+            "outage_window_s": mesh.outage_window_s,
+            "retention_s": mesh.retention_s,
+        },
+        "enough": cost.is_enough,
+    }
+
+
+def _site_report(one: SiteLag) -> JsonObject:
+    return {
+        "behind": {origin: round(messages) for origin, messages in one.behind.items()},
+        "messages": round(one.messages),
+        "bytes": round(one.bytes),
+        "oldest_s": one.oldest_s,
+        "catch_up_s": one.catch_up_s,
+        "lost": {origin: round(messages) for origin, messages in one.lost.items()},
+        "slowed": {origin: round(messages) for origin, messages in one.slowed.items()},
+        "late": {exchange: round(messages) for exchange, messages in one.late.items()},
+    }
+
+
+def _link_report(one: LinkLoad) -> JsonObject:
+    return {
+        "away": one.is_away,
+        "bytes_per_s_before": round(one.before),
+        "bytes_per_s_meanwhile": round(one.meanwhile),
+        "messages_per_s_before": round(one.messages_before, 3),
+        "messages_per_s_meanwhile": round(one.messages_meanwhile, 3),
+        "line_bytes_per_s": one.line,
+        "too_slow": one.is_too_slow,
+        "backlog_bytes": round(one.backlog),
+        "drain_s": one.drain_s,
+    }
+
+
+def _log_report(one: LogNeed) -> JsonObject:
+    return {
+        "keeps_for": list(one.links),
+        "log_bytes": round(one.bytes),
+        "max_bytes": one.limit.max_bytes,
+        "on_full": one.limit.on_full.value,
+        "lasts_s": one.lasts_s,
+        "short": one.is_short,
+    }

@@ -1,4 +1,4 @@
-"""What an outage comes to, for people."""
+"""Tables of an outage's cost for people."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from rich.markup import escape
 
 from federation.counted import counted
 from federation.mesh_file.quantities import show_duration, show_size
-from isthmus.outage.told import Told
-from isthmus.plan.disk_table import rates_said
-from isthmus.tables import MOST_OF_ALL, about, few, fill, table_of
+from isthmus.plan.expected_load import rates_text
+from isthmus.tables import MOST_OF_ALL, JsonObject, about, few, fill, table_of
 
 CHANGED = 0.1
-"""Of its load: what a link carries less or more than that is told. Where copies race each other on
-redundant ways, small differences are chance."""
+"""Relative change of a link's load below which the link counts as unchanged: copies that race on
+redundant paths make small differences chance.
+"""
 
 
-def tables(told: Told, most: int = MOST_OF_ALL) -> Group:
-    """The whole answer."""
-    parts: list[RenderableType] = [escape(_heading(told))]
-    parts += _sites(told, most)
-    parts += _links(told, most)
-    parts += _logs(told, most)
-    parts += map(escape, _notes(told))
-    parts.append(escape(_verdict(told)))
+def tables(report: JsonObject, most: int = MOST_OF_ALL) -> Group:
+    """Render the whole cost."""
+    parts: list[RenderableType] = [escape(_heading(report))]
+    parts += _sites(report, most)
+    parts += _links(report, most)
+    parts += _logs(report, most)
+    parts += map(escape, _notes(report))
+    parts.append(escape(_verdict(report)))
     return Group(*(one for part in parts for one in (part, "")))
 
 
-def _heading(told: Told) -> str:
-    assumed = told["assumed"]
-    away = few([*told["sites_away"], *(f"link {one}" for one in _own_links(told))])
-    said = (
-        f"mesh {told['mesh']}: {away} away for {show_duration(told['outage_s'])}, at "
-        f"{rates_said(assumed)}, {assumed['size_bytes']:,} bytes each"
+def _heading(report: JsonObject) -> str:
+    assumed = report["assumed"]
+    away = few([*report["sites_away"], *(f"link {one}" for one in _own_links(report))])
+    text = (
+        f"mesh {report['mesh']}: {away} away for {show_duration(report['outage_s'])}, at "
+        f"{rates_text(assumed)}, {assumed['size_bytes']:,} bytes each"
     )
     if assumed["compression"] != 1:
-        said += f", compressed {assumed['compression']:g} times"
+        text += f", compressed {assumed['compression']:g} times"
     return (
-        f"{said}; lines carry {show_size(assumed['line_bytes_per_s'])}/s where nothing else is "
-        f"said. {counted(told['simulated_messages'], 'message')} in real nodes stood for all."
+        f"{text}; lines carry {show_size(assumed['line_bytes_per_s'])}/s where nothing else is "
+        f"said. {counted(report['simulated_messages'], 'message')} in real nodes stood for all."
     )
 
 
-def _own_links(told: Told) -> list[str]:
-    """Links that are away by themselves, not with a site."""
-    sites = set(told["sites_away"])
-    return [name for name in told["fails"] if name not in sites]
+def _own_links(report: JsonObject) -> list[str]:
+    """Return links that fail on their own, not with a site."""
+    sites = set(report["sites_away"])
+    return [name for name in report["fails"] if name not in sites]
 
 
-def _sites(told: Told, most: int) -> Iterator[RenderableType]:
-    rows = [{"name": name, **one} for name, one in told["sites"].items() if one["messages"]]
+def _sites(report: JsonObject, most: int) -> Iterator[RenderableType]:
+    rows = [{"name": name, **one} for name, one in report["sites"].items() if one["messages"]]
     if not rows:
-        if not told["simulated_messages"]:
+        if not report["simulated_messages"]:
             yield "sites that lag: none; nothing is published meanwhile"
-        elif any(one["slowed"] for one in told["sites"].values()):
+        elif any(one["slowed"] for one in report["sites"].values()):
             yield "sites that lag for want of a way: none; but lines on the way are too slow"
         else:
             yield "sites that lag: none; all comes another way"
@@ -65,12 +65,12 @@ def _sites(told: Told, most: int) -> Iterator[RenderableType]:
         *("site", "behind", ">messages", ">bytes", ">oldest", ">catches up in", ">lost"),
     )
     yield fill(table, rows, _site_row, most)
-    left = len(told["sites"]) - len(rows)
+    left = len(report["sites"]) - len(rows)
     if left:
         yield f"{counted(left, 'other site')} {'lags' if left == 1 else 'lag'} behind nobody."
 
 
-def _site_row(row: Told) -> list[str]:
+def _site_row(row: JsonObject) -> list[str]:
     lost = sum(row["lost"].values())
     return [
         row["name"],
@@ -83,10 +83,10 @@ def _site_row(row: Told) -> list[str]:
     ]
 
 
-def _links(told: Told, most: int) -> Iterator[RenderableType]:
+def _links(report: JsonObject, most: int) -> Iterator[RenderableType]:
     rows = [
         {"name": name, **one}
-        for name, one in told["links"].items()
+        for name, one in report["links"].items()
         if one["away"] or one["too_slow"] or _has_changed(one)
     ]
     table = table_of(
@@ -100,17 +100,17 @@ def _links(told: Told, most: int) -> Iterator[RenderableType]:
         ">drains in",
     )
     yield fill(table, rows, _link_row, most)
-    left = len(told["links"]) - len(rows)
+    left = len(report["links"]) - len(rows)
     if left:
         yield f"{counted(left, 'other link')} as before."
 
 
-def _has_changed(one: Told) -> bool:
+def _has_changed(one: JsonObject) -> bool:
     change = abs(one["bytes_per_s_meanwhile"] - one["bytes_per_s_before"])
     return bool(change > CHANGED * max(one["bytes_per_s_before"], 1))
 
 
-def _link_row(row: Told) -> list[str]:
+def _link_row(row: JsonObject) -> list[str]:
     before, load = row["bytes_per_s_before"], row["bytes_per_s_meanwhile"]
     meanwhile, change = "away", "-"
     if not row["away"]:
@@ -131,19 +131,19 @@ def _link_row(row: Told) -> list[str]:
     ]
 
 
-def _logs(told: Told, most: int) -> Iterator[RenderableType]:
-    if not told["logs"]:
+def _logs(report: JsonObject, most: int) -> Iterator[RenderableType]:
+    if not report["logs"]:
         return
-    kept = about(told["needed"]["retention_s"])
+    kept = about(report["needed"]["retention_s"])
     table = table_of(
         f"logs, for {kept} (outage and margin)",
         *("site", "keeps for", ">log", ">log may take", "is it enough"),
     )
-    rows = [{"name": name, **one} for name, one in told["logs"].items()]
+    rows = [{"name": name, **one} for name, one in report["logs"].items()]
     yield fill(table, rows, _log_row, most)
 
 
-def _log_row(row: Told) -> list[str]:
+def _log_row(row: JsonObject) -> list[str]:
     enough = "yes"
     if row["short"]:
         end = "takes nothing more" if row["on_full"] == "block" else "leaves gaps"
@@ -157,15 +157,15 @@ def _log_row(row: Told) -> list[str]:
     ]
 
 
-def _notes(told: Told) -> Iterator[str]:
-    for one in told["waits_in_egress"]:
+def _notes(report: JsonObject) -> Iterator[str]:
+    for one in report["waits_in_egress"]:
         yield (
             f"{one['messages']:,} messages to {one['exchange']} wait at {one['site']} in its egress"
             " queue (`acks: remote`, and no neighbour's log can have them): its broker keeps them,"
             " and its log gets only the first 2,000, less than what is said above"
         )
     late: dict[str, int] = {}
-    for one in told["sites"].values():
+    for one in report["sites"].values():
         for exchange, messages in one["late"].items():
             late[exchange] = late.get(exchange, 0) + messages
     for exchange, messages in late.items():
@@ -173,52 +173,52 @@ def _notes(told: Told) -> Iterator[str]:
             f"{messages:,} messages to {exchange} come later than its deadline, counted at each "
             "site: the audit calls them late"
         )
-    for site in told["sites_away"]:
+    for site in report["sites_away"]:
         yield f"{site} is away with its broker: nothing is published there meanwhile."
-    slow = [name for name, one in told["links"].items() if one["too_slow"]]
+    slow = [name for name, one in report["links"].items() if one["too_slow"]]
     if slow:
         yield (
             f"warning: {few(slow)}: the line carries less than what comes, copies that race each "
             "other on redundant ways included"
         )
-    for name, one in told["sites"].items():
+    for name, one in report["sites"].items():
         if one["slowed"]:
             yield (
                 f"{name} lags by up to {sum(one['slowed'].values()):,} messages more, behind "
                 f"{few(list(one['slowed']))}, before lines that are too slow meanwhile"
             )
-    if told["gaps"]:
-        stages = [f"{one['stage']} (at {one['site']})" for one in told["gaps"]]
+    if report["gaps"]:
+        stages = [f"{one['stage']} (at {one['site']})" for one in report["gaps"]]
         yield (f"stop at a gap, until somebody says `isthmus accept-gap`: {few(stages)}")
 
 
-def _verdict(told: Told) -> str:
-    outage, window = told["outage_s"], told["file"]["outage_window_s"]
-    said = (
+def _verdict(report: JsonObject) -> str:
+    outage, window = report["outage_s"], report["file"]["outage_window_s"]
+    text = (
         f"needs an outage_window of {show_duration(outage)}, which keeps logs for "
-        f"{about(told['needed']['retention_s'])}; the file has {show_duration(window)}, which "
-        f"keeps {about(told['file']['retention_s'])}"
+        f"{about(report['needed']['retention_s'])}; the file has {show_duration(window)}, which "
+        f"keeps {about(report['file']['retention_s'])}"
     )
-    if told["logs"]:
-        name, most = max(told["logs"].items(), key=lambda one: one[1]["log_bytes"])
-        said += f". The biggest log: {show_size(most['log_bytes'])} at {name}"
-    if told["enough"]:
-        return f"ENOUGH: nothing is lost. It {said}."
-    return f"NOT ENOUGH: {'; '.join(_wrong(told))}. It {said}."
+    if report["logs"]:
+        name, most = max(report["logs"].items(), key=lambda one: one[1]["log_bytes"])
+        text += f". The biggest log: {show_size(most['log_bytes'])} at {name}"
+    if report["enough"]:
+        return f"ENOUGH: nothing is lost. It {text}."
+    return f"NOT ENOUGH: {'; '.join(_wrong(report))}. It {text}."
 
 
-def _wrong(told: Told) -> Iterator[str]:
-    if told["never_catch_up"]:
+def _wrong(report: JsonObject) -> Iterator[str]:
+    if report["never_catch_up"]:
         yield (
-            f"{few(told['never_catch_up'])} would never catch up: a line on the way carries less "
+            f"{few(report['never_catch_up'])} would never catch up: a line on the way carries less "
             "than what comes new"
         )
-    if told["lost_messages"]:
-        yield f"{told['lost_messages']:,} messages would be lost, counted at each site"
-    elif told["gaps"]:
+    if report["lost_messages"]:
+        yield f"{report['lost_messages']:,} messages would be lost, counted at each site"
+    elif report["gaps"]:
         yield "nothing is lost, all comes another way, but links stop at a gap"
-    elif told["outage_s"] > told["file"]["outage_window_s"]:
+    elif report["outage_s"] > report["file"]["outage_window_s"]:
         yield "longer than the outage window: within its margin nothing is lost, but not promised"
-    short = [name for name, one in told["logs"].items() if one["short"]]
+    short = [name for name, one in report["logs"].items() if one["short"]]
     if short:
         yield f"log.max_bytes is too little at {few(short)}"

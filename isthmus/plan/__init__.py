@@ -1,1 +1,1 @@
-"""What `isthmus plan` tells and draws: a report, and tables and pictures made of it."""
+"""Plan of a mesh (`isthmus plan`): a report, and tables and drawings made from the report."""

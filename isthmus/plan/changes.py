@@ -1,12 +1,15 @@
-"""What `apply` would change: by the record of the last one, or by asking the brokers."""
+"""Changes that `apply` would make, by the record of the last apply or by asking the brokers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
 
 from federation.brokers.addresses import AddressBook, AddressError, read_private_brokers
 from federation.brokers.applied import applied_revision
@@ -14,21 +17,23 @@ from federation.brokers.apply import NoManagement, preview_site
 from federation.brokers.credentials import SECRETS_FILE, load_or_make, make_credentials
 from federation.brokers.management import ManagementError
 from federation.brokers.passwords import PasswordMissing
+from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
 from isthmus.known.cautions import cautions, refusals
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import BROKERS_AT_ONCE
+from isthmus.tables import JsonObject, few, more
 
 
 def changes_of(reading: Reading, mesh: Mesh, state: Path) -> dict[str, Any]:
-    """By the record; touches no broker. `known` is false if nothing was applied from this folder.
+    """Compare the mesh file with the record of applies; touch no broker.
 
-    `changes` are by revision that some site is at: the differences from there in the words of the
-    mesh file, None if that revision's mesh was not kept. `never` are sites that nothing was applied
-    at from here. `refused` is what apply and the nodes would not take up, `warnings` what else
-    somebody should know before.
+    `known` is false if nothing was applied from the state folder. `changes` maps each revision that
+    some site is at to the differences, in words of the mesh file, or None if the revision was not
+    kept. `never` lists sites without an apply, `refused` the reasons why apply and nodes refuse the
+    file, `warnings` further cautions.
     """
     never = [site for site in mesh.sites if applied_revision(state, mesh.name, site) is None]
     since = changes_since_applied(mesh, list(mesh.sites), state)
@@ -48,11 +53,12 @@ def changes_of(reading: Reading, mesh: Mesh, state: Path) -> dict[str, Any]:
 
 
 async def ask_brokers(mesh: Mesh, sites: Sequence[str], state: Path) -> dict[str, dict[str, Any]]:
-    """By site: what apply would do there, or why nobody knows. Leaves no trace in the folder.
+    """Return by site the changes that apply would make, or why they are unknown; leave no trace in
+    the folder.
 
-    Raises AddressError and CredentialsError where what the folder has cannot be read.
+    Raises AddressError and CredentialsError if the folder cannot be read.
     """
-    # Passwords are made by `up` or `apply`, which store them; what is made here fits nowhere.
+    # Only `up` and `apply` store passwords; those made here fit no broker.
     is_there = (state / SECRETS_FILE).exists()
     credentials = load_or_make(state, mesh) if is_there else make_credentials(mesh)
     book = AddressBook(mesh, credentials, read_private_brokers(state), os.environ)
@@ -66,3 +72,59 @@ async def ask_brokers(mesh: Mesh, sites: Sequence[str], state: Path) -> dict[str
                 return {"changes": None, "unknown": str(error)}
 
     return dict(zip(sites, await asyncio.gather(*map(one, sites)), strict=True))
+
+
+def change_lines(apply: JsonObject, most: int) -> Iterator[RenderableType]:
+    """Render the changes by the record of the last apply."""
+    for one in apply["refused"]:
+        yield escape(f"apply and the nodes refuse: {one}")
+    yield from _changes(apply, most)
+    for one in apply["warnings"]:
+        yield escape(f"warning: {one}")
+
+
+def _changes(apply: JsonObject, most: int) -> Iterator[RenderableType]:
+    where = f"from {apply['state']}"
+    if not apply["known"]:
+        yield escape(
+            f"what apply would change: unknown, nothing was applied {where} (--state names another)"
+        )
+        return
+    if not apply["changes"] and not apply["never"]:
+        yield escape(
+            f"apply would change nothing: revision {apply['revision']} was applied {where}"
+        )
+        return
+    parts = [f"apply would change, from revision {apply['revision']} on:"]
+    for revision, lines in apply["changes"].items():
+        parts.append(f"  since {revision}, applied {where}:")
+        if lines is None:
+            parts.append("    unknown: what that revision was is not kept")
+            continue
+        parts += (f"    {line}" for line in lines[:most])
+        if len(lines) > most:
+            parts.append(f"    and {len(lines) - most:,} more: {more(most)}")
+    if apply["never"]:
+        parts.append(f"  nothing was applied {where} at {few(apply['never'])}")
+    yield escape("\n".join(parts))
+
+
+def broker_lines(brokers: dict[str, JsonObject], most: int) -> RenderableType:
+    """Render the changes by the brokers' answers; sites with equal changes share a block."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for site, one in brokers.items():
+        if one["changes"] is None:
+            changes: tuple[str, ...] = (f"unknown: {one['unknown']}",)
+        else:
+            changes = tuple(one["changes"]) or ("nothing",)
+        alike.setdefault(changes, []).append(site)
+    lines = ["by what the brokers say, apply would do:"]
+    for changes, sites in list(alike.items())[:most]:
+        lines.append(f"  at {few(sites)}:")
+        lines += (f"    {line}" for line in changes[:most])
+        if len(changes) > most:
+            lines.append(f"    and {len(changes) - most:,} more: {more(most)}")
+    left = [site for sites in list(alike.values())[most:] for site in sites]
+    if left:
+        lines.append(f"  and at {counted(len(left), 'site')} more: {more(most)}")
+    return escape("\n".join(lines))

@@ -1,4 +1,4 @@
-"""A drawing of a mesh as SVG, without Graphviz, and as text for Graphviz."""
+"""Drawing of a mesh as SVG, without Graphviz, and as text for Graphviz."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from isthmus.plan.layout import Place, laid_out
+from isthmus.plan.layout import SpotPlace, laid_out
 from isthmus.plan.picture import Picture, Spot, Stroke
 
 _CHARACTER = 7.2
-"""Pixels of a character of the labels, at most."""
+"""Width (pixels) of a label's character, at most."""
 _MARGIN = 24.0
 _CROWDED = 24
-"""So many spots on a ring, and labels stand like spokes."""
+"""Spots on a ring from which labels stand like spokes."""
 _STYLE = """\
   text { font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #222;
     paint-order: stroke; stroke: white; stroke-width: 3px; }
@@ -30,7 +30,7 @@ _THIN = """\
   line.only { stroke-width: 0.8; }
 """
 _MANY = 150
-"""So many lines, and they are thin."""
+"""Number of lines from which lines are thin."""
 _LEGEND = (
     "red: its loss alone separates sites that an exchange joins",
     "dot: both ends meet at that end's broker, the other dials; no dot: the sender of each way "
@@ -40,7 +40,7 @@ _LEGEND = (
 
 
 def as_svg(picture: Picture) -> str:
-    """The whole file."""
+    """Render an SVG file."""
     places = laid_out(
         [spot.name for spot in picture.spots],
         [(stroke.sender, stroke.receiver) for stroke in picture.strokes],
@@ -68,17 +68,17 @@ def as_svg(picture: Picture) -> str:
     for spot in picture.spots:
         lines += _spot(spot, places[spot.name], spokes=places[spot.name].ring in spokes)
     lines += (
-        f'<text class="note" {edge} y="{legend_top + 18 * n:.0f}">{escape(said)}</text>'
-        for n, said in enumerate(_LEGEND)
+        f'<text class="note" {edge} y="{legend_top + 18 * n:.0f}">{escape(note)}</text>'
+        for n, note in enumerate(_LEGEND)
     )
     return "\n".join([*lines, "</svg>"])
 
 
-def _stroke(stroke: Stroke, places: dict[str, Place]) -> Iterator[str]:
+def _stroke(stroke: Stroke, places: dict[str, SpotPlace]) -> Iterator[str]:
     start, end = places[stroke.sender], places[stroke.receiver]
     length = math.hypot(end.x - start.x, end.y - start.y) or 1.0
     across, down = (end.x - start.x) / length, (end.y - start.y) / length
-    # From rim to rim, for the arrow's sake.
+    # From rim to rim, so that the arrow's tip is visible.
     x1, y1 = start.x + 11 * across, start.y + 11 * down
     x2, y2 = end.x - 11 * across, end.y - 11 * down
     kind = ' class="only"' if stroke.is_single_point else ""
@@ -94,7 +94,7 @@ def _stroke(stroke: Stroke, places: dict[str, Place]) -> Iterator[str]:
         yield f'<circle class="meeting" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
 
 
-def _spot(spot: Spot, place: Place, *, spokes: bool) -> Iterator[str]:
+def _spot(spot: Spot, place: SpotPlace, *, spokes: bool) -> Iterator[str]:
     kind = "only" if spot.is_single_point else ""
     title = f"<title>{escape(spot.about)}</title>"
     if spot.sites > 1:
@@ -110,7 +110,7 @@ def _spot(spot: Spot, place: Place, *, spokes: bool) -> Iterator[str]:
     yield _label(spot, place, spokes=spokes)
 
 
-def _label(spot: Spot, place: Place, *, spokes: bool) -> str:
+def _label(spot: Spot, place: SpotPlace, *, spokes: bool) -> str:
     text = escape(spot.label)
     across, down = math.cos(place.angle), math.sin(place.angle)
     if _is_in_the_middle(place):
@@ -130,14 +130,14 @@ def _label(spot: Spot, place: Place, *, spokes: bool) -> str:
     return f'<text text-anchor="{anchor}" x="{x:.1f}" y="{y + 4:.1f}">{text}</text>'
 
 
-def _is_in_the_middle(place: Place) -> bool:
+def _is_in_the_middle(place: SpotPlace) -> bool:
     return math.hypot(place.x, place.y) < 1
 
 
 def _bounds(
-    picture: Picture, places: dict[str, Place], spokes: set[int]
+    picture: Picture, places: dict[str, SpotPlace], spokes: set[int]
 ) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of all spots with their labels, the title included."""
+    """Return left, top, right and bottom of all spots with labels and title."""
     xs, ys = [0.0], [0.0]
     for spot in picture.spots:
         place = places[spot.name]
@@ -160,7 +160,7 @@ def _bounds(
 
 
 def as_dot(picture: Picture) -> str:
-    """For `dot`, `neato` or `twopi` of Graphviz."""
+    """Render the graph for Graphviz's `dot`, `neato` or `twopi`."""
     lines = [f"digraph {_quoted(picture.title)} {{", "  layout=neato; overlap=false; splines=true;"]
     for spot in picture.spots:
         shape = "box3d" if spot.sites > 1 else "ellipse"

@@ -1,8 +1,8 @@
-"""Where the spots of a drawing are: rings round the middle of the mesh. Pure.
+"""Layout of a drawing: rings round the middle of the mesh. Pure.
 
-The middle is what everything else hangs on: the hub, the hubs of regions, or all sites of a ring.
-The others stand around it by their distance, each behind the one that it hangs on, so that lines
-of a tree never cross; what hangs on several stands behind the gap after the first of them.
+The middle is the hub, the hubs of regions, or all sites of a ring. Other spots stand around by
+distance, each behind the spot it hangs on, so that lines of a tree never cross; a spot that hangs
+on several stands behind the gap after the first.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 RING_GAP = 150.0
-"""Between rings, in pixels."""
+"""Distance (pixels) between rings."""
 SLOT = 18.0
-"""Of the outermost ring, for each spot: a line of text."""
+"""Arc (pixels) of the outermost ring for each spot: a line of text."""
 CORE_SLOT = 130.0
-"""Of the innermost ring."""
+"""Arc (pixels) of the innermost ring for each spot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """`angle` is that of the way outwards, in radians; nothing stands further out there."""
+class SpotPlace:
+    """Place of a spot; `angle` is the way outwards in radians, where nothing stands further out."""
 
     x: float
     y: float
@@ -29,8 +29,8 @@ class Place:
     ring: int
 
 
-def laid_out(spots: Sequence[str], lines: Iterable[tuple[str, str]]) -> dict[str, Place]:
-    """A place for each."""
+def laid_out(spots: Sequence[str], lines: Iterable[tuple[str, str]]) -> dict[str, SpotPlace]:
+    """Return a place for each spot."""
     near: dict[str, dict[str, None]] = {spot: {} for spot in spots}
     for one, other in lines:
         if one != other:
@@ -41,15 +41,15 @@ def laid_out(spots: Sequence[str], lines: Iterable[tuple[str, str]]) -> dict[str
     radii = _radii(tree.rings, len(middle), total)
     # From the top, clockwise.
     start = -math.pi / 2 - math.pi * tree.slots[middle[0]] / total
-    places: dict[str, Place] = {}
+    places: dict[str, SpotPlace] = {}
     _place(tree, middle, start, 2 * math.pi / total, radii, 0, places)
     return places
 
 
 @dataclass(slots=True)
 class _Tree:
-    """`behind`: what hangs on a spot alone; `beside`: on it and others. `slots`: how much of the
-    outermost ring a spot takes with all that is behind it.
+    """Tree of spots: `behind` a spot hangs on that spot alone, `beside` on others too. `slots` is
+    the share of the outermost ring for a spot and all behind.
     """
 
     behind: dict[str, list[str]]
@@ -58,14 +58,14 @@ class _Tree:
     slots: dict[str, float] = field(default_factory=dict)
 
     def count(self, spots: Sequence[str]) -> float:
-        """Of all of these, with what is beside them."""
+        """Count and record the slots of these spots, with the spots beside them."""
         for spot in spots:
             self.slots[spot] = max(1.0, self.count(self.behind[spot]))
         return sum(self.slots[spot] + self.count(self.beside[spot]) for spot in spots)
 
 
 def _middle(near: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """The spots of the innermost ring, in order."""
+    """Return the spots of the innermost ring in order."""
     degree = {spot: len(others) for spot, others in near.items()}
     left, edge = dict(degree), [spot for spot in near if degree[spot] <= 1]
     last = list(near)
@@ -130,13 +130,13 @@ def _place(
     per_slot: float,
     radii: Sequence[float],
     ring: int,
-    places: dict[str, Place],
+    places: dict[str, SpotPlace],
 ) -> float:
-    """Place these and what hangs on them, from `start` on; where that ends."""
+    """Place these spots and all that hangs on them from the angle `start`; return the end angle."""
     for spot in spots:
         end = start + tree.slots[spot] * per_slot
         angle, radius = (start + end) / 2, radii[ring]
-        places[spot] = Place(radius * math.cos(angle), radius * math.sin(angle), angle, ring)
+        places[spot] = SpotPlace(radius * math.cos(angle), radius * math.sin(angle), angle, ring)
         _place(tree, tree.behind[spot], start, per_slot, radii, ring + 1, places)
         start = _place(tree, tree.beside[spot], end, per_slot, radii, ring + 1, places)
     return start

@@ -1,7 +1,7 @@
-"""What a drawing of a mesh shows: its sites, those in crowds as one, and the lines between. Pure.
+"""Content of a drawing: sites, crowds of sites, and the lines between. Pure.
 
-Branches that hang on the same sites in the same way are one crowd where there are many of them, so
-that a hub with 500 branches is a drawing of two.
+More than a few branches that hang on the same sites in the same way are one crowd, so that a hub
+with 500 branches is a drawing of two spots.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from federation.planning.single_points import all_points
 from federation.planning.site_classes import SiteGroups, line, shape_only, site_groups, twin_classes
 
 CROWD = 6
-"""So many sites or fewer are drawn one by one."""
+"""Number of sites up to which each is drawn singly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A site, or a crowd of them by the name of its first."""
+    """Site, or a crowd of sites named by the first."""
 
     name: str
     label: str
@@ -33,8 +33,8 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """A line between two spots. `meeting` is the spot whose broker both ends of both ways connect
-    to; empty if that is another or differs by way.
+    """Line between two spots. `meeting` is the spot whose broker both ends of both directions
+    connect to; empty if elsewhere, or not the same for both.
     """
 
     sender: str
@@ -47,7 +47,7 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """In the order of the file."""
+    """Spots and strokes in the order of the mesh file."""
 
     title: str
     spots: tuple[Spot, ...]
@@ -55,7 +55,7 @@ class Picture:
 
 
 def picture_of(mesh: Mesh, *, each: bool = False) -> Picture:
-    """What to draw; `each`: no crowds."""
+    """Build the picture; `each` draws no crowds."""
     groups = site_groups(mesh, each=each)
     stands_for = _crowds(mesh, groups, each=each)
     sites, lines = _single_points(mesh)
@@ -70,7 +70,7 @@ def picture_of(mesh: Mesh, *, each: bool = False) -> Picture:
 
 
 def _crowds(mesh: Mesh, groups: SiteGroups, *, each: bool) -> dict[str, str]:
-    """By site: who stands for it in the drawing."""
+    """Return by site the spot that represents the site."""
     if each:
         return {site: site for site in mesh.sites}
     routes = routes_of(mesh)
@@ -84,7 +84,7 @@ def _crowds(mesh: Mesh, groups: SiteGroups, *, each: bool) -> dict[str, str]:
 
 
 def _single_points(mesh: Mesh) -> tuple[set[str], set[Pair]]:
-    """Of every exchange together."""
+    """Find the single points of failure of all exchanges."""
     sites, lines = set[str](), set[Pair]()
     for kept_from, exchanges in by_routes(mesh).items():
         routes = routes_of(mesh, kept_from)

@@ -1,46 +1,36 @@
-"""What `isthmus plan` tells: everything as one JSON object, which tables and drawings are made of.
+"""Report of a plan: one JSON object, which tables and drawings are made from.
 
-Rows speak of groups of sites by their labels; `groups` says which sites these are.
+Rows name groups of sites by labels; `groups` lists the sites of each label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from federation.mesh import Exchange, Mesh
+from federation.mesh import Exchange, Link, Mesh
 from federation.planning.availability import Availability
 from federation.planning.blocks import Figures
-from federation.planning.disk_need import DiskNeed, PublishRates, disk_need
+from federation.planning.disk_need import DiskNeed, disk_need
 from federation.planning.pair_figures import PairFigures, PairRow, Wanted, pair_rows, wanted_by
-from federation.planning.routes import Routes, by_routes, routes_of
+from federation.planning.routes import Pair, Routes, by_routes, routes_of
 from federation.planning.single_points import PointRow, SinglePointFinder, point_rows
 from federation.planning.site_classes import SiteGroups, site_groups
-from isthmus.plan.assumed import assumed_of
-from isthmus.plan.links import link_rows, link_told, span
-from isthmus.progress import shown
+from isthmus.display import tracked
+from isthmus.plan.expected_load import ExpectedLoad, assumed_of
+from isthmus.tables import JsonObject
 
-ASKED_UNCERTAIN = 28
-"""Links that may fail up to which a single pair is worked out exactly: a second or so."""
-
-Told = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is expected to be published: rates, bytes of a body, how much smaller batches get."""
-
-    rates: PublishRates
-    size: int
-    compression: float = 1.0
+PAIR_UNCERTAIN = 28
+"""Number of fallible links up to which a single pair is computed exactly, within about a second."""
 
 
 def plan_of(
-    mesh: Mesh, *, sites: Sequence[str] = (), each: bool = False, load: Load | None = None
-) -> Told:
-    """The whole plan but for what `apply` would change. `sites`: one, and only what concerns it is
-    told of pairs; several, and only the pairs among them. `each`: no groups.
+    mesh: Mesh, *, sites: Sequence[str] = (), each: bool = False, load: ExpectedLoad | None = None
+) -> JsonObject:
+    """Build the plan without the changes of `apply`.
+
+    One name in `sites` limits pairs to those of the site, several to pairs among them. `each` makes
+    no groups.
     """
     groups = site_groups(mesh, each=each, apart=sites)
     return {
@@ -57,22 +47,22 @@ def plan_of(
             }
             for group in groups.groups
         ],
-        "links": [link_told(link) for link in mesh.links],
+        "links": [link_report(link) for link in mesh.links],
         "link_groups": list(link_rows(mesh, groups)),
         "exchanges": [_exchange(mesh, one, groups) for one in mesh.exchanges.values()],
         "routes": [
             _routes(mesh, kept_from, exchanges, groups, sites)
             for kept_from, exchanges in by_routes(mesh).items()
         ],
-        "asked": list(_asked(mesh, sites)) if len(sites) == 2 else [],
+        "asked": list(_pair_details(mesh, sites)) if len(sites) == 2 else [],
         "disk": None if load is None else _disk(mesh, groups, load),
     }
 
 
-# -- who gets what --------------------------------------------------------------------------------
+# -- exchanges ------------------------------------------------------------------------------------
 
 
-def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> Told:
+def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> JsonObject:
     origins = [site for site in mesh.sites if exchange.leaves(site)]
     destinations = [site for site in mesh.sites if exchange.reaches(site)]
     wants = {
@@ -96,7 +86,7 @@ def _exchange(mesh: Mesh, exchange: Exchange, groups: SiteGroups) -> Told:
     }
 
 
-# -- how well sites are joined --------------------------------------------------------------------
+# -- routes between sites -------------------------------------------------------------------------
 
 
 def _routes(
@@ -105,14 +95,14 @@ def _routes(
     exchanges: Sequence[Exchange],
     groups: SiteGroups,
     sites: Sequence[str],
-) -> Told:
+) -> JsonObject:
     routes = routes_of(mesh, kept_from)
     wanted = _concerning(wanted_by(exchanges, mesh.sites, every=not mesh.exchanges), sites)
     pairs = pair_rows(
-        routes, exchanges, groups, wanted, lambda classes: shown(classes, "pairs of sites")
+        routes, exchanges, groups, wanted, lambda classes: tracked(classes, "pairs of sites")
     )
     points = point_rows(
-        routes, exchanges, groups, wanted, lambda classes: shown(classes, "single points")
+        routes, exchanges, groups, wanted, lambda classes: tracked(classes, "single points")
     )
     return {
         "exchanges": [exchange.name for exchange in exchanges],
@@ -131,21 +121,21 @@ def _concerning(wanted: Wanted, sites: Sequence[str]) -> Wanted:
     return lambda a, b: a in chosen and b in chosen and wanted(a, b)
 
 
-def _pair_row(row: PairRow, groups: SiteGroups) -> Told:
+def _pair_row(row: PairRow, groups: SiteGroups) -> JsonObject:
     labels = groups.groups[row.origins].label, groups.groups[row.destinations].label
-    said: Told = {
+    cells: JsonObject = {
         "from": labels[0],
         "to": labels[1],
         "both_ways": row.both_ways or row.origins == row.destinations,
         "pairs": row.pairs,
         "worst": list(row.worst),
     }
-    said |= _figures(row.figures)
-    said["best_availability"] = row.best and _availability(row.best)
-    return said
+    cells |= _figures(row.figures)
+    cells["best_availability"] = row.best and _availability(row.best)
+    return cells
 
 
-def _figures(figures: Figures | None) -> Told:
+def _figures(figures: Figures | None) -> JsonObject:
     if figures is None:
         return {"hops": None, "link_disjoint": 0, "site_disjoint": 0, "availability": None}
     return {
@@ -156,11 +146,11 @@ def _figures(figures: Figures | None) -> Told:
     }
 
 
-def _availability(found: Availability) -> Told:
+def _availability(found: Availability) -> JsonObject:
     return {"part": found.part, "standard_error": found.standard_error, "exact": found.is_exact}
 
 
-def _point_row(row: PointRow, groups: SiteGroups) -> Told:
+def _point_row(row: PointRow, groups: SiteGroups) -> JsonObject:
     def label(number: int) -> str:
         return groups.groups[number].label
 
@@ -177,8 +167,10 @@ def _point_row(row: PointRow, groups: SiteGroups) -> Told:
     }
 
 
-def _asked(mesh: Mesh, sites: Sequence[str]) -> Iterator[Told]:
-    """All about one pair, either way, for each set of exchanges that have routes of their own."""
+def _pair_details(mesh: Mesh, sites: Sequence[str]) -> Iterator[JsonObject]:
+    """Yield the details of a pair in both directions, for each set of exchanges with routes of
+    their own.
+    """
     for origin, destination in (sites, reversed(sites)):
         ways = by_routes(mesh).items()
         joining = [
@@ -190,18 +182,18 @@ def _asked(mesh: Mesh, sites: Sequence[str]) -> Iterator[Told]:
         ]
         for kept_from, exchanges in joining or [(frozenset[str](), [])]:
             routes = routes_of(mesh, kept_from)
-            said = _pair(routes, origin, destination)
+            row = _pair(routes, origin, destination)
             yield {
                 "from": origin,
                 "to": destination,
                 "exchanges": [exchange.name for exchange in exchanges],
                 "never_via": sorted(kept_from),
-                **said,
+                **row,
             }
 
 
-def _pair(routes: Routes, origin: str, destination: str) -> Told:
-    figures = PairFigures(routes, most_uncertain=ASKED_UNCERTAIN)
+def _pair(routes: Routes, origin: str, destination: str) -> JsonObject:
+    figures = PairFigures(routes, most_uncertain=PAIR_UNCERTAIN)
     found = figures.figures_from(origin).get(destination)
     points = SinglePointFinder(routes).between(origin, destination)
     return {
@@ -218,7 +210,7 @@ def _pair(routes: Routes, origin: str, destination: str) -> Told:
 # -- disk -----------------------------------------------------------------------------------------
 
 
-def _disk(mesh: Mesh, groups: SiteGroups, load: Load) -> Told:
+def _disk(mesh: Mesh, groups: SiteGroups, load: ExpectedLoad) -> JsonObject:
     need = disk_need(mesh, load.rates, load.size, load.compression)
     return {
         "assumed": assumed_of(load.rates, load.size, load.compression),
@@ -232,11 +224,11 @@ def _disk(mesh: Mesh, groups: SiteGroups, load: Load) -> Told:
 
 
 def _most(needs: Iterable[DiskNeed]) -> DiskNeed:
-    """The one of a group that is worst off."""
+    """Return the worst need of a group."""
     return max(needs, key=lambda one: (one.is_short, one.log_bytes))
 
 
-def _need(need: DiskNeed) -> Told:
+def _need(need: DiskNeed) -> JsonObject:
     return {
         "messages_per_s": need.messages_per_s,
         "log_bytes": round(need.log_bytes),
@@ -246,3 +238,79 @@ def _need(need: DiskNeed) -> Told:
         "short": need.is_short,
         "lasts_s": need.lasts_s,
     }
+
+
+def dials(link: Link) -> list[str]:
+    """Return the ends that connect to another site's broker."""
+    return [end for end in (link.sender, link.receiver) if end != link.meeting]
+
+
+def link_report(link: Link) -> dict[str, Any]:
+    """Return a link as a JSON object."""
+    return {
+        "from": link.sender,
+        "to": link.receiver,
+        "meets_at": link.meeting,
+        "dials": dials(link),
+        "via": link.via,
+        "availability": link.availability,
+        **({} if link.max_rate is None else {"max_rate": str(link.max_rate)}),
+    }
+
+
+def link_rows(mesh: Mesh, groups: SiteGroups) -> Iterator[dict[str, Any]]:
+    """Yield a row for links between the same groups that meet alike, both directions in one row."""
+    found: dict[tuple[int, int, str], list[Link]] = {}
+    for link in mesh.links:
+        ends = groups.number[link.sender], groups.number[link.receiver]
+        found.setdefault((*ends, _meeting(link)), []).append(link)
+    turned = {"sender": "receiver", "receiver": "sender"}
+    done: set[tuple[int, int, str]] = set()
+    for key, links in found.items():
+        if key in done:
+            continue
+        sender, receiver, meeting = key
+        way_back = {(link.receiver, link.sender) for link in links}
+        # Back by the same broker, or each direction by its own receiver's (or sender's).
+        same = receiver, sender, turned.get(meeting, meeting)
+        each = receiver, sender, meeting
+        back = next((k for k in (same, each) if _ends(found.get(k, ())) == way_back), None)
+        if back is not None:
+            done.add(back)
+        labels = groups.groups[sender].label, groups.groups[receiver].label
+        yield {
+            "from": labels[0],
+            "to": labels[1],
+            "both_ways": back is not None,
+            "count": len(links) // 2 if back == key else len(links),
+            **_meets(meeting, *labels, each_way=back is not None and back != same),
+            "via": sum(link.via is not None for link in links),
+            "availability": span(link.availability for link in links),
+        }
+
+
+def _ends(links: Iterable[Link]) -> set[Pair]:
+    return {(link.sender, link.receiver) for link in links}
+
+
+def _meeting(link: Link) -> str:
+    named = {link.sender: "sender", link.receiver: "receiver"}
+    return named.get(link.meeting, link.meeting)
+
+
+def _meets(meeting: str, sender: str, receiver: str, *, each_way: bool) -> dict[str, Any]:
+    if each_way and meeting == "receiver":
+        return {"meets_at": "each way at its receiver's", "dials": "the sender"}
+    if each_way and meeting == "sender":
+        return {"meets_at": "each way at its sender's", "dials": "the receiver"}
+    if meeting == "sender":
+        return {"meets_at": sender, "dials": receiver}
+    if meeting == "receiver":
+        return {"meets_at": receiver, "dials": sender}
+    return {"meets_at": meeting, "dials": "both ends"}
+
+
+def span(values: Iterable[float]) -> Mapping[str, float]:
+    """Return minimum and maximum."""
+    found = list(values)
+    return {"least": min(found), "most": max(found)}

@@ -1,1 +1,3 @@
-"""`isthmus repair`: which messages were lost, which sites still have them, and having them sent."""
+"""Repair of lost messages (`isthmus repair`): find them, find sites that still have them,
+resend.
+"""

@@ -1,4 +1,4 @@
-"""What an audit calls lost, read from the folder that it wrote."""
+"""Lost messages, read from an audit's folder, and the second audit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from relay.batches.batch import BatchName
 from relay.operator.repair_wanted import Wanted
 
 LOST = "lost"
-ASKED = ("ledger", "receipts", "work", "master")
-"""Options of an audit that its report tells."""
+AUDIT_OPTIONS = ("ledger", "receipts", "work", "master")
+"""Options of an audit kept in its report."""
 
 
 class BadAudit(Exception):
-    """The folder is not what an audit wrote; the text says what to do."""
+    """Not a folder written by an audit; the text names the remedy."""
 
 
 class Lost(NamedTuple):
-    """One message that one site lacks. Sites are cluster IDs."""
+    """Message lacking at one site. Sites are cluster IDs."""
 
     batch: BatchName
     entry: int
@@ -39,14 +39,14 @@ class Lost(NamedTuple):
 
     @property
     def published_ms(self) -> int:
-        """Not after it was published; 0 where nobody knows when."""
+        """Lower bound of the publish time (ms), or 0 if unknown."""
         if not self.published:
             return 0
         return int(datetime.fromisoformat(self.published).timestamp()) * 1000
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """What tells it from all others."""
+        """Key that identifies the loss."""
         return str(self.batch), self.entry, self.destination
 
     def wanted(self) -> Wanted:
@@ -55,26 +55,26 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditFolder:
-    """`report` is the content of report.json."""
+    """Folder of an audit; `report` is the content of report.json."""
 
     folder: Path
     report: dict[str, Any]
     lost: list[Lost]
 
     @property
-    def asked(self) -> dict[str, str]:
-        """Options that the audit was called with, whose values a repair's own audit needs too."""
-        told: dict[str, str] = self.report.get("asked", {})
-        return told
+    def options(self) -> dict[str, str]:
+        """Options of the audit, which the second audit repeats."""
+        options: dict[str, str] = self.report.get("asked", {})
+        return options
 
     @property
     def other_findings(self) -> dict[str, int]:
-        """What a repair cannot mend: how many of each kind."""
+        """Counts of findings beyond repair, by kind."""
         return {kind: count for kind, count in self.report["findings"].items() if kind != LOST}
 
 
 def read_audit(folder: Path) -> AuditFolder:
-    """Raises BadAudit."""
+    """Read an audit's folder. Raises BadAudit."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,7 +82,7 @@ def read_audit(folder: Path) -> AuditFolder:
         report = json.loads((folder / "report.json").read_text())
         for key in ("mesh", "from", "to", "ledger", "level", "findings", "totals", "verdict"):
             report[key]
-        if any(key not in ASKED for key in report.get("asked", {})):
+        if any(key not in AUDIT_OPTIONS for key in report.get("asked", {})):
             raise ValueError("asked in a way that this version does not know")
         table = pq.read_table(folder / "findings.parquet", filters=[("kind", "=", LOST)])
         lost = [_lost(row) for row in table.to_pylist()]
@@ -107,3 +107,26 @@ def _lost(row: dict[str, Any]) -> Lost:
 
 def _order(one: Lost) -> tuple[str, str, int, str]:
     return one.published, str(one.batch.series), one.batch.sequence, one.destination
+
+
+AFTER = "after-repair"
+"""Subfolder for the second audit's report."""
+
+
+def second_audit(
+    folder: AuditFolder, file: Path, out: Path, state: Path, master: str | None
+) -> list[str]:
+    """Return the arguments of an audit of the same time and options; `master` replaces the first
+    audit's.
+    """
+    report = folder.report
+    # Messages left open by an earlier audit may precede the audited time.
+    begin = min([report["from"], *(one.published for one in folder.lost if one.published)])
+    options = {**folder.options, **({"master": master} if master else {})}
+    options.setdefault("ledger", report["ledger"])
+    return [
+        *("audit", str(file), "--from", begin, "--to", report["to"]),
+        *("--level", report["level"]),
+        *(word for option, value in options.items() for word in (f"--{option}", value)),
+        *("--out", str(out), "--state", str(state), "--json"),
+    ]

@@ -1,4 +1,4 @@
-"""Has the sites send what others lack: asks one after the other, and waits for what was sent."""
+"""Course of a repair: ask sites in turn to resend what others lack, and wait for arrivals."""
 
 from __future__ import annotations
 
@@ -12,61 +12,62 @@ from pathlib import Path
 from typing import Any
 
 from federation.mesh import Mesh
+from federation.reachability import neighbours, reached_from
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
 from isthmus.repair.lost import Lost
-from isthmus.repair.sources import Sources
 
 NAMES_AT_ONCE = 200
 POLL_S = 0.25
 WARN_EVERY_S = 30.0
-"""Of a repair that is waited for."""
+"""Seconds between warnings about another repair in the way."""
 
 
 @dataclass
 class RepairWork:
-    """One repair, and what has come of it so far. Sites by name."""
+    """One repair and its results so far. Sites by name."""
 
     mesh: Mesh
     state: Path
     lost: list[Lost]
     sent: dict[str, list[Lost]] = field(default_factory=dict)
-    """By the site that has, or (looked for only) could have, sent them."""
+    """Messages by the site that has sent them (or could, in a dry run)."""
     irrecoverable: list[Lost] = field(default_factory=list)
-    """No log has them any more."""
+    """Messages that no log has any more."""
     departed: list[Lost] = field(default_factory=list)
-    """Their destination is not in the mesh any more: nobody is asked."""
+    """Messages whose destination left the mesh: not requested."""
     not_asked: list[Lost] = field(default_factory=list)
-    """Nobody who was asked has them, and not everybody could be asked."""
+    """Messages that no answering site has while others could not be asked."""
     refused: list[tuple[Lost, str]] = field(default_factory=list)
-    """A log has them, and they may not be sent: what to do."""
+    """Messages that a log has but may not send, with the remedy."""
     problems: dict[str, str] = field(default_factory=dict)
-    """By site, why it could not be asked, or did not finish."""
+    """Reasons by site of failures to ask or finish."""
     batches: dict[str, set[str]] = field(default_factory=dict)
-    """By destination: repair batches that are under way."""
+    """Repair batches under way by destination."""
     settled: dict[str, int] = field(default_factory=dict)
-    """By destination: repair batches that it is done with."""
+    """Counts of settled repair batches by destination."""
     waited: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By site that is, or was, at work for another repair: for whom (`for`), on how many
-    `messages`, since when (`for_s`), and how long this one has waited (`seconds`)."""
+    """Other repairs that this one waited for, by site: for whom (`for`), number of `messages`, age
+    (`for_s`), and seconds waited (`seconds`).
+    """
     by: str = field(default_factory=lambda: f"the `isthmus repair` of process {os.getpid()}")
-    """Who repairs, for those that wait meanwhile."""
-    warn: Callable[[str], None] = lambda said: None
-    """Told what holds it up."""
+    """Name of this repair, for others that wait."""
+    warn: Callable[[str], None] = lambda line: None
+    """Callback: report why the repair waits."""
     take_pieces: set[str] = field(default_factory=set)
-    """Cluster IDs of destinations whose nodes are known to put repaired big messages together."""
+    """Cluster IDs of destinations whose nodes assemble repaired big messages."""
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Cluster ID -> name."""
+        """Site names by cluster ID."""
         return Sources(self.mesh).names
 
     async def run(self, rate: float, say: Callable[[str], None], *, dry_run: bool) -> None:
-        """Ask for everything that was lost."""
+        """Ask for all lost messages."""
         sources = Sources(self.mesh)
         if self.mesh.repairers is not None:
             few = ", ".join(self.mesh.repairers) or "no site"
             say(f"`repairs_from`: {few} may send again what others lack")
-        await self._tell_destinations(say, dry_run=dry_run)
+        await self._announce_repair(say, dry_run=dry_run)
         self.departed = [one for one in self.lost if one.destination not in sources.names]
         left = [one for one in self.lost if one.destination in sources.names]
         candidates = {one.place: sources.of(one) for one in left}
@@ -100,13 +101,15 @@ class RepairWork:
         *,
         dry_run: bool,
     ) -> tuple[list[Lost], list[Lost]]:
-        """What it sent, or has; and what it does not have. The rest, it did not come to."""
+        """Ask one site; return the messages sent (or present) and those missing. Others were not
+        reached.
+        """
         by_place: dict[tuple[str, int], list[Lost]] = {}
         for one in wanted:
             by_place.setdefault((str(one.batch), one.entry), []).append(one)
         sent: list[Lost] = []
         missing: list[Lost] = []
-        asked = {
+        request = {
             "messages": [one.wanted().as_json() for one in wanted],
             "rate": rate,
             "dry_run": dry_run,
@@ -115,40 +118,40 @@ class RepairWork:
         }
         began, warned_at = time.monotonic(), -WARN_EVERY_S
         try:
-            async for told in NodeClient.of(self.state, site).post("repair", asked):
-                for batch, entry in told.get("missing", ()):
+            async for answer in NodeClient.of(self.state, site).post("repair", request):
+                for batch, entry in answer.get("missing", ()):
                     missing += by_place.pop((batch, entry), [])
-                if "refused" in told:
-                    batch, entry = told["refused"]
+                if "refused" in answer:
+                    batch, entry = answer["refused"]
                     some = by_place.pop((batch, entry), [])
-                    to = told["destinations"]
-                    self.refused += [(one, told["why"]) for one in some if one.destination in to]
-                    # Those that it is not refused to are still to be told of.
+                    to = answer["destinations"]
+                    self.refused += [(one, answer["why"]) for one in some if one.destination in to]
+                    # Other destinations still wait for an answer.
                     if others := [one for one in some if one.destination not in to]:
                         by_place[batch, entry] = others
-                elif "waits_for" in told:
+                elif "waits_for" in answer:
                     waited_s = time.monotonic() - began
                     self.waited[site] = {
-                        "for": told["waits_for"],
-                        "messages": told["messages"],
-                        "for_s": told["for_s"],
+                        "for": answer["waits_for"],
+                        "messages": answer["messages"],
+                        "for_s": answer["for_s"],
                         "seconds": round(waited_s, 1),
                     }
                     if waited_s - warned_at >= WARN_EVERY_S:
                         warned_at = waited_s
                         self.warn(_held_up(site, self.waited[site]))
-                elif "batch" in told:
+                elif "batch" in answer:
                     some = [
                         one
-                        for batch, entry in told["sent"]
+                        for batch, entry in answer["sent"]
                         for one in by_place.pop((batch, entry), [])
                     ]
                     sent += some
                     for destination in {one.destination for one in some}:
-                        self._under_way(destination).add(told["batch"])
+                        self._under_way(destination).add(answer["batch"])
                     say(f"{site} has sent {len(sent):,} of {len(wanted):,} messages")
-                elif "looked_at" in told:
-                    say(f"{site} has looked at {told['looked_at']:,} batches of its log")
+                elif "looked_at" in answer:
+                    say(f"{site} has looked at {answer['looked_at']:,} batches of its log")
         except (NodeAway, NodeSaysNo) as error:
             self.problems[site] = str(error)
             return sent, missing
@@ -156,33 +159,35 @@ class RepairWork:
             sent = [one for some in by_place.values() for one in some]
         return sent, missing
 
-    async def _tell_destinations(self, say: Callable[[str], None], *, dry_run: bool) -> None:
-        """So that they look for all of it in their ledgers at once, beside what they deliver. Who
-        understands it is of a version that knows of repairs.
+    async def _announce_repair(self, say: Callable[[str], None], *, dry_run: bool) -> None:
+        """Announce the repair to destinations, which then search their ledgers once, beside
+        delivery. A node that understands the announcement knows of repairs.
         """
         for cluster_id in sorted({one.destination for one in self.lost} & self.names.keys()):
             site = self.names[cluster_id]
             lacking = [] if dry_run else [o for o in self.lost if o.destination == cluster_id]
-            asked = {
+            request = {
                 "identities": [one.identity.hex() for one in lacking],
                 "since_ms": min((one.published_ms for one in lacking), default=0),
             }
             try:
-                async for told in NodeClient.of(self.state, site).post("repair/expected", asked):
-                    if "for_s" in told:
-                        say(f"{site} looks through its ledger, for {told['for_s']:.0f} s by now")
+                async for answer in NodeClient.of(self.state, site).post(
+                    "repair/expected", request
+                ):
+                    if "for_s" in answer:
+                        say(f"{site} looks through its ledger, for {answer['for_s']:.0f} s by now")
             except NodeAway:
-                continue  # it looks when they come; that it is away, is told where it matters
+                continue  # searched at arrival; the absence is reported where it matters
             except NodeSaysNo as error:
-                self.warn(str(error))  # where its ledger has to say it, nothing is delivered
+                self.warn(str(error))  # without its ledger's word nothing is delivered
             self.take_pieces.add(cluster_id)
 
     def _under_way(self, destination: str) -> set[str]:
         return self.batches.setdefault(self.names[destination], set())
 
     async def wait(self, within_s: float, say: Callable[[str], None]) -> None:
-        """Until the destinations are done with what was sent, or nothing more has come for that
-        time; then `problems` says of whom.
+        """Wait until destinations have settled the repair batches, or no progress for `within_s`,
+        recorded in `problems`.
         """
         moved_at = time.monotonic()
         while waiting := {
@@ -216,20 +221,18 @@ class RepairWork:
         client = NodeClient.of(self.state, site)
         found: set[str] = set()
         for some in _parts(sorted(names), NAMES_AT_ONCE):
-            async for told in client.post("repair/settled", {"batches": some}):
-                found |= set(told["waiting"])
+            async for answer in client.post("repair/settled", {"batches": some}):
+                found |= set(answer["waiting"])
         return found
 
-    async def tell_ledgers(self) -> Mapping[str, str]:
-        """All nodes of this machine write down what they did so far. Why not, of those that
-        cannot.
-        """
+    async def write_ledgers(self) -> Mapping[str, str]:
+        """Have all nodes of this machine write their ledgers; return failures by site."""
         failures: dict[str, str] = {}
         for site in self.mesh.sites:
             try:
-                async for told in NodeClient.of(self.state, site).post("ledger", {}):
-                    if told["failure"]:
-                        failures[site] = f"{site}: {told['failure']}"
+                async for answer in NodeClient.of(self.state, site).post("ledger", {}):
+                    if answer["failure"]:
+                        failures[site] = f"{site}: {answer['failure']}"
             except (NodeAway, NodeSaysNo) as error:
                 failures[site] = str(error)
         return failures
@@ -238,17 +241,17 @@ class RepairWork:
         return {
             "lost": len(self.lost),
             "sent": {site: len(sent) for site, sent in self.sent.items()},
-            "irrecoverable": [_told(one) for one in self.irrecoverable],
-            "departed": [_told(one) for one in self.departed],
-            "not_asked": [_told(one) for one in self.not_asked],
-            "refused": [_told(one) | {"why": why} for one, why in self.refused],
+            "irrecoverable": [_as_json(one) for one in self.irrecoverable],
+            "departed": [_as_json(one) for one in self.departed],
+            "not_asked": [_as_json(one) for one in self.not_asked],
+            "refused": [_as_json(one) | {"why": why} for one, why in self.refused],
             "waited": self.waited,
             "under_way": {site: sorted(names) for site, names in self.batches.items() if names},
             "problems": self.problems,
         }
 
 
-def _told(one: Lost) -> dict[str, Any]:
+def _as_json(one: Lost) -> dict[str, Any]:
     return {
         "identity": one.identity.hex(),
         "origin": one.origin,
@@ -273,9 +276,58 @@ def _parts(names: list[str], size: int) -> Iterator[list[str]]:
 
 
 def by_destination(lost: Iterable[Lost], names: Mapping[str, str]) -> dict[str, int]:
-    """How many, by the name of the site that lacks them."""
+    """Count messages by the name of the lacking site."""
     found: dict[str, int] = {}
     for one in lost:
         site = names.get(one.destination, one.destination)
         found[site] = found.get(site, 0) + 1
     return found
+
+
+class Sources:
+    """Sites to ask for a lost message, in order, for one mesh; sites by name."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self.names = {site.cluster_id: site.name for site in mesh.sites.values()}
+        """Site names by cluster ID."""
+        self._reached: dict[tuple[str, str], set[str]] = {}
+
+    def of(self, lost: Lost) -> list[str]:
+        """Return the sites from which a batch reaches the destination: the origin first, the
+        destination last, whose log may have a message it failed to deliver.
+        """
+        destination = self.names.get(lost.destination)
+        if destination is None:
+            return []
+        origin = self.names.get(lost.origin)
+
+        def rank(site: str) -> int:
+            return 0 if site == origin else 2 if site == destination else 1
+
+        return sorted(
+            (
+                site
+                for site in self._mesh.sites
+                if destination == site
+                or (
+                    self._mesh.repairs_for_others(site)
+                    and destination in self._from(site, lost.exchange)
+                )
+            ),
+            key=rank,
+        )
+
+    def _from(self, site: str, exchange: str) -> set[str]:
+        found = self._reached.get((site, exchange))
+        if found is None:
+            declared = self._mesh.exchanges.get(exchange)
+            banned = set() if declared is None else set(declared.never_via)
+            pairs = (
+                (link.sender, link.receiver)
+                for link in self._mesh.links
+                if not {link.sender, link.receiver} & banned
+            )
+            found = reached_from(site, neighbours(pairs), self._mesh.rule)
+            self._reached[site, exchange] = found
+        return found

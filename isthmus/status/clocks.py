@@ -1,4 +1,4 @@
-"""What is to be said of neighbours' clocks that differ. Pure."""
+"""Comparison of neighbours' clocks. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Any
 from federation.mesh import Mesh
 
 CLOCKS_MAY_DIFFER = timedelta(seconds=5)
-"""Small beside most outage windows, large beside what time servers leave, and beside the second in
-which the Date header of a management API counts."""
+"""Tolerated difference: small beside most outage windows, large beside the error of time servers
+and the one-second resolution of a management API's Date header.
+"""
 
 
 def limit_ms(mesh: Mesh) -> float:
-    """From what difference of two sites' clocks on it is said: the age of messages is told by them,
-    and is judged by the outage window.
+    """Return the difference (ms) from which clocks are reported: message ages are measured with
+    them and judged by the outage window.
     """
     return min(CLOCKS_MAY_DIFFER.total_seconds(), mesh.outage_window_s / 10) * 1000
 
 
 def clocks_apart(mesh: Mesh, links: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each two neighbours whose clocks differ by more than that, as links report it."""
+    """Return a line for each pair of neighbours whose clocks differ too much, by the links'
+    reports.
+    """
     limit = limit_ms(mesh)
     worst: dict[frozenset[str], tuple[float, str]] = {}
     for link in links:
@@ -29,11 +32,11 @@ def clocks_apart(mesh: Mesh, links: Iterable[Mapping[str, Any]]) -> list[str]:
         if ahead is None or abs(ahead) <= limit:
             continue
         first, last = (link["to"], link["from"]) if ahead > 0 else (link["from"], link["to"])
-        said = f"the clock of {first} is {abs(ahead) / 1000:.1f} s ahead of {last}'s"
+        line = f"the clock of {first} is {abs(ahead) / 1000:.1f} s ahead of {last}'s"
         if abs(ahead) > mesh.outage_window_s * 1000:
-            said += (
+            line += (
                 f", more than the outage window: what {last} publishes may be quarantined elsewhere"
             )
         pair = frozenset((first, last))
-        worst[pair] = max(worst.get(pair, (0.0, "")), (abs(ahead), said))
-    return [said for _, said in worst.values()]
+        worst[pair] = max(worst.get(pair, (0.0, "")), (abs(ahead), line))
+    return [line for _, line in worst.values()]

@@ -1,6 +1,6 @@
-"""The state of a mesh, asked of its nodes and its supervisor.
+"""State of a mesh, by its nodes and its supervisor.
 
-A node that does not answer is down, or starting if its supervisor says so; never running.
+A silent node is down, or starting if the supervisor reports so; never running.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any
 import aiohttp
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site
+from federation.brokers.passwords import resolve_password
+from federation.brokers.tls import TlsFilesBroken, client_context
+from federation.brokers.tls_refusals import tls_refusal
+from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site, TlsFiles
 from federation.mesh_file import PasswordMissing
 from isthmus.known.address_book import address_book
-from isthmus.known.cautions import left_behind_told
+from isthmus.known.cautions import left_behind_notes
 from isthmus.status.clocks import clocks_apart
-from isthmus.status.node_report import NoReport, node_report
-from isthmus.status.revision_report import revisions_told
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
 
@@ -40,46 +42,46 @@ _COUNTS = (
     "dead_lettered",
     "quarantined",
 )
-"""What nobody knows of a node that does not answer."""
+"""Counts unknown of a silent node."""
 CARRIES = ("running", "lagging")
-"""States of links that carry what they should, if late."""
+"""States of links that carry messages, on time or late."""
 LEAVING = ("draining", "drained")
 HELD = ("paused", *LEAVING)
-"""States that somebody has ordered."""
+"""States ordered by an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What `isthmus status --json` prints, as `told`."""
+    """Status report; `content` is what `isthmus status --json` prints."""
 
-    told: dict[str, Any]
+    content: dict[str, Any]
 
     @property
     def all_running(self) -> bool:
-        """Every site and every link."""
-        return all(site["state"] == "running" for site in self.told["sites"].values()) and all(
-            link["state"] in CARRIES for link in self.told["links"]
+        """True if every site and link runs."""
+        return all(site["state"] == "running" for site in self.content["sites"].values()) and all(
+            link["state"] in CARRIES for link in self.content["links"]
         )
 
     @property
     def is_settled(self) -> bool:
-        """Everything runs that nobody holds back."""
+        """True if everything runs except what an operator holds back."""
         return not self._waiting
 
     @property
     def summary(self) -> str:
-        """One line: who is not running, and why."""
+        """Line that names what does not run, and why."""
         waiting = self._waiting
         return "waiting for " + ", ".join(waiting) if waiting else "everything runs"
 
     def held_lines(self, file: Path) -> list[str]:
-        """What somebody holds back, and the command that lets it go on."""
+        """Return lines on what an operator holds back, with the command to resume."""
         sites = [
             f"{name} is {site['state']}: `isthmus resume {file} --site {name}` lets it go on"
-            for name, site in self.told["sites"].items()
+            for name, site in self.content["sites"].items()
             if site["state"] in HELD
         ]
-        links = [f"{link['from']}-{link['to']}" for link in self.told["links"] if _rests(link)]
+        links = [f"{link['from']}-{link['to']}" for link in self.content["links"] if _rests(link)]
         return sites + [
             f"link {name} is paused: `isthmus resume {file} --link {name}` lets it go on"
             for name in links
@@ -87,19 +89,19 @@ class StatusReport:
 
     @property
     def _waiting(self) -> list[str]:
-        sites = self.told["sites"]
+        sites = self.content["sites"]
         leaving = {name for name, site in sites.items() if site["state"] in LEAVING}
         waiting = [
-            # Of one that nobody has started yet there is nothing to say.
+            # A node not yet started has no reason to show.
             f"{name} {site['state']}"
             + (f" ({site['reason']})" if site["reason"] and site.get("node_pid") else "")
             for name, site in sites.items()
             if site["state"] != "running" and site["state"] not in HELD
         ]
-        # Links of sites that do not run wait for these.
+        # Links of sites that are down wait for their sites.
         return waiting or [
             f"{link['from']}->{link['to']} {link['state']}"
-            for link in self.told["links"]
+            for link in self.content["links"]
             if link["state"] not in CARRIES
             and not _rests(link)
             # Nothing is sent to a site that is to leave.
@@ -112,7 +114,7 @@ def _rests(link: Mapping[str, Any]) -> bool:
 
 
 async def status_of(mesh: Mesh, state: Path) -> StatusReport:
-    """Ask every node of this state folder, all at once."""
+    """Ask every node of the state folder at once."""
     record = last_record = read_record(state)
     if record is not None and not record.is_alive:
         record = None
@@ -122,19 +124,19 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
         book = None
     timeout = aiohttp.ClientTimeout(total=ASK_WITHIN_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        asking = _Asking(session, state)
-        answers = await asyncio.gather(*map(asking.of, mesh.sites.values()))
+        request = _NodeAsker(session, state)
+        answers = await asyncio.gather(*map(request.of, mesh.sites.values()))
     by_site = dict(zip(mesh.sites, answers, strict=True))
-    asked = _Asked(mesh, state, by_site, record, book, last_record)
-    sites = {site: asked.site(site) for site in mesh.sites}
+    answers_by_site = _Answers(mesh, state, by_site, record, book, last_record)
+    sites = {site: answers_by_site.site(site) for site in mesh.sites}
     links = _links(mesh, by_site)
     return StatusReport(
         {
             "mesh": mesh.name,
             "revision": mesh.revision,
             "notes": [
-                *revisions_told(mesh.revision, sites),
-                *left_behind_told(mesh, state),
+                *revision_notes(mesh.revision, sites),
+                *left_behind_notes(mesh, state),
                 *clocks_apart(mesh, links),
             ],
             "sites": sites,
@@ -145,26 +147,26 @@ async def status_of(mesh: Mesh, state: Path) -> StatusReport:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What came of asking for one site: a node's report, or why there is none."""
+    """Answer for one site: a node's report, or the reason for its absence."""
 
     report: dict[str, Any] | None
-    said: str = ""
+    why: str = ""
     is_here: bool = True
-    """Its node is one of this machine; else nobody here can say more than that it is silent."""
+    """True if the node is on this machine; of others only silence is known."""
     stopped: str = ""
-    """Why it stopped by itself, as it left word of; its process is gone."""
+    """Reason left by a node that stopped by itself."""
 
 
-class _Asking:
-    """Asks each process once, however many sites it serves."""
+class _NodeAsker:
+    """Client that asks each process once, however many sites share it."""
 
     def __init__(self, session: aiohttp.ClientSession, state: Path) -> None:
         self._session = session
         self._state = state
-        self._asked: dict[tuple[str, AdminAccess], asyncio.Task[dict[str, Any]]] = {}
+        self._requests: dict[tuple[str, AdminAccess], asyncio.Task[dict[str, Any]]] = {}
 
     async def of(self, site: Site) -> _Answer:
-        """A node of this state folder, where it says; any other where the mesh file says."""
+        """Ask the node at the address in the state folder, or else of the mesh file."""
         file = self._state / "sites" / site.name / "node.json"
         try:
             where = json.loads(file.read_text())
@@ -176,35 +178,35 @@ class _Asking:
             pid, url, stopped = None, site.admin, ""
         is_here = pid is not None
         access = LOCAL_ADMIN if is_here else site.admin_access
-        if (url, access) not in self._asked:
-            asking = node_report(self._session, url, access, os.environ)
-            self._asked[url, access] = asyncio.create_task(asking)
+        if (url, access) not in self._requests:
+            request = node_report(self._session, url, access, os.environ)
+            self._requests[url, access] = asyncio.create_task(request)
         try:
-            report = await self._asked[url, access]
+            report = await self._requests[url, access]
         except NoReport as error:
-            said = "the node does not answer" if is_here else f"nobody answers at {url}: {error}"
-            return _Answer(None, said, is_here, stopped)
+            why = "the node does not answer" if is_here else f"nobody answers at {url}: {error}"
+            return _Answer(None, why, is_here, stopped)
         if is_here and report["pid"] != pid:
             return _Answer(None, "the node does not answer", stopped=stopped)
         return _Answer(report, "its process serves other sites", is_here)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """All that is known when every node has been asked."""
+class _Answers:
+    """Answers of all nodes."""
 
     mesh: Mesh
     state: Path
     answers: Mapping[str, _Answer]
     record: SupervisorRecord | None
-    """Of the supervisor that runs now."""
+    """Record of the running supervisor."""
     book: AddressBook | None
     last_record: SupervisorRecord | None
-    """Of the last one that ran."""
+    """Record of the last supervisor."""
 
     def site(self, site: str) -> dict[str, Any]:
-        """Its part of the report."""
-        told: dict[str, Any] = {
+        """Return a site's part of the report."""
+        content: dict[str, Any] = {
             "amqp": _amqp(self.book, site),
             "broker_pid": None,
             "node_pid": None,
@@ -212,38 +214,38 @@ class _Asked:
         node = self.record.child("node", site) if self.record else None
         broker = self.record.child("broker", site) if self.record else None
         if broker is not None:
-            told["broker_pid"] = broker.pid
-            told["broker_state"] = broker.state
+            content["broker_pid"] = broker.pid
+            content["broker_state"] = broker.state
         if node is not None:
-            told["node_pid"] = node.pid
-            told["restarts"] = node.restarts
+            content["node_pid"] = node.pid
+            content["restarts"] = node.restarts
         answer = self.answers[site]
         own = (answer.report or {}).get("sites", {}).get(site)
         if own is not None:
-            return {**told, **own}
-        told |= dict.fromkeys(_COUNTS, None)
+            return {**content, **own}
+        content |= dict.fromkeys(_COUNTS, None)
         if node is not None and node.state in ("starting", "waiting"):
-            return told | {"state": "starting", "reason": node.last_exit or ""}
+            return content | {"state": "starting", "reason": node.last_exit or ""}
         if node is not None and node.state == "stopped":
-            return told | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
+            return content | {"state": "stopped", "reason": node.reason or node.last_exit or ""}
         if answer.stopped:
-            return told | {"state": "stopped", "reason": answer.stopped}
+            return content | {"state": "stopped", "reason": answer.stopped}
         if answer.is_here or node is not None:
-            return told | {"state": "down", "reason": self._why_away(site)}
+            return content | {"state": "down", "reason": self._why_away(site)}
         if self.mesh.sites[site].broker is None and self.mesh.sites[site].admin is None:
-            # A private broker is where its state is: on this machine.
+            # A private broker is on the machine of its state folder: here.
             reason = (
                 f"never started with the state folder {self.state}: `isthmus up` or `isthmus "
                 "relay` starts it; or say which --state"
             )
-            return told | {"state": "down", "reason": reason}
-        return told | {
+            return content | {"state": "down", "reason": reason}
+        return content | {
             "state": "unknown",
-            "reason": f"{answer.said}{_heard_by(site, self.answers)}",
+            "reason": f"{answer.why}{_heard_by(site, self.answers)}",
         }
 
     def _why_away(self, site: str) -> str:
-        """Of a node of this machine that does not answer."""
+        """Return why a node of this machine is silent."""
         before = self.last_record.child("node", site) if self.last_record else None
         if self.record is not None or before is None:
             return "the node does not answer"
@@ -253,7 +255,9 @@ class _Asked:
 
 
 def _heard_by(site: str, answers: Mapping[str, _Answer]) -> str:
-    """What others know of a node that cannot be asked: a link to it runs only if it lives."""
+    """Return what neighbours report about a silent node: a link to the node runs only if the node
+    lives.
+    """
     links = [
         link
         for answer in answers.values()
@@ -305,3 +309,70 @@ def _links(mesh: Mesh, answers: Mapping[str, _Answer]) -> list[dict[str, Any]]:
         if far_end := far_ends.get((link["from"], link["to"])):
             link["receiver_connected_to"] = far_end
     return links
+
+
+class NoReport(Exception):
+    """No report; the text gives the reason, and may be empty."""
+
+
+async def node_report(
+    session: aiohttp.ClientSession, url: str, access: AdminAccess, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Fetch /status; `environ` resolves an `env:` token. Raises NoReport."""
+    context: ssl.SSLContext | None = None
+    try:
+        if url.startswith("https:"):
+            context = client_context(TlsFiles(ca=access.tls.ca))
+        headers = {}
+        if access.token:
+            headers["Authorization"] = f"Bearer {resolve_password(access.token, environ)}"
+        # No redirects: the token is for this address only.
+        request = session.get(
+            f"{url}/status", headers=headers, ssl=context or True, allow_redirects=False
+        )
+        async with request as answer:
+            if answer.status == 401:
+                raise NoReport(f"it does not take the token in {access.token}")
+            report: dict[str, Any] = await answer.json()
+            if not {"pid", "sites", "links"} <= report.keys():
+                raise NoReport("what answers is no node of this version")
+            return report
+    except (TlsFilesBroken, PasswordMissing) as error:
+        raise NoReport(str(error)) from error
+    # A time-out is an OSError.
+    except (OSError, ValueError, AttributeError, aiohttp.ClientError) as error:
+        why = tls_refusal(error, context, in_login=False) or str(error)
+        raise NoReport(why or "no answer in time") from error
+
+
+def revision_notes(revision: str, sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return lines on nodes that do not run the file's `revision`, and why; silent nodes are left
+    out.
+    """
+    why = [
+        f"{name}: the mesh file is not taken up: {site['file_problem']}"
+        for name, site in sites.items()
+        if site.get("file_problem")
+    ]
+    running: dict[str, list[str]] = {}
+    for name, site in sites.items():
+        if site.get("revision"):
+            running.setdefault(site["revision"], []).append(name)
+    if len(running) > 1:
+        parts = [
+            f"{one}{' (the file)' if one == revision else ''}: {_names(names)}"
+            for one, names in running.items()
+        ]
+        why.append(f"nodes run different revisions of the mesh file: {'; '.join(parts)}")
+    elif running and revision not in running:
+        (other,) = running
+        why.append(
+            f"the nodes run revision {other}, the file is at {revision}: they take it up within "
+            "seconds, if it is the file that they watch"
+        )
+    return why
+
+
+def _names(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

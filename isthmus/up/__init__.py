@@ -1,1 +1,1 @@
-"""`isthmus up`: the supervisor of the processes that run a mesh on this machine."""
+"""Supervisor of the processes that run a mesh on this machine (`isthmus up`)."""

@@ -1,7 +1,7 @@
-"""Tells the supervisor of a state folder, if one runs, that the mesh file has changed.
+"""Announcement of a changed mesh file to the supervisor of a state folder, if running.
 
-It starts what a new site needs and ends what a removed one had; nodes that stay see the file for
-themselves.
+The supervisor starts the processes of new sites and ends those of removed ones; other nodes watch
+the file themselves.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
 
 TAKEN_UP_WITHIN_S = 60.0
-"""Ending a removed site's broker in order takes up to thirty seconds."""
+"""Limit in seconds: ending a removed site's broker in order takes up to thirty."""
 STARTED_WITHIN_S = 120.0
 POLL_S = 0.1
 
 
 class NotTakenUp(Exception):
-    """The supervisor did not take up the file; the reason says why and what to do."""
+    """The supervisor did not take up the file; the text gives reason and remedy."""
 
 
 def running_mesh(state: Path) -> SupervisorRecord | None:
-    """The record of the supervisor that runs a mesh in this state folder."""
+    """Return the record of the running supervisor of the state folder, or None."""
     record = read_record(state)
     return record if record is not None and record.is_alive else None
 
 
-async def tell_supervisor(
+async def notify_supervisor(
     file: Path, mesh: Mesh, state: Path, say: Callable[[str], None] = lambda line: None
 ) -> bool:
-    """Have it take up the file; wait until every private broker of the mesh has been started.
-    False if no supervisor runs there. Raises NotTakenUp.
+    """Have the supervisor take up the file; wait until all private brokers have been started.
+
+    Returns False if no supervisor runs. Raises NotTakenUp.
     """
     record = running_mesh(state)
     if record is None:
@@ -48,7 +49,9 @@ async def tell_supervisor(
         )
     before = record.asked
     record.mark.send(signal.SIGHUP)
-    record = await _until(state, lambda told: told.asked > before, TAKEN_UP_WITHIN_S, "no answer")
+    record = await _until(
+        state, lambda record: record.asked > before, TAKEN_UP_WITHIN_S, "no answer"
+    )
     if record.file_problem:
         raise NotTakenUp(f"the supervisor did not take up the file: {record.file_problem}")
     private = [name for name, site in mesh.sites.items() if site.broker is None]
@@ -57,7 +60,7 @@ async def tell_supervisor(
         say(f"starting the brokers of {', '.join(waiting)}")
         await _until(
             state,
-            lambda told: not _not_started(told, private),
+            lambda record: not _not_started(record, private),
             STARTED_WITHIN_S,
             f"the brokers of {', '.join(waiting)} do not start: `isthmus status` says more",
         )

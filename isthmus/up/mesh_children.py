@@ -1,6 +1,5 @@
-"""Children of `isthmus up` for a mesh file: a private broker for each site that names none, or the
-broker nodes of the site's private cluster, and a node a site. Made anew for a changed file,
-children that stay are the same ones.
+"""Children of `isthmus up` for a mesh file: private brokers, or the nodes of private clusters, and
+a node for each site. Children that a changed file keeps stay the same objects.
 """
 
 from __future__ import annotations
@@ -13,24 +12,23 @@ from pathlib import Path
 from federation.brokers.credentials import load_or_make
 from federation.mesh import Mesh
 from isthmus.brokers.config import BrokerSpec
-from isthmus.brokers.epmd import Epmd
 from isthmus.brokers.installation import RabbitMQInstallation, find_installation
-from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import Epmd, LocalBroker
 from isthmus.brokers.private_brokers import plan_brokers
 from isthmus.known.address_book import address_book
 from isthmus.site_apply import apply_sites
 from isthmus.up.supervised import BrokerProcess, NodeProcess
-from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, Plan
+from isthmus.up.supervisor import BROKER_POLICY, NODE_POLICY, ChildPlan
 from relay.node.site_folder import site_folder
 
 log = logging.getLogger(__name__)
 
 PROGRAM = "isthmus"
-"""The module whose command `relay` is a node."""
+"""Module whose command `relay` is a node."""
 
 
 class SiteBrokers:
-    """The private broker of one site, or the nodes of its cluster."""
+    """Private broker of one site, or the nodes of the site's cluster."""
 
     def __init__(self, site: str, mesh: Mesh, state: Path) -> None:
         self.mesh = mesh
@@ -40,21 +38,21 @@ class SiteBrokers:
         self._state = state
 
     async def apply(self) -> None:
-        """Declare what the mesh needs, once all nodes run: a queue gets its members among those
-        that run when it is declared. What was declared before is there without that.
+        """Apply the mesh once all nodes run: a queue gets members among the nodes that run when
+        declared, and earlier declarations persist.
         """
         if not all(node.is_ready for node in self.nodes.values()):
             return
         book = address_book(self.mesh, self._state)
         (report,) = await apply_sites(book, [self._site], self._state)
         if not report.ok:
-            told = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
-            log.warning("%s: not as the mesh file says: %s", self._site, told)
+            faults = "; ".join(f"{item.kind} {item.name}: {item.detail}" for item in report.faults)
+            log.warning("%s: not as the mesh file says: %s", self._site, faults)
 
 
 class AppliedBroker(BrokerProcess):
-    """A private broker that has what the mesh needs whenever it is said to be started; a node of a
-    cluster, whenever all nodes are.
+    """Private broker that counts as started once the mesh is applied; a cluster's node, once all
+    nodes run.
     """
 
     def __init__(self, broker: LocalBroker, site: SiteBrokers) -> None:
@@ -64,11 +62,11 @@ class AppliedBroker(BrokerProcess):
 
     @property
     def is_ready(self) -> bool:
-        """True while the broker, or each node of the cluster, runs."""
+        """True while the broker runs after a completed start."""
         return self._has_started and self.is_running
 
     def take_up(self, spec: BrokerSpec) -> None:
-        """From the next start on it is this mesh's. While it runs, `apply` makes it so."""
+        """Use a new specification from the next start; `apply` changes a running broker."""
         self.broker.spec = spec
 
     async def start(self) -> None:
@@ -79,7 +77,7 @@ class AppliedBroker(BrokerProcess):
 
 
 class MeshChildren:
-    """The children of one mesh file in one state folder."""
+    """Children of one mesh file in one state folder."""
 
     def __init__(self, file: Path, state: Path, rabbitmq: Path | None) -> None:
         self.file = file.absolute()
@@ -89,10 +87,10 @@ class MeshChildren:
         self._brokers: dict[str, SiteBrokers] = {}
         self._nodes: dict[str, NodeProcess] = {}
 
-    def plans(self, mesh: Mesh) -> list[Plan]:
-        """All children of the mesh, brokers first; writes down where new brokers will listen.
+    def plans(self, mesh: Mesh) -> list[ChildPlan]:
+        """Plan all children of the mesh, brokers first; write the addresses of new brokers.
 
-        Raises LocalBrokerError if RabbitMQ is needed and not there, CredentialsError, OSError.
+        Raises LocalBrokerError if RabbitMQ is needed and missing, CredentialsError, OSError.
         """
         self._state.mkdir(parents=True, exist_ok=True)
         if self._installation is None and any(s.broker is None for s in mesh.sites.values()):
@@ -104,7 +102,9 @@ class MeshChildren:
         return [
             *(plan for of_site in brokers.values() for plan in _broker_plans(of_site)),
             *(
-                Plan(node, NODE_POLICY, ("broker", specs[site][-1].name) if site in specs else None)
+                ChildPlan(
+                    node, NODE_POLICY, ("broker", specs[site][-1].name) if site in specs else None
+                )
                 for site, node in nodes.items()
             ),
         ]
@@ -133,10 +133,10 @@ class MeshChildren:
         return NodeProcess(site, command, log_file, site_folder(self._state, site) / "node.json")
 
 
-def _broker_plans(of_site: SiteBrokers) -> Iterable[Plan]:
+def _broker_plans(of_site: SiteBrokers) -> Iterable[ChildPlan]:
     founder, *others = of_site.nodes.values()
-    yield Plan(founder, BROKER_POLICY)
+    yield ChildPlan(founder, BROKER_POLICY)
     # A cluster that was there before needs all nodes at once: the founder may wait for any.
     after = None if founder.broker.has_data else ("broker", founder.name)
     for node in others:
-        yield Plan(node, BROKER_POLICY, after)
+        yield ChildPlan(node, BROKER_POLICY, after)

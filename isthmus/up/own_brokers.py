@@ -1,5 +1,5 @@
-"""Preparation by `isthmus up` of brokers of one's own, which may lack what the mesh needs: `apply`
-where the mesh file has a `management:`, else a word about what to run.
+"""Preparation of the operator's own brokers by `isthmus up`: `apply` where the mesh file has
+`management:`, else advice to run it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from isthmus.options import DEFAULT_STATE
 from isthmus.site_apply import apply_sites, lines
 
 AGAIN_AFTER_S = (2.0, 30.0)
-"""First and longest wait: a broker that is started together with `up` takes some seconds."""
+"""First and longest wait (s): a broker that starts together with `up` takes some seconds."""
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class OwnBrokers:
-    """Brokers of one's own of one mesh. `file` is the mesh file, for commands; `say` gets what a
-    person has to know, each thing once.
+    """Own brokers of a mesh. `file` is the mesh file, for commands in advice; `say` receives each
+    advice once.
     """
 
     file: Path
     book: AddressBook
     state: Path
     say: Say
-    _said: set[str] = field(default_factory=set)
+    _given: set[str] = field(default_factory=set)
 
     async def prepare(self) -> None:
-        """Go on until every such broker has what the mesh needs, or a person has to act."""
+        """Work until every own broker has what the mesh needs or a person has to act."""
         sites = {
             name: site.broker
             for name, site in self.book.mesh.sites.items()
@@ -53,7 +53,7 @@ class OwnBrokers:
             reports = await apply_sites(self.book, sites, self.state)
             for report in reports:
                 if report.faults or report.changes or report.unchecked:
-                    self._say_once("\n".join(lines(report)))
+                    self._advise_once("\n".join(lines(report)))
             sites = [
                 report.site
                 for report in reports
@@ -63,7 +63,7 @@ class OwnBrokers:
                 await asyncio.sleep(next(waits))
 
     async def _look(self, site: str) -> None:
-        """Look whether somebody has applied there: without the log no node begins."""
+        """Check if the mesh was applied by hand: without the log no node begins."""
         log, waits = Names(self.book.mesh.name).log, _waits()
         while True:
             try:
@@ -71,14 +71,14 @@ class OwnBrokers:
                     if await declarer.waiting(log) is not None:
                         return
             except (AddressError, PasswordMissing) as error:
-                self._say_once(f"{site}: {error}")
+                self._advise_once(f"{site}: {error}")
                 return
             except (AMQPException, OSError) as error:
                 why = str(error) or "no answer in time"
-                self._say_once(f"{site}: its broker cannot be asked: {why}")
+                self._advise_once(f"{site}: its broker cannot be asked: {why}")
                 await asyncio.sleep(next(waits))
             else:
-                self._say_once(
+                self._advise_once(
                     f"{site}: its broker has not got what the mesh needs, and the mesh file has "
                     f"no `management:` for it: run `{self._command(site)}`, which says what is "
                     "left to do by hand"
@@ -89,9 +89,9 @@ class OwnBrokers:
         command = f"isthmus apply {self.file} --site {site}"
         return command if self.state == DEFAULT_STATE else f"{command} --state {self.state}"
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _advise_once(self, text: str) -> None:
+        if text not in self._given:
+            self._given.add(text)
             self.say(text)
 
 

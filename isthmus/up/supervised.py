@@ -1,6 +1,6 @@
-"""What the supervisor can look after: private brokers and nodes, behind one small seam.
+"""Supervised processes behind one Protocol: private brokers and nodes.
 
-Everything is by process, not by name: a PID is only ever signalled while it is still that process.
+Processes are known by PID and start time: a signal never reaches a later process with the same PID.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OLD_LOGS = 2
 
 
 class ChildStartError(Exception):
-    """A child could not be started; `reason` says why, and nothing of it is left running."""
+    """A child could not be started; `reason` gives the cause, and nothing is left running."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -35,7 +35,7 @@ class ChildStartError(Exception):
 
 
 class Child(Protocol):
-    """One process that is begun again whenever it ends."""
+    """Process that is restarted whenever it ends."""
 
     @property
     def name(self) -> str: ...
@@ -45,37 +45,37 @@ class Child(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """While it runs."""
+        """PID while running, else None."""
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """True while the process lives."""
 
     async def start(self) -> None:
-        """Begins a process. Raises ChildStartError."""
+        """Start the process. Raises ChildStartError."""
 
     async def healthy(self) -> bool:
-        """Asks it; False if it gives no answer in its time, which is a few seconds."""
+        """Check health; False without an answer within a few seconds."""
 
     async def wait_ended(self) -> int:
-        """Waits until its process has ended; its exit code, negative for a signal."""
+        """Wait until the process ends; return the exit code, negative for a signal."""
 
     def last_words(self) -> str:
-        """The last line that it wrote since its start; may be empty."""
+        """Return the last line written since the start; may be empty."""
 
     def kill(self) -> None:
-        """SIGKILL to it and to what it has started; returns when they are gone."""
+        """Send SIGKILL to the process and its descendants; return when all are gone."""
 
     async def stop(self) -> None:
-        """Ends it in good order, by force after its time; returns when it is gone."""
+        """End the process in order, by force after its patience; return when gone."""
 
 
 class NodeProcess:
-    """A site's node.
+    """Node of a site.
 
-    `admin_file` is where the node says, as JSON, `{"pid": ..., "admin_port": ...}`: it is healthy
-    if that is this process and it answers GET /health, with whatever status: what it says of itself
-    is for status, that it says something is for us. Output goes to `log_file`.
+    The node writes `{"pid": ..., "admin_port": ...}` to `admin_file`, and is healthy if the PID is
+    the child's and GET /health is answered with any status: only silence matters here, the content
+    is for status. Output goes to `log_file`.
     """
 
     kind: Kind = "node"
@@ -165,17 +165,17 @@ class NodeProcess:
 
     def _admin_port(self) -> int | None:
         try:
-            told = json.loads(self.admin_file.read_text())
+            announced = json.loads(self.admin_file.read_text())
         except (FileNotFoundError, ValueError):
-            return None  # not there yet, or only half
-        if not isinstance(told, dict) or told.get("pid") != self.pid:
-            return None  # of a process before this one
-        port = told.get("admin_port")
+            return None  # not written yet, or in part
+        if not isinstance(announced, dict) or announced.get("pid") != self.pid:
+            return None  # left by an earlier process
+        port = announced.get("admin_port")
         return port if isinstance(port, int) else None
 
 
 def site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
-    """The node of one site of a mesh, as `isthmus relay` runs it."""
+    """Return the node of a site as `isthmus relay` runs it."""
     words = ("relay", str(mesh_file), "--site", site, "--state", str(state))
     return NodeProcess(
         site,
@@ -186,14 +186,16 @@ def site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
 
 
 MOST_START_DOUBLINGS = 3
-"""A minute becomes eight: who waits longer than that for a broker wants to be told."""
+"""Doublings of the start limit, from one minute to eight; a broker slower than eight minutes needs
+a person.
+"""
 
 
 class BrokerProcess:
-    """A private broker.
+    """Private broker.
 
-    It is asked over its management port, which answers without a word in its log; a client that
-    says hello at the AMQP port and leaves would be two lines of it, every three seconds.
+    Health is checked at the management port, which logs nothing; a client that greets and leaves
+    the AMQP port would log two lines every three seconds.
     """
 
     kind: Kind = "broker"
@@ -253,11 +255,11 @@ class BrokerProcess:
 
 
 async def until_exit(pid: int) -> None:
-    """Waits until our own child has ended, without taking its exit code."""
+    """Wait until a child process ends, without taking the exit code."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        return  # ended, and somebody has its code already
+        return  # ended, and its exit code was taken
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     try:
@@ -269,7 +271,7 @@ async def until_exit(pid: int) -> None:
 
 
 async def answers_http(port: int, path: str, limit_s: float) -> bool:
-    """Whether a loopback port gives the beginning of any HTTP answer within the limit."""
+    """True if a loopback port sends the beginning of any HTTP answer within the limit."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(limit_s):
@@ -284,7 +286,7 @@ async def answers_http(port: int, path: str, limit_s: float) -> bool:
 
 
 def rotate(log_file: Path, limit_bytes: int, keep: int) -> None:
-    """Moves a log that has grown over the limit aside, to NAME.1 and up to NAME.`keep`."""
+    """Move a log larger than the limit to NAME.1, older ones up to NAME.`keep`."""
     if not log_file.exists() or log_file.stat().st_size < limit_bytes:
         return
     names = [log_file, *(log_file.with_name(f"{log_file.name}.{n}") for n in range(1, keep + 1))]
@@ -294,7 +296,7 @@ def rotate(log_file: Path, limit_bytes: int, keep: int) -> None:
 
 
 def last_line(log_file: Path, start: int, *, at_most_bytes: int = 8192) -> str:
-    """The last line that is not empty, from `start` on."""
+    """Return the last non-empty line from `start` on."""
     try:
         with log_file.open("rb") as log:
             size = log.seek(0, os.SEEK_END)

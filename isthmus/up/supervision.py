@@ -1,13 +1,13 @@
-"""Pure: the course of a supervised child, and what is to be done about it.
+"""Course of a supervised child, and the decisions about the child. Pure.
 
     WAITING --begun--> STARTING --healthy--> RUNNING --hangs--> KILLED
        ^                  |  `--hangs--------------------------->  |
        +------ died ------+----------------------- died -----------+
        STOPPED  died with an exit code that gives a reason; stays until `retried`
-       ENDING --died--> ENDED    asked to end: never begun again
+       ENDING --died--> ENDED    ended on order: never begun again
 
-What is not in the table below cannot happen: it raises and changes nothing. All times are seconds
-of one monotonic clock, which is an argument.
+An event outside the table below raises and changes nothing. Times are seconds of one monotonic
+clock, passed as an argument.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 
 class Phase(enum.StrEnum):
-    """Where a child is; the words that status shows."""
+    """Phase of a child, in the words of the status."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -30,8 +30,8 @@ class Phase(enum.StrEnum):
     ENDED = "ended"
 
 
-class Event(enum.StrEnum):
-    """What can happen to a child."""
+class ChildEvent(enum.StrEnum):
+    """Event in the life of a child."""
 
     BEGUN = "begun"
     HEALTHY = "healthy"
@@ -40,40 +40,40 @@ class Event(enum.StrEnum):
     DIED = "died"
     GAVE_REASON = "gave a reason"
     RETRIED = "retried"
-    TOLD_TO_END = "told to end"
+    END_ORDERED = "told to end"
 
 
-TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[Phase, ChildEvent], Phase] = MappingProxyType(
     {
-        (Phase.WAITING, Event.BEGUN): Phase.STARTING,
-        (Phase.WAITING, Event.RETRIED): Phase.WAITING,
-        (Phase.WAITING, Event.TOLD_TO_END): Phase.ENDING,
-        (Phase.STARTING, Event.HEALTHY): Phase.RUNNING,
-        (Phase.STARTING, Event.UNHEALTHY): Phase.STARTING,
-        (Phase.STARTING, Event.HANGS): Phase.KILLED,
-        (Phase.STARTING, Event.DIED): Phase.WAITING,
-        (Phase.STARTING, Event.GAVE_REASON): Phase.STOPPED,
-        (Phase.STARTING, Event.TOLD_TO_END): Phase.ENDING,
-        (Phase.RUNNING, Event.HEALTHY): Phase.RUNNING,
-        (Phase.RUNNING, Event.UNHEALTHY): Phase.RUNNING,
-        (Phase.RUNNING, Event.HANGS): Phase.KILLED,
-        (Phase.RUNNING, Event.DIED): Phase.WAITING,
-        (Phase.RUNNING, Event.GAVE_REASON): Phase.STOPPED,
-        (Phase.RUNNING, Event.TOLD_TO_END): Phase.ENDING,
-        (Phase.KILLED, Event.DIED): Phase.WAITING,
-        (Phase.KILLED, Event.GAVE_REASON): Phase.STOPPED,
-        (Phase.KILLED, Event.TOLD_TO_END): Phase.ENDING,
-        (Phase.STOPPED, Event.RETRIED): Phase.WAITING,
-        (Phase.STOPPED, Event.TOLD_TO_END): Phase.ENDING,
-        (Phase.ENDING, Event.DIED): Phase.ENDED,
+        (Phase.WAITING, ChildEvent.BEGUN): Phase.STARTING,
+        (Phase.WAITING, ChildEvent.RETRIED): Phase.WAITING,
+        (Phase.WAITING, ChildEvent.END_ORDERED): Phase.ENDING,
+        (Phase.STARTING, ChildEvent.HEALTHY): Phase.RUNNING,
+        (Phase.STARTING, ChildEvent.UNHEALTHY): Phase.STARTING,
+        (Phase.STARTING, ChildEvent.HANGS): Phase.KILLED,
+        (Phase.STARTING, ChildEvent.DIED): Phase.WAITING,
+        (Phase.STARTING, ChildEvent.GAVE_REASON): Phase.STOPPED,
+        (Phase.STARTING, ChildEvent.END_ORDERED): Phase.ENDING,
+        (Phase.RUNNING, ChildEvent.HEALTHY): Phase.RUNNING,
+        (Phase.RUNNING, ChildEvent.UNHEALTHY): Phase.RUNNING,
+        (Phase.RUNNING, ChildEvent.HANGS): Phase.KILLED,
+        (Phase.RUNNING, ChildEvent.DIED): Phase.WAITING,
+        (Phase.RUNNING, ChildEvent.GAVE_REASON): Phase.STOPPED,
+        (Phase.RUNNING, ChildEvent.END_ORDERED): Phase.ENDING,
+        (Phase.KILLED, ChildEvent.DIED): Phase.WAITING,
+        (Phase.KILLED, ChildEvent.GAVE_REASON): Phase.STOPPED,
+        (Phase.KILLED, ChildEvent.END_ORDERED): Phase.ENDING,
+        (Phase.STOPPED, ChildEvent.RETRIED): Phase.WAITING,
+        (Phase.STOPPED, ChildEvent.END_ORDERED): Phase.ENDING,
+        (Phase.ENDING, ChildEvent.DIED): Phase.ENDED,
     }
 )
 
 
 class CourseError(RuntimeError):
-    """`event` cannot happen to a child in `phase`: the supervisor itself has lost track."""
+    """Event impossible in the phase: the supervisor has lost track of the child."""
 
-    def __init__(self, phase: Phase, event: Event) -> None:
+    def __init__(self, phase: Phase, event: ChildEvent) -> None:
         super().__init__(f"a child that is {phase.value} cannot get the event {event.value!r}")
         self.phase = phase
         self.event = event
@@ -81,17 +81,17 @@ class CourseError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How patient to be with a kind of child. All times in seconds.
+    """Patience with a kind of child; times in seconds.
 
-    A hang is `failed_checks` checks in a row without an answer, so it takes at most
-    (failed_checks - 1) * max(check_every_s, a check's time-out) + check_every_s + that time-out:
-    keep it below 15. Counted in checks and not in time, because a supervisor that was itself
-    suspended for a while must not take its children for hanging.
+    A hang is `failed_checks` checks in a row without an answer, so it takes at most (failed_checks
+    - 1) * max(check_every_s, a check's time-out) + check_every_s + the time-out: keep the sum below
+    15. Checks are counted rather than time, because a supervisor that was itself suspended must not
+    take children for hanging.
 
-    A child that had answered is begun again within `longest_wait_s`, whatever happened before;
-    one that dies before it ever answers, or within `at_once_s` of that, is in the way of the others
-    and waits `first_wait_s`, doubled at each such death up to `longest_wait_at_once_s`. Deaths are
-    forgotten after `settled_after_s` of health.
+    A child that had answered is begun again within `longest_wait_s`. A child that dies before an
+    answer, or within `at_once_s` of the first, is in the way of others and waits `first_wait_s`,
+    doubled with each such death up to `longest_wait_at_once_s`. Deaths are forgotten after
+    `settled_after_s` of health.
     """
 
     check_every_s: float = 2.5
@@ -108,8 +108,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is known of one child. `due_at` is when to begin it, while it waits; `reason` is why it
-    stopped for good, `last_exit` how its last process ended."""
+    """State of one child. `due_at` is the next start while waiting, `reason` the cause of a final
+    stop, `last_exit` the end of the last process.
+    """
 
     phase: Phase
     since: float
@@ -126,14 +127,14 @@ class Course:
 
 
 def new_course(now: float) -> Course:
-    """A child that is to begin at once."""
+    """Return the course of a child to begin at once."""
     return Course(phase=Phase.WAITING, since=now, due_at=now)
 
 
 def begun(course: Course, now: float) -> Course:
-    """Its process is being started."""
+    """Note that the process is being started."""
     return replace(
-        _moved(course, Event.BEGUN, now),
+        _moved(course, ChildEvent.BEGUN, now),
         begun_at=now,
         healthy_since=None,
         unanswered_checks=0,
@@ -143,17 +144,17 @@ def begun(course: Course, now: float) -> Course:
 
 
 def checked(course: Course, answered: bool, now: float) -> Course:
-    """It was asked whether it is well."""
+    """Note the result of a health check."""
     if not answered:
-        moved = _moved(course, Event.UNHEALTHY, now)
+        moved = _moved(course, ChildEvent.UNHEALTHY, now)
         return replace(moved, unanswered_checks=course.unanswered_checks + 1)
-    moved = _moved(course, Event.HEALTHY, now)
+    moved = _moved(course, ChildEvent.HEALTHY, now)
     healthy_since = now if course.healthy_since is None else course.healthy_since
     return replace(moved, unanswered_checks=0, healthy_since=healthy_since)
 
 
 def hangs(course: Course, now: float, policy: Policy) -> bool:
-    """Whether it should be killed and replaced."""
+    """True if the child should be killed and replaced."""
     if course.unanswered_checks < policy.failed_checks:
         return False
     if course.phase is Phase.STARTING and course.begun_at is not None:
@@ -162,17 +163,21 @@ def hangs(course: Course, now: float, policy: Policy) -> bool:
 
 
 def killed(course: Course, now: float) -> Course:
-    """It hung and has got a SIGKILL; `died` follows."""
-    return _moved(course, Event.HANGS, now)
+    """Note a SIGKILL to a hung child; `died` follows."""
+    return _moved(course, ChildEvent.HANGS, now)
 
 
-def died(course: Course, exit_code: int | None, told: str, now: float, policy: Policy) -> Course:
-    """Its process has ended, or could not be begun (`exit_code` None); `told` says how and why."""
+def died(
+    course: Course, exit_code: int | None, exit_words: str, now: float, policy: Policy
+) -> Course:
+    """Note the end of the process, or a failed start (`exit_code` None); `exit_words` describes
+    both.
+    """
     if course.phase is Phase.ENDING:
-        return replace(_moved(course, Event.DIED, now), last_exit=told)
+        return replace(_moved(course, ChildEvent.DIED, now), last_exit=exit_words)
     if exit_code in policy.reason_exit_codes:
-        moved = _moved(course, Event.GAVE_REASON, now)
-        return replace(moved, last_exit=told, reason=told)
+        moved = _moved(course, ChildEvent.GAVE_REASON, now)
+        return replace(moved, last_exit=exit_words, reason=exit_words)
     lived = 0.0 if course.healthy_since is None else now - course.healthy_since
     if lived >= policy.settled_after_s:
         deaths, at_once = 1, 0
@@ -185,33 +190,33 @@ def died(course: Course, exit_code: int | None, told: str, now: float, policy: P
     else:
         wait = _doubled(policy.first_wait_s, deaths, policy.longest_wait_s)
     return replace(
-        _moved(course, Event.DIED, now),
+        _moved(course, ChildEvent.DIED, now),
         due_at=now + wait,
         deaths=deaths,
         deaths_at_once=at_once,
-        last_exit=told,
+        last_exit=exit_words,
     )
 
 
 def retried(course: Course, now: float) -> Course:
-    """Someone has mended what was wrong: begin at once, forgetting the deaths."""
-    moved = _moved(course, Event.RETRIED, now)
+    """Begin at once and forget deaths, since the cause was mended."""
+    moved = _moved(course, ChildEvent.RETRIED, now)
     return replace(moved, due_at=now, deaths=0, deaths_at_once=0, reason=None)
 
 
-def told_to_end(course: Course, now: float) -> Course:
-    """The supervisor is ending; so shall this."""
-    return _moved(course, Event.TOLD_TO_END, now)
+def end_ordered(course: Course, now: float) -> Course:
+    """Note the order to end."""
+    return _moved(course, ChildEvent.END_ORDERED, now)
 
 
 def next_check_at(course: Course, last_began: float, policy: Policy) -> float:
-    """When to ask again, from when the last check began."""
+    """Return the time of the next check, given the beginning of the last."""
     if course.phase is Phase.STARTING:
         return last_began + policy.start_check_every_s
     return last_began + policy.check_every_s
 
 
-def _moved(course: Course, event: Event, now: float) -> Course:
+def _moved(course: Course, event: ChildEvent, now: float) -> Course:
     target = TRANSITIONS.get((course.phase, event))
     if target is None:
         raise CourseError(course.phase, event)

@@ -1,9 +1,9 @@
-"""Keeps the brokers and nodes of one state folder running: what `isthmus up` is.
+"""Supervisor of the brokers and nodes of one state folder.
 
-What to do is decided in `supervision`; here it is done. One task looks after each child. The order
-of shutdown is nodes first, all at once, then brokers: a node's last acks need its broker.
+`supervision` decides, this module acts, with one task for each child. Shutdown ends all nodes at
+once, then the brokers: a node's last acks need the broker.
 
-Run it in the main thread of its process: children are tied to the thread that starts them.
+Run in the main thread of the process: children are tied to the thread that starts them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ from relay.waiters import set_within
 logger = logging.getLogger(__name__)
 
 NODE_POLICY = Policy()
-"""Four checks of at most 2 s, 2.5 s apart: what hangs is killed within 12 s."""
+"""Four checks of at most 2 s, 2.5 s apart: a hung node is killed within 12 s."""
 
 BROKER_POLICY = Policy(failed_checks=3)
-"""Three checks of at most 3 s, as a busy broker may take its time: killed within 11.5 s."""
+"""Three checks of at most 3 s, for busy brokers: a hung broker is killed within 11.5 s."""
 
 LEFTOVER_PATIENCE_S = 10.0
 PID_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A child, how patient to be with it, and which child (by kind and name) has to have been
-    running before it is begun for the first time."""
+class ChildPlan:
+    """Child, patience, and the child (by kind and name) that has to run before the first start."""
 
     child: Child
     policy: Policy
@@ -54,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class MeshTakenUp:
-    """The mesh file that a supervisor runs, its revision, and why not a newer one."""
+    """Mesh file and revision of a supervisor, and the problem of a newer file."""
 
     file: str = ""
     revision: str = ""
@@ -62,12 +61,12 @@ class MeshTakenUp:
 
 
 class FileNotTakenUp(Exception):
-    """The mesh file as it is now cannot be run; what runs goes on."""
+    """The changed mesh file cannot be run; the running mesh goes on."""
 
 
-def _by_key(plans: Sequence[Plan]) -> dict[tuple[str, str], Plan]:
-    """By kind and name. Raises ValueError for plans that contradict each other."""
-    found: dict[tuple[str, str], Plan] = {}
+def _by_key(plans: Sequence[ChildPlan]) -> dict[tuple[str, str], ChildPlan]:
+    """Return plans by kind and name. Raises ValueError for contradictions."""
+    found: dict[tuple[str, str], ChildPlan] = {}
     for plan in plans:
         key = (plan.child.kind, plan.child.name)
         if key in found:
@@ -80,7 +79,7 @@ def _by_key(plans: Sequence[Plan]) -> dict[tuple[str, str], Plan]:
 
 
 class Supervisor:
-    """Runs until told to stop.
+    """Supervisor of one state folder.
 
     `clock` is monotonic, in seconds; `wall` is seconds since 1970, for the record only.
     """
@@ -88,26 +87,28 @@ class Supervisor:
     def __init__(
         self,
         state: Path,
-        plans: Sequence[Plan],
+        plans: Sequence[ChildPlan],
         *,
         about: MeshTakenUp | None = None,
-        reload: Callable[[], tuple[Sequence[Plan], MeshTakenUp]] | None = None,
+        reload: Callable[[], tuple[Sequence[ChildPlan], MeshTakenUp]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`about` is what the record says of the mesh. `reload` gives the plans of the mesh file
-        as it is now, called in a thread; it raises FileNotTakenUp.
+        """Prepare; start nothing.
+
+        `about` goes into the record. `reload` runs in a thread and returns the plans of the present
+        mesh file, or raises FileNotTakenUp.
         """
         self._state = state
         self._about = about or MeshTakenUp()
         self._reload = reload
-        self._asked = 0
+        self._orders_done = 0
         self._clock = clock
-        # Once: so that a time stays what it was told to be, however the wall clock is set.
+        # Once, so that recorded times stay the same however the wall clock is set.
         self._wall_offset = wall() - clock()
         self._lock = SupervisorLock(state)
         self._stop = asyncio.Event()
-        self._told = asyncio.Event()
+        self._file_changed = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._caretakers = {
@@ -115,10 +116,9 @@ class Supervisor:
         }
 
     async def run(self) -> None:
-        """Looks after all children until `stop`; returns when none is left.
+        """Look after all children until `stop`; return when none is left.
 
-        Raises AlreadySupervisedError if another supervisor has the state folder; nothing is
-        started then.
+        Raises AlreadySupervisedError, before any start, if another supervisor has the state folder.
         """
         self._lock.take()
         try:
@@ -132,8 +132,8 @@ class Supervisor:
             self._lock.release()
 
     async def run_until_signalled(self) -> None:
-        """As `run`; SIGTERM and SIGINT stop it, SIGHUP has it look at the mesh file, and begins
-        again what has stopped.
+        """Run with signals: SIGTERM and SIGINT stop, SIGHUP reads the mesh file and retries stopped
+        children.
         """
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.look}
@@ -146,17 +146,17 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Has `run` end all children, in order, and return."""
+        """Have `run` end all children in order and return."""
         self._stop.set()
 
     def look(self) -> None:
-        """Takes up the mesh file as it is now, and retries."""
+        """Take up the present mesh file, and retry stopped children."""
         self.retry()
-        self._told.set()
+        self._file_changed.set()
 
-    async def change(self, plans: Sequence[Plan]) -> None:
-        """Looks after these children from now on: begins what is new, ends what is not among
-        them any more, nodes first, and leaves all others alone.
+    async def change(self, plans: Sequence[ChildPlan]) -> None:
+        """Replace the children: begin new ones, end missing ones, nodes first, and leave all others
+        alone.
         """
         wanted = _by_key(plans)
         gone = {key: one for key, one in self._caretakers.items() if key not in wanted}
@@ -177,12 +177,12 @@ class Supervisor:
             self._changed()
 
     def retry(self) -> None:
-        """Begins again at once what has stopped with a reason, or waits after deaths."""
+        """Begin stopped and waiting children at once."""
         for caretaker in self._caretakers.values():
             caretaker.retry()
 
     def record(self) -> SupervisorRecord:
-        """The supervisor and its children as they are now."""
+        """Return the record of the supervisor and its children."""
         own = processes.mark(os.getpid())
         assert own is not None
         return SupervisorRecord(
@@ -193,7 +193,7 @@ class Supervisor:
             file=self._about.file,
             revision=self._about.revision,
             file_problem=self._about.problem,
-            asked=self._asked,
+            asked=self._orders_done,
         )
 
     async def _look_after_all(self) -> None:
@@ -206,7 +206,7 @@ class Supervisor:
         self._news.clear()
         try:
             while True:
-                # A caretaker never returns: one that is done has failed, and then all shall end.
+                # A caretaker never returns: a finished one has failed, which ends all.
                 news = asyncio.create_task(self._news.wait())
                 watched = {*own, *self._tasks.values(), news}
                 done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
@@ -228,10 +228,10 @@ class Supervisor:
         self._news.set()
 
     async def _take_up_changes(self) -> None:
-        """Each time that somebody says that the mesh file has changed."""
+        """Take up the mesh file at each announcement."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._file_changed.wait()
+            self._file_changed.clear()
             if self._reload is not None:
                 try:
                     plans, about = await asyncio.to_thread(self._reload)
@@ -241,7 +241,7 @@ class Supervisor:
                 else:
                     self._about = about
                     await self.change(plans)
-            self._asked += 1
+            self._orders_done += 1
             self._changed()
 
     async def _look_after(self, caretaker: _Caretaker) -> None:
@@ -259,11 +259,13 @@ class Supervisor:
             results = await asyncio.gather(*ending, return_exceptions=True)
             problems += [result for result in results if result is not None]
         if problems:
-            # Only now: one that cannot be ended must not keep the others alive.
+            # Only now: a child that cannot be ended must not keep others alive.
             raise problems[0]
 
     async def _end_leftovers(self) -> None:
-        """A supervisor that was killed took its children along, unless one was just starting."""
+        """End leftovers of a killed supervisor: its children died too, unless one was just
+        starting.
+        """
         record = read_record(self._state)
         if record is not None:
             await processes.end(
@@ -279,9 +281,9 @@ class Supervisor:
 
 
 async def end_supervisor(state: Path, *, patience_s: float = 60.0) -> bool:
-    """Ends the supervisor of a state folder, and with it all its children; False if there is none.
+    """End the supervisor of a state folder with all children, by force after `patience_s`.
 
-    By force after `patience_s`. What an earlier one left running is ended in any case.
+    Returns False if none was running; leftovers of an earlier supervisor are ended in any case.
     """
     record = read_record(state)
     if record is None:
@@ -294,9 +296,11 @@ async def end_supervisor(state: Path, *, patience_s: float = 60.0) -> bool:
 
 
 class _Caretaker:
-    """Looks after one child."""
+    """Keeper of one child."""
 
-    def __init__(self, plan: Plan, clock: Callable[[], float], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: ChildPlan, clock: Callable[[], float], changed: Callable[[], None]
+    ) -> None:
         self.plan = plan
         self.was_running = asyncio.Event()
         self._clock = clock
@@ -322,7 +326,7 @@ class _Caretaker:
 
     @property
     def is_over(self) -> bool:
-        """It was ended for good."""
+        """True once ended for good."""
         return self._course.phase is Phase.ENDED
 
     def retry(self) -> None:
@@ -331,15 +335,15 @@ class _Caretaker:
             self._woken.set()
 
     async def look_after(self) -> None:
-        """Begins it, again and again, until cancelled. Does not end it then."""
+        """Begin the child again and again until cancelled, without ending it."""
         while True:
             await self._until_due()
             self._to(supervision.begun(self._course, self._clock()))
             await self._one_life()
 
     async def end(self) -> None:
-        """Ends it for good."""
-        self._to(supervision.told_to_end(self._course, self._clock()))
+        """End the child for good."""
+        self._to(supervision.end_ordered(self._course, self._clock()))
         await self.plan.child.stop()
         self._died(None, "ended by the supervisor")
 
@@ -368,15 +372,14 @@ class _Caretaker:
         finally:
             ended.cancel()
         if was_killed:
-            told = "killed, because it gave no answer"
+            exit_words = "killed, because it gave no answer"
         else:
-            told = _told(exit_code, child.last_words())
-        logger.warning("%s %s: %s", child.kind, child.name, told)
-        self._died(exit_code, told)
+            exit_words = _exit_words(exit_code, child.last_words())
+        logger.warning("%s %s: %s", child.kind, child.name, exit_words)
+        self._died(exit_code, exit_words)
 
     async def _start(self) -> None:
-        """Starts it, and has its PID written as soon as there is one: a broker is a process for
-        seconds before it is ready."""
+        """Start the child and record its PID at once: a broker runs for seconds before ready."""
         known = self.plan.child.pid
         starting = asyncio.create_task(self.plan.child.start())
         try:
@@ -387,12 +390,12 @@ class _Caretaker:
                     self._changed()
             starting.result()
         finally:
-            # Waits for it too: what is half started has to be ended by whoever started it.
+            # Wait too: the starter has to end a half-started process.
             if starting.cancel():
                 await asyncio.gather(starting, return_exceptions=True)
 
     async def _ask_until_it_ends(self, ended: asyncio.Task[int]) -> bool:
-        """Asks for its health until it has ended (False), or hung and was killed (True)."""
+        """Check health until the child has ended (False), or hung and was killed (True)."""
         child, policy = self.plan.child, self.plan.policy
         while True:
             asked_at = self._clock()
@@ -414,8 +417,10 @@ class _Caretaker:
             if ended.done():
                 return False
 
-    def _died(self, exit_code: int | None, told: str) -> None:
-        self._to(supervision.died(self._course, exit_code, told, self._clock(), self.plan.policy))
+    def _died(self, exit_code: int | None, exit_words: str) -> None:
+        self._to(
+            supervision.died(self._course, exit_code, exit_words, self._clock(), self.plan.policy)
+        )
 
     def _to(self, course: Course) -> None:
         before, self._course = self._course, course
@@ -425,7 +430,7 @@ class _Caretaker:
             self._changed()
 
 
-def _told(exit_code: int, last_words: str) -> str:
+def _exit_words(exit_code: int, last_words: str) -> str:
     how = f"exit code {exit_code}"
     if exit_code < 0:
         try:

@@ -1,13 +1,13 @@
-"""What the supervisor tells others by files: STATE/supervisor.json, and a lock beside it.
+"""Record of the supervisor for other processes (STATE/supervisor.json), and its lock.
 
-{"pid": 1, "began": 7, "boot": "...", "file": "/m.yaml", "revision": "...",
-  "file_problem": "", "asked": 0, "children": [{"name": "paris", "kind": "node", "pid": 2,
-  "began": 8, "state": "running", "restarts": 0, "last_exit": null, "reason": null,
-  "since": 1700000000.0}]}
+    {"pid": 1, "began": 7, "boot": "...", "file": "/m.yaml", "revision": "...",
+      "file_problem": "", "asked": 0, "children": [{"name": "paris", "kind": "node", "pid": 2,
+      "began": 8, "state": "running", "restarts": 0, "last_exit": null, "reason": null,
+      "since": 1700000000.0}]}
 
-`began` and `boot` tell a process from a later one with its PID; `since` is seconds since 1970.
-The file is replaced whole, so whoever reads it sees one state. It stays when the supervisor has
-ended: `SupervisorRecord.is_alive` tells.
+`began` and `boot` tell a process from a later one with the same PID; `since` is seconds since
+1970. The file is replaced whole, so that readers see one state, and stays when the supervisor has
+ended: see `SupervisorRecord.is_alive`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCK_NAME = "supervisor.lock"
 
 
 class AlreadySupervisedError(Exception):
-    """Another supervisor, process `pid` (None: it has not said yet), has this state folder."""
+    """Another supervisor has the state folder; `pid` is None before its first record."""
 
     def __init__(self, state: Path, pid: int | None) -> None:
         who = "another process" if pid is None else f"process {pid}"
@@ -40,7 +40,7 @@ class AlreadySupervisedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChildRecord:
-    """One child as it is now. `state` is a word of supervision.Phase."""
+    """Present state of one child; `state` is a word of supervision.Phase."""
 
     name: str
     kind: str
@@ -55,39 +55,38 @@ class ChildRecord:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorRecord:
-    """A supervisor and its children."""
+    """State of a supervisor and its children."""
 
     pid: int
     began: int
     boot: str
     children: tuple[ChildRecord, ...]
     file: str = ""
-    """The mesh file that it runs, and the revision of it that it has taken up."""
+    """Mesh file; the taken-up revision follows."""
     revision: str = ""
     file_problem: str = ""
-    """Why it has not taken up the file as it is now; empty when it has."""
+    """Problem of the present file, empty if taken up."""
     asked: int = 0
-    """How often it was told to look at the file."""
+    """Number of orders to read the file that are done."""
 
     @property
     def mark(self) -> ProcessMark:
-        """The supervisor's process."""
         return ProcessMark(self.pid, self.began, self.boot)
 
     @property
     def is_alive(self) -> bool:
-        """Whether that supervisor still runs."""
+        """True while the supervisor runs."""
         return self.mark.is_alive
 
     def child(self, kind: str, name: str) -> ChildRecord | None:
-        """The child of that kind and name."""
+        """Find a child, or None."""
         for child in self.children:
             if (child.kind, child.name) == (kind, name):
                 return child
         return None
 
     def child_marks(self) -> tuple[ProcessMark, ...]:
-        """The processes that were running when this was written."""
+        """Return the processes that ran when the record was written."""
         return tuple(
             ProcessMark(child.pid, child.began, self.boot)
             for child in self.children
@@ -96,7 +95,7 @@ class SupervisorRecord:
 
 
 def read_record(state: Path) -> SupervisorRecord | None:
-    """What the last supervisor of this state folder wrote, or None if there was none."""
+    """Read the record of the last supervisor, or None."""
     try:
         fields = json.loads((state / RECORD_NAME).read_text())
     except FileNotFoundError:
@@ -106,19 +105,21 @@ def read_record(state: Path) -> SupervisorRecord | None:
 
 
 def write_record(state: Path, record: SupervisorRecord) -> None:
-    """Replaces the record. Raises OSError."""
+    """Replace the record. Raises OSError."""
     durable_file.write(state / RECORD_NAME, json.dumps(asdict(record), indent=1) + "\n")
 
 
 class SupervisorLock:
-    """Held by the one supervisor of a state folder; the kernel lets it go when that ends."""
+    """Lock of the one supervisor of a state folder; the kernel releases it when the process
+    ends.
+    """
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Raises AlreadySupervisedError."""
+        """Take the lock. Raises AlreadySupervisedError."""
         self._state.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -131,7 +132,7 @@ class SupervisorLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Lets it go; does nothing if it is not held."""
+        """Release the lock, if held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -16,7 +16,7 @@ import uvloop
 from rich.console import Console
 
 from isthmus.brokers.local_brokers import find_installation
-from isthmus.progress import saying
+from isthmus.display import status_line
 from tests.chaos import report
 from tests.chaos.run import run
 from tests.chaos.schedule import KINDS, draw
@@ -40,7 +40,7 @@ def main(words: list[str] | None = None) -> int:
     command = shlex.join([".venv/bin/python", "-m", "tests.chaos", *given])
     out = arguments.out or DEFAULT_OUT / f"seed-{arguments.seed}"
     folder = Path(tempfile.mkdtemp(prefix="isthmus-chaos-"))
-    with saying("starting", Console(stderr=True)) as told:
+    with status_line("starting", Console(stderr=True)) as told:
 
         def seen(sample: Sample) -> None:
             rates = ", ".join(

@@ -15,8 +15,7 @@ from federation.names import Names
 from isthmus.brokers.config import BrokerSpec
 from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.brokers.local_brokers import LocalBroker
-from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
-from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S
+from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S, LocalCluster, local_cluster, peered
 from tests.cluster_site.probes import Probe, Watch
 from tests.host_namespaces import HostNamespaces
 from tests.journeys.live_mesh import LiveMesh

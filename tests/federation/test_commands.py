@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from federation.brokers.apply_report import Item, ItemOutcome, SiteReport
 from isthmus.commands.apply import apply
-from isthmus.commands.validate import validate
+from isthmus.commands.mesh_file import validate
 from isthmus.site_apply import lines
 from tests.federation.live_site import mesh_file_on
 from tests.federation.meshes import TRIANGLE, mesh_of

@@ -12,7 +12,7 @@ from typing import Any
 from isthmus.processes import ProcessMark
 from isthmus.up.supervised import Child, NodeProcess
 from isthmus.up.supervision import Policy
-from isthmus.up.supervisor import Plan, Supervisor
+from isthmus.up.supervisor import ChildPlan, Supervisor
 from isthmus.up.supervisor_record import ChildRecord, read_record
 from tests.waiting import until
 
@@ -76,8 +76,8 @@ class Bench:
             **{"check_limit_s": 0.2, "stop_patience_s": 5.0, **patience},
         )
 
-    def supervise(self, *children: Child | Plan, policy: Policy = QUICK, **how: Any) -> None:
-        plans = [one if isinstance(one, Plan) else Plan(one, policy) for one in children]
+    def supervise(self, *children: Child | ChildPlan, policy: Policy = QUICK, **how: Any) -> None:
+        plans = [one if isinstance(one, ChildPlan) else ChildPlan(one, policy) for one in children]
         self.supervisor = Supervisor(self.state, plans, **how)
         self.task = asyncio.create_task(self.supervisor.run())
 

@@ -53,7 +53,7 @@ def orders(state: Path) -> set[str]:
     return {file.name for file in folder.iterdir()} if folder.exists() else set()
 
 
-def test_it_shows_what_is_missing_and_leaves_the_order_only_if_told(state: Path) -> None:
+def test_accept_gap_shows_missing_batches_and_orders_only_when_confirmed(state: Path) -> None:
     stand(state, LINK, FLOW)
     result = run(state, answer="n\n")
     assert result.exit_code == 1

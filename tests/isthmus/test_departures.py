@@ -42,7 +42,9 @@ MESH = mesh_of(
         ("paris", "order", "order.new", "did you mean 'orders'?"),
     ],
 )
-def test_what_stays_at_its_site_is_told(site: str, exchange: str, key: str, said: str) -> None:
+def test_messages_that_stay_at_their_site_are_explained(
+    site: str, exchange: str, key: str, said: str
+) -> None:
     why = why_it_stays(MESH, site, exchange, key)
     assert said in why
     assert bool(said) == bool(why)
@@ -58,7 +60,7 @@ def test_what_stays_at_its_site_is_told(site: str, exchange: str, key: str, said
         ("lima", "sale", "did you mean 'sales'?"),
     ],
 )
-def test_what_does_not_come_is_told(site: str, exchange: str, said: str) -> None:
+def test_exchanges_that_do_not_come_are_explained(site: str, exchange: str, said: str) -> None:
     why = why_nothing_comes(MESH, site, exchange)
     assert said in why
     assert bool(said) == bool(why)

@@ -51,14 +51,14 @@ async def examined(broker: Broker) -> tuple[dict[str, Finding], list[str]]:
 
 
 @in_virtual_time
-async def test_what_is_well_is_believed_at_once() -> None:
+async def test_good_statistics_are_believed_at_once() -> None:
     found, said = await examined(Broker(0.0))
     assert found["retention"].said == "the log is kept for 9999D"
     assert said == []
 
 
 @in_virtual_time
-async def test_what_is_not_well_is_asked_again_and_that_is_said() -> None:
+async def test_bad_statistics_are_asked_again_with_a_note() -> None:
     found, said = await examined(Broker(3.5))
     assert found["retention"].said == "the log is kept for 9999D"
     assert said[0] == "its statistics may be old: asking again for up to 12 s"
@@ -66,7 +66,7 @@ async def test_what_is_not_well_is_asked_again_and_that_is_said() -> None:
 
 
 @in_virtual_time
-async def test_what_stays_is_told_of_after_that_time() -> None:
+async def test_lasting_faults_are_reported_after_the_wait() -> None:
     began = asyncio.get_running_loop().time()
     found, said = await examined(Broker(600.0))
     assert "no policy says how long the log is kept" in found["retention"].said

@@ -119,7 +119,7 @@ async def test_a_broker_of_one_node_is_not_asked_for_copies() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_a_cluster_lacks_is_told_with_what_to_do(
+async def test_faults_of_a_cluster_come_with_remedies(
     broker: Broker, subject: str, said: str
 ) -> None:
     (finding,) = await examined(broker)

@@ -73,7 +73,7 @@ def test_the_nodes_own_is_looked_at_too(tmp_path: Path) -> None:
     assert finding.grade is Grade.WARNING
 
 
-def test_what_is_no_certificate_is_a_fault_and_what_is_not_here_is_nothing(tmp_path: Path) -> None:
+def test_a_file_without_certificates_is_a_fault_and_a_missing_file_nothing(tmp_path: Path) -> None:
     assert found_of(with_tls(tmp_path)) == []
     assert found_of(Site("paris", "paris")) == []
     replaced(tmp_path / "relay.pem", b"no")

@@ -25,7 +25,7 @@ def test_the_help_of_what_was_put_aside_has_examples(name: str) -> None:
         assert f"isthmus {name} {words}" in said
 
 
-def test_it_says_its_version() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.stdout == f"isthmus {metadata.version('isthmus')}\n"

@@ -60,7 +60,7 @@ def test_a_drain_waits_for_the_node_and_resume_takes_it_back(state: Path) -> Non
         (("--link", "b-a"), 1, "no node of b has run with this state folder"),
     ],
 )
-def test_what_cannot_be_held_is_told(
+def test_a_target_that_cannot_be_held_is_refused(
     state: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     result = run("pause", state, *words)

@@ -33,7 +33,7 @@ def test_each_is_answered_with_its_status_and_what_it_said(
     assert "no-such-thing" in said
 
 
-def test_what_fails_unforeseen_ends_all_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_failure_ends_all_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("unforeseen")
 

@@ -27,7 +27,7 @@ def admin_of(a: str, b: str = "", **told: object) -> tuple[int, str, object]:
     return _admin_of(mesh, ["a", "b"], *(told.get(key) for key in ("host", "port")))  # type: ignore[arg-type]
 
 
-def test_it_is_a_free_port_of_loopback_unless_told() -> None:
+def test_the_admin_port_is_a_free_one_of_loopback_by_default() -> None:
     assert admin_of("") == (0, "127.0.0.1", None)
     assert admin_of("", port=15690) == (15690, "127.0.0.1", None)
     assert admin_of("http://127.0.0.2:8080") == (8080, "127.0.0.2", None)
@@ -57,7 +57,7 @@ def test_a_mesh_of_before_goes_on_without_the_address_in_clear(
     assert "http://10.0.0.1:8080 is in clear" in capsys.readouterr().err
 
 
-def test_one_process_has_one() -> None:
+def test_sites_of_one_process_share_an_admin_port() -> None:
     with pytest.raises(typer.Exit):
         admin_of("http://127.0.0.1:1", "http://127.0.0.1:2")
     assert admin_of("http://127.0.0.1:1", "http://127.0.0.1:1")[0] == 1

@@ -18,7 +18,7 @@ def node(name: str, state: Phase) -> ChildRecord:
 
 
 async def reasons(state: Path) -> dict[str, str]:
-    told = (await status_of(mesh_of(TRIANGLE), state)).told
+    told = (await status_of(mesh_of(TRIANGLE), state)).content
     assert {site["state"] for site in told["sites"].values()} == {"down"}
     return {name: site["reason"] for name, site in told["sites"].items()}
 
@@ -34,7 +34,7 @@ def ran(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_one_that_never_ran_may_have_another_state_folder(ran: Path) -> None:
+async def test_a_node_that_never_ran_may_have_another_state_folder(ran: Path) -> None:
     said = await reasons(ran)
     assert f"never started with the state folder {ran}" in said["sydney"]
     assert "--state" in said["sydney"]

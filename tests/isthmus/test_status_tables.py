@@ -79,7 +79,7 @@ def test_an_exchange_that_waits_is_named_with_its_reason_and_what_nobody_wants_i
     assert "paris: egress of orders: waiting for a neighbour's log" in text
 
 
-def test_what_waits_for_somebody_comes_with_the_command_to_look_at_it() -> None:
+def test_dead_letters_and_quarantine_come_with_the_command_to_look() -> None:
     text = tables_text(
         {
             "paris": site(dead_letters_waiting=1, dead_lettered=9, quarantine_waiting=2_000),
@@ -101,7 +101,7 @@ def test_a_reason_in_brackets_is_shown_as_it_is() -> None:
     )
 
 
-def test_what_is_alike_at_many_sites_is_said_once_and_not_again_of_their_links() -> None:
+def test_a_reason_of_many_sites_is_shown_once_and_not_for_their_links() -> None:
     away = {"state": "down", "reason": "never started", "delivered": None}
     sites = {f"s{n}": site(**away) for n in range(5)} | {"paris": site()}
     silent = link("s0", "paris", state="unknown", reason="the node of s0 does not answer")

@@ -12,13 +12,13 @@ import pytest
 from isthmus import processes
 from isthmus.up.supervised import ChildStartError, Kind, NodeProcess
 from isthmus.up.supervision import Policy
-from isthmus.up.supervisor import FileNotTakenUp, MeshTakenUp, Plan, Supervisor
+from isthmus.up.supervisor import ChildPlan, FileNotTakenUp, MeshTakenUp, Supervisor
 from isthmus.up.supervisor_record import AlreadySupervisedError, SupervisorLock, read_record
 from tests.isthmus.supervisor_bench import QUICK, Bench, pid_of
 from tests.waiting import until
 
 
-async def test_what_dies_is_begun_again(bench: Bench) -> None:
+async def test_a_child_that_dies_is_begun_again(bench: Bench) -> None:
     bench.supervise(bench.node("paris"), bench.node("tokyo"))
     first = await bench.running("paris")
     other = await bench.running("tokyo")
@@ -29,7 +29,7 @@ async def test_what_dies_is_begun_again(bench: Bench) -> None:
     assert bench.child("tokyo") == other
 
 
-async def test_what_hangs_is_killed_and_replaced(bench: Bench) -> None:
+async def test_a_child_that_hangs_is_killed_and_replaced(bench: Bench) -> None:
     bench.supervise(bench.node("paris"))
     first = await bench.running("paris")
     os.kill(pid_of(first), signal.SIGSTOP)
@@ -38,14 +38,14 @@ async def test_what_hangs_is_killed_and_replaced(bench: Bench) -> None:
     assert second.last_exit == "killed, because it gave no answer"
 
 
-async def test_what_never_answers_is_killed_and_replaced(bench: Bench) -> None:
+async def test_a_child_that_never_answers_is_killed_and_replaced(bench: Bench) -> None:
     policy = Policy(start_limit_s=0.3, start_check_every_s=0.05, first_wait_s=0.05)
     bench.supervise(bench.node("paris", "never answers"), policy=policy)
     child = await bench.until("paris", lambda child: child.restarts >= 2, "two restarts")
     assert child.last_exit == "killed, because it gave no answer"
 
 
-async def test_what_stops_with_a_reason_stays_so_until_it_is_tried_again(bench: Bench) -> None:
+async def test_a_child_that_stops_with_a_reason_stays_so_until_retried(bench: Bench) -> None:
     broken = bench.state / "broken"
     broken.touch()
     bench.supervise(bench.node("paris", str(broken)), bench.node("tokyo"))
@@ -61,7 +61,7 @@ async def test_what_stops_with_a_reason_stays_so_until_it_is_tried_again(bench: 
     assert mended.reason is None
 
 
-async def test_what_dies_at_once_is_tried_again_and_again_and_says_why(bench: Bench) -> None:
+async def test_a_child_that_dies_at_once_is_retried_and_its_reason_recorded(bench: Bench) -> None:
     bench.supervise(bench.node("paris", "dies at once"))
     child = await bench.until("paris", lambda child: child.restarts >= 3, "three restarts")
     assert child.last_exit == "exit code 1: no luck"
@@ -107,7 +107,7 @@ async def test_a_second_supervisor_on_the_same_state_is_told_of_the_first(bench:
     bench.supervise(bench.node("paris"))
     first = await bench.running("paris")
     with pytest.raises(AlreadySupervisedError, match="isthmus down") as raised:
-        await Supervisor(bench.state, [Plan(bench.node("paris"), QUICK)]).run()
+        await Supervisor(bench.state, [ChildPlan(bench.node("paris"), QUICK)]).run()
     assert raised.value.pid == os.getpid()
     assert bench.child("paris") == first
     await bench.stop()
@@ -123,22 +123,22 @@ async def test_a_change_begins_what_is_new_and_ends_what_is_gone_and_leaves_the_
     ended = await bench.running("goes")
     assert bench.supervisor is not None
     comes = bench.node("comes")
-    await bench.supervisor.change([Plan(comes, QUICK), Plan(stays, QUICK)])
+    await bench.supervisor.change([ChildPlan(comes, QUICK), ChildPlan(stays, QUICK)])
     new = await bench.running("comes")
     assert bench.child("stays") == before
     assert bench.child("goes") is None
     assert processes.mark(pid_of(ended)) is None
     os.kill(pid_of(new), signal.SIGKILL)
     await bench.running("comes", restarts=1)
-    await bench.supervisor.change([Plan(bench.node("goes"), QUICK), Plan(stays, QUICK)])
+    await bench.supervisor.change([ChildPlan(bench.node("goes"), QUICK), ChildPlan(stays, QUICK)])
     await bench.running("goes")
     assert bench.child("stays") == before
 
 
 async def test_a_file_that_cannot_be_run_changes_nothing_and_is_said(bench: Bench) -> None:
-    answers: list[str | list[Plan]] = ["mesh.yaml:3:1: no such site"]
+    answers: list[str | list[ChildPlan]] = ["mesh.yaml:3:1: no such site"]
 
-    def reload() -> tuple[list[Plan], MeshTakenUp]:
+    def reload() -> tuple[list[ChildPlan], MeshTakenUp]:
         answer = answers.pop(0)
         if isinstance(answer, str):
             raise FileNotTakenUp(answer)
@@ -153,7 +153,7 @@ async def test_a_file_that_cannot_be_run_changes_nothing_and_is_said(bench: Benc
     await until(lambda: supervisor.record().asked == 1, "looked", 10)
     record = supervisor.record()
     assert (record.revision, record.file_problem) == ("old", "mesh.yaml:3:1: no such site")
-    answers.append([Plan(paris, QUICK)])
+    answers.append([ChildPlan(paris, QUICK)])
     supervisor.look()
     await until(lambda: supervisor.record().asked == 2, "looked again", 10)
     record = supervisor.record()
@@ -222,7 +222,7 @@ async def test_nodes_begin_after_their_broker_and_end_before_it(bench: Bench) ->
     plain = bench.node("paris")
     node = WatchedNode("paris", plain.command, plain.log_file, plain.admin_file)
     node.told = told
-    bench.supervise(Plan(node, QUICK, after=("broker", "paris")), broker)
+    bench.supervise(ChildPlan(node, QUICK, after=("broker", "paris")), broker)
     broker.may_start.set()
     record = read_record
 
@@ -268,6 +268,6 @@ def test_two_children_of_one_name_or_waiting_for_nobody_are_refused(
     tmp_path: Path, bench: Bench
 ) -> None:
     with pytest.raises(ValueError, match="two children"):
-        Supervisor(tmp_path, [Plan(bench.node("a"), QUICK), Plan(bench.node("a"), QUICK)])
+        Supervisor(tmp_path, [ChildPlan(bench.node("a"), QUICK), ChildPlan(bench.node("a"), QUICK)])
     with pytest.raises(ValueError, match="no child"):
-        Supervisor(tmp_path, [Plan(bench.node("a"), QUICK, after=("broker", "a"))])
+        Supervisor(tmp_path, [ChildPlan(bench.node("a"), QUICK, after=("broker", "a"))])

@@ -25,14 +25,14 @@ SUPERVISOR = textwrap.dedent("""
     from pathlib import Path
     from isthmus.up.supervised import NodeProcess
     from isthmus.up.supervision import Policy
-    from isthmus.up.supervisor import Plan, Supervisor
+    from isthmus.up.supervisor import ChildPlan, Supervisor
 
     state, node = Path(sys.argv[1]), sys.argv[2]
     policy = Policy(start_check_every_s=0.02)
 
     async def main():
         plans = [
-            Plan(
+            ChildPlan(
                 NodeProcess(
                     name,
                     (sys.executable, "-c", node, str(state / f"{name}.json"), behaviour),

@@ -242,7 +242,7 @@ class LiveMesh:
         return self._ended_by_us(site).wait()
 
     async def status(self) -> dict[str, Any]:
-        return (await status_of(self.mesh, self.state)).told
+        return (await status_of(self.mesh, self.state)).content
 
     async def until_told(
         self,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from isthmus.up.supervised import site_node
-from isthmus.up.supervisor import NODE_POLICY, Plan, Supervisor
+from isthmus.up.supervisor import NODE_POLICY, ChildPlan, Supervisor
 from isthmus.up.supervisor_record import ChildRecord
 from tests.journeys.live_mesh import LiveMesh
 
@@ -16,7 +16,9 @@ from tests.journeys.live_mesh import LiveMesh
 @contextlib.asynccontextmanager
 async def supervised(mesh: LiveMesh) -> AsyncIterator[Supervisor]:
     """A node a site, looked after while the block lasts; it listens to signals as `up` does."""
-    plans = [Plan(site_node(mesh.file, site, mesh.state), NODE_POLICY) for site in mesh.mesh.sites]
+    plans = [
+        ChildPlan(site_node(mesh.file, site, mesh.state), NODE_POLICY) for site in mesh.mesh.sites
+    ]
     supervisor = Supervisor(mesh.state, plans)
     running = asyncio.create_task(supervisor.run_until_signalled(), name="supervisor")
     try:

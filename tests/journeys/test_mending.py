@@ -69,7 +69,7 @@ async def waiting_at_tokyo(mesh: LiveMesh, count: int) -> None:
     """Until its node says that so many dead letters wait, whatever was counted since its start."""
 
     async def says_so() -> bool:
-        told = (await status_of(mesh.mesh, mesh.state)).told["sites"]["tokyo"]
+        told = (await status_of(mesh.mesh, mesh.state)).content["sites"]["tokyo"]
         return bool(told["dead_letters_waiting"] == count)
 
     await until(says_so, f"{count} dead letters wait", 10)

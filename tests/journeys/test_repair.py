@@ -94,7 +94,7 @@ class Losing:
         """All nodes have written down what they did."""
         from isthmus.repair.work import RepairWork
 
-        assert await RepairWork(self.mesh.mesh, self.mesh.state, []).tell_ledgers() == {}
+        assert await RepairWork(self.mesh.mesh, self.mesh.state, []).write_ledgers() == {}
 
     async def command(self, *words: str) -> tuple[int, dict[str, Any], str]:
         return await self.ended(await self.begun(*words))

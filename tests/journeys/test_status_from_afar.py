@@ -41,7 +41,7 @@ async def test_a_cut_link_a_stopped_broker_and_a_killed_node_are_told_from_afar(
     afar = tmp_path / "afar"
 
     async def status() -> dict[str, Any]:
-        return (await status_of(mesh.mesh, afar)).told
+        return (await status_of(mesh.mesh, afar)).content
 
     async def status_is(condition: Callable[[dict[str, Any]], bool], within_s: float) -> None:
         seen: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from isthmus.brokers.config import NET_TICK_S, BrokerSpec
 from isthmus.brokers.installation import RabbitMQInstallation
-from isthmus.brokers.local_cluster import LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import LocalCluster, local_cluster, peered
 from relay.bulk_amqp import connect
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import ADMIN, START_WITHIN_S

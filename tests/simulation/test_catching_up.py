@@ -11,8 +11,8 @@ import pytest
 
 from federation.mesh import Mesh
 from federation.planning.disk_need import PublishRates
-from isthmus.outage.asked import Lines, Question
-from isthmus.outage.figures import answer, flows_of, kept_of
+from isthmus.outage.figures import flows_of, kept_of, outage_cost
+from isthmus.outage.question import Lines, Question
 from relay.bulk_amqp.content_header import DELIVERY_MODE, NONE_PRESENT, rewrite
 from relay.delivery.local_exchange import Outgoing
 from simulation.outage import Failure, observe_outage
@@ -42,7 +42,9 @@ def test_catching_up_takes_as_long_as_is_calculated(tmp_path: Path) -> None:
     failure = Failure(frozenset(["b-a"]), frozenset())
     question = Question(("b-a",), failure, OUTAGE_S, PublishRates(1.0), SIZE, Lines(LINE))
     kept = kept_of(mesh, question)
-    told = answer(mesh, question, observe_outage(mesh, flows_of(mesh, question), failure, kept))
+    told = outage_cost(
+        mesh, question, observe_outage(mesh, flows_of(mesh, question), failure, kept)
+    )
     lag = told.sites["a"]
     assert lag.messages == OUTAGE_S
     assert lag.catch_up_s == pytest.approx(31, abs=1)

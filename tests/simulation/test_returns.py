@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.commands.simulate import command_of
+from isthmus.commands.simulate_worlds import command_of
 from relay.packing.memory_egress import Returns
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load

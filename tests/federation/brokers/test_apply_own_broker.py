@@ -12,7 +12,7 @@ from federation.brokers.apply_report import ItemOutcome
 from federation.brokers.credentials import load_or_make
 from federation.brokers.management import ManagementApi
 from isthmus.brokers.local_brokers import BrokerUser
-from isthmus.doctor.declared import examine_declared
+from isthmus.doctor.broker import examine_declared
 from isthmus.doctor.finding import Findings, Grade
 from relay.node.brokers import RabbitBrokers
 from tests.federation.live_site import FILE, Site, outcomes, publish

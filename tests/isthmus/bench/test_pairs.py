@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.bench.pairs import BadBench, key_of, pairs_of, takers
+from isthmus.bench.request import BadBench, key_of, pairs_of, takers
 from tests.federation.meshes import mesh_of
 
 MESH = mesh_of("""\
@@ -50,7 +50,7 @@ def test_the_key_takes_a_message_to_as_many_sites_as_any(exchange: str, key: str
         ("stores", "paris", "store.1.x", []),
     ],
 )
-def test_who_takes_it_is_what_the_mesh_file_says(
+def test_takers_follow_the_mesh_file(
     exchange: str, origin: str, key: str, sites: list[str]
 ) -> None:
     assert takers(MESH, MESH.exchanges[exchange], origin, key) == sites
@@ -80,7 +80,7 @@ def test_sites_that_were_named_are_all_that_take_part() -> None:
         ("stores", "store.1.x", ["paris"], [], "no other site wants 'store.1.x'"),
     ],
 )
-def test_what_would_measure_nothing_is_refused(
+def test_a_request_that_measures_nothing_is_refused(
     exchange: str, key: str, origins: list[str], destinations: list[str], said: str
 ) -> None:
     with pytest.raises(BadBench, match=said):

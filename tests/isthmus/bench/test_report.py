@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from isthmus.bench.asked import Said, asked_of
-from isthmus.bench.figures import Outcome, Pair, Published, pair_of, told_of
-from isthmus.bench.live import Snapshot, line_of, table_of
-from isthmus.bench.tables import tables
+from isthmus.bench.figures import BenchResult, Pair, Published, pair_of, report_of
+from isthmus.bench.options import BenchOptions
+from isthmus.bench.request import request_of
+from isthmus.bench.tables import Snapshot, live_line, live_table, tables
 from isthmus.load import Arrivals, Latencies
 from tests.federation.meshes import TRIANGLE, mesh_of
 
-ASKED = asked_of(
-    mesh_of(TRIANGLE), Said(origins=["paris"], destinations=["tokyo"], rate="100", duration="10s")
+ASKED = request_of(
+    mesh_of(TRIANGLE),
+    BenchOptions(origins=["paris"], destinations=["tokyo"], rate="100", duration="10s"),
 )
 SECOND = 1_000_000_000
 
@@ -30,11 +31,11 @@ def pair(*numbers: int, sent: int, refused: frozenset[int] = frozenset()) -> Pai
     return pair_of("paris", "tokyo", published, arrivals, latencies, began_ns=SECOND)
 
 
-def outcome(one: Pair) -> Outcome:
-    return Outcome(ASKED, {"paris": one.published}, {"paris": 10.0}, [one])
+def outcome(one: Pair) -> BenchResult:
+    return BenchResult(ASKED, {"paris": one.published}, {"paris": 10.0}, [one])
 
 
-def text(told: Outcome) -> str:
+def text(told: BenchResult) -> str:
     page = Console(file=io.StringIO(), width=160)
     page.print(tables(told))
     assert isinstance(page.file, io.StringIO)
@@ -43,7 +44,7 @@ def text(told: Outcome) -> str:
 
 def test_all_that_came_once_is_well() -> None:
     whole = outcome(pair(*range(1000), sent=1000))
-    told = told_of(whole)
+    told = report_of(whole)
     assert told["all_arrived_once"]
     assert told["published"]["paris"]["per_second"] == 100
     (row,) = told["pairs"]
@@ -58,9 +59,9 @@ def test_all_that_came_once_is_well() -> None:
     assert "as fast as it went" not in text(whole)
 
 
-def test_what_did_not_come_is_missing_but_not_what_was_refused() -> None:
+def test_absent_messages_are_missing_unless_refused() -> None:
     short = outcome(pair(0, 1, 3, sent=6, refused=frozenset({4})))
-    told = told_of(short)
+    told = report_of(short)
     assert (told["missing"], told["all_arrived_once"]) == (2, False)
     assert "NOT ALL ARRIVED ONCE: 2 messages missing" in text(short)
     assert "1 message was refused" in text(short)
@@ -74,24 +75,24 @@ def test_a_second_copy_without_its_flag_is_not_well_and_one_with_it_is() -> None
 
 
 def test_of_what_never_came_there_is_no_latency() -> None:
-    (row,) = told_of(outcome(pair(sent=5)))["pairs"]
+    (row,) = report_of(outcome(pair(sent=5)))["pairs"]
     assert row["latency_ms"] == {"p50": None, "p90": None, "p99": None, "max": None}
 
 
-def test_what_was_out_of_order_or_slower_than_asked_is_said() -> None:
+def test_disorder_and_a_rate_not_kept_are_noted() -> None:
     slow = outcome(pair(1, 0, sent=2))
-    assert told_of(slow)["rate_not_kept_at"] == ["paris"]
+    assert report_of(slow)["rate_not_kept_at"] == ["paris"]
     assert "the rate was not kept at paris" in text(slow)
     assert "1 message came after later ones" in text(slow)
 
 
-def test_what_kept_it_from_being_measured_comes_before_what_was_counted() -> None:
+def test_problems_come_before_counts() -> None:
     broken = replace(outcome(pair(0, sent=2)), problems=["tokyo listens no more: gone"])
     assert "NOT MEASURED: tokyo listens no more: gone" in text(broken)
     assert "NOT ALL ARRIVED" not in text(broken)
 
 
-def test_this_program_says_when_it_may_be_the_limit() -> None:
+def test_a_busy_bench_warns_that_it_may_be_the_limit() -> None:
     whole = outcome(pair(0, sent=1))
     assert "this program itself took" not in text(whole)
     assert "took 97% of a core" in text(replace(whole, busy=0.97))
@@ -102,17 +103,17 @@ def test_a_line_has_the_rates_since_the_last_one() -> None:
     latencies.add([8_000_000])
     before = Snapshot(1.0, {"paris": 100}, {"tokyo": 40})
     now = Snapshot(3.0, {"paris": 300}, {"tokyo": 240}, {"tokyo": 60}, latencies)
-    assert line_of(now, before) == (
+    assert live_line(now, before) == (
         "   3 s: published 100/s; delivered at tokyo 100/s; waiting 60; "
         "latency so far p50 8.0 ms, p99 8.0 ms"
     )
-    assert "nothing has arrived yet" in line_of(Snapshot(1.0), Snapshot())
+    assert "nothing has arrived yet" in live_line(Snapshot(1.0), Snapshot())
 
 
 def test_on_a_terminal_each_site_has_its_row() -> None:
     now = Snapshot(2.0, {"paris": 300}, {"tokyo": 240}, {"tokyo": 1060})
     page = Console(file=io.StringIO(), width=100)
-    page.print(table_of(now, Snapshot(1.0)))
+    page.print(live_table(now, Snapshot(1.0)))
     assert isinstance(page.file, io.StringIO)
     rows = [row.replace("│", "").split() for row in page.file.getvalue().splitlines()]
     assert ["paris", "300", "-", "-"] in rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.brokers.config import BrokerSpec, rabbitmq_conf
-from isthmus.brokers.local_cluster import peered
+from isthmus.brokers.private_brokers import peered
 
 FOLDER = Path("/somewhere")
 FIRST, SECOND = (

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.brokers.errors import RabbitMQNotFoundError
 from isthmus.brokers.installation import find_installation
-from isthmus.brokers.plugins import needed_plugins
+from isthmus.brokers.local_brokers import needed_plugins
 
 
 def make_tree(library: Path, version: str) -> Path:

@@ -11,7 +11,7 @@ from federation.brokers.applied import Applied, write_applied, write_applied_mes
 from federation.mesh import Mesh
 from federation.mesh_file import Reading, load_mesh, read_mesh
 from isthmus.cli import app
-from isthmus.known.cautions import cautions, left_behind_told, refusals
+from isthmus.known.cautions import cautions, left_behind_notes, refusals
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import changes_since_applied
 from isthmus.plan.changes import changes_of
@@ -83,7 +83,7 @@ def test_a_site_that_is_taken_out_undrained_is_told_by_plan_apply_and_status(fil
     assert f"warning: {caution}" in run("apply", file).stderr
     mesh = applied(file)
     assert cautions_of(file) == []
-    (left,) = left_behind_told(mesh, state_of(file))
+    (left,) = left_behind_notes(mesh, state_of(file))
     assert "lima is out of the mesh, and was not drained" in left
     assert "lima is out of the mesh" in run("status", file).stdout.replace("\n", " ")
 
@@ -95,7 +95,7 @@ def test_a_site_that_was_drained_leaves_without_a_word(file: Path) -> None:
     assert "without having been drained" in caution, "it was told to, and is not yet"
     mark_drained(folder, True)
     assert cautions_of(file) == []
-    assert left_behind_told(load_mesh(file), state_of(file)) == []
+    assert left_behind_notes(load_mesh(file), state_of(file)) == []
 
 
 def test_of_a_site_elsewhere_nobody_here_knows_whether_it_was_drained(file: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_latest_of_what_was_applied_and_what_ran_is_known(file: Path) -> Non
     assert KnownMeshes(state).latest() == second
 
 
-def test_what_any_revision_delivered_at_a_site_is_known(file: Path) -> None:
+def test_exchanges_that_any_revision_delivered_to_are_known(file: Path) -> None:
     state, first = file.parent / "state", load_mesh(file)
     file.write_text(FILE.replace("{name: orders}", "{name: prices, mode: split, to: [tokyo]}"))
     second = load_mesh(file)
@@ -76,7 +76,7 @@ def test_what_any_revision_delivered_at_a_site_is_known(file: Path) -> None:
     assert address_book(second, state).formerly_delivered("paris") == {"orders"}
 
 
-def test_what_cannot_be_read_leaves_the_one_before(file: Path) -> None:
+def test_an_unreadable_revision_leaves_the_one_before(file: Path) -> None:
     state = file.parent / "state"
     first = load_mesh(file)
     ran(file, "paris", first, 10)

@@ -12,14 +12,14 @@ def taken(*numbers: int, flagged: bool = False) -> Arrivals:
     return arrivals
 
 
-def test_what_comes_in_order_is_delivered() -> None:
+def test_arrivals_in_order_are_delivered() -> None:
     arrivals = taken(0, 1, 2)
     assert (arrivals.delivered, arrivals.duplicates, arrivals.out_of_order) == (3, 0, 0)
     assert arrivals.missing(3) == 0
     assert arrivals.missing(5) == 2
 
 
-def test_what_was_skipped_is_missing_until_it_comes() -> None:
+def test_a_skipped_number_is_missing_until_it_comes() -> None:
     arrivals = taken(0, 3)
     assert arrivals.missing(4) == 2
     assert arrivals.missing(2) == 1
@@ -38,7 +38,7 @@ def test_a_copy_of_what_came_late_is_a_duplicate() -> None:
     assert (arrivals.delivered, arrivals.duplicates, arrivals.missing(2)) == (2, 1, 0)
 
 
-def test_what_need_not_come_is_not_missing() -> None:
+def test_refused_numbers_are_not_missing() -> None:
     arrivals = taken(0, 2, 3)
     assert arrivals.missing(6, {1, 3, 5, 9}) == 1
     assert arrivals.missing(6, range(9)) == 0

@@ -44,7 +44,7 @@ async def test_every_message_is_accounted_for(vhost_factory: VhostFactory) -> No
             await end.close()
 
 
-async def test_what_the_broker_refused_is_known_by_number(vhost_factory: VhostFactory) -> None:
+async def test_refused_messages_are_known_by_number(vhost_factory: VhostFactory) -> None:
     uri = (await vhost_factory("load")).amqp_uri
     run = os.urandom(8)
     sink = LoadSink(uri, run, "short")

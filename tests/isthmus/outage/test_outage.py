@@ -70,7 +70,7 @@ def test_a_site_catches_up_with_what_its_lines_have_left_over(cut_line: Any) -> 
     }
 
 
-def test_what_waits_for_longer_than_its_deadline_is_late(tmp_path: Path) -> None:
+def test_messages_that_wait_beyond_their_deadline_are_late(tmp_path: Path) -> None:
     text = LINE.replace("{name: orders}", "{name: orders, from: [c], deadline: 30m}")
     result = outage_json(tmp_path, text, "--fail", "b-c", *ASKED)
     catch_up_s = result["sites"]["b"]["catch_up_s"]
@@ -119,7 +119,7 @@ def test_a_way_round_that_is_too_narrow_has_sites_lag_all_the_same(tmp_path: Pat
     assert f"tokyo lags by up to {both:,} messages more, behind paris, sydney, before" in said
 
 
-def test_what_a_window_is_too_short_for_is_lost_to_the_message(tmp_path: Path) -> None:
+def test_losses_of_a_short_window_are_exact_to_the_message(tmp_path: Path) -> None:
     short = LINE.replace("3h", "1h")  # kept for 75 min
     result = outage_json(tmp_path, short, "--fail", "b-c", *ASKED, status=1)
     gone = RATE * (FOR_S - 75 * 60)

@@ -114,7 +114,7 @@ def test_a_ring_is_a_circle_in_the_order_of_the_file() -> None:
     assert {round(math.hypot(one.x, one.y)) for one in places.values()} == {124}
 
 
-def test_what_hangs_on_two_hubs_stands_between_them() -> None:
+def test_a_spot_of_two_hubs_stands_between_them() -> None:
     hubs = ["h0", "h1", "h2", "h3"]
     lines = list(itertools.combinations(hubs, 2))
     lines += [(hub, f"s{n}") for hub in ("h0", "h1") for n in range(3)]

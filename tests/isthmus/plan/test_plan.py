@@ -18,8 +18,8 @@ from federation.mesh_file import Reading, load_mesh
 from federation.planning.disk_need import PublishRates
 from isthmus.cli import app
 from isthmus.plan.changes import changes_of
-from isthmus.plan.load_options import BadLoad, parse_rates
-from isthmus.plan.report import Load, plan_of
+from isthmus.plan.expected_load import BadLoad, ExpectedLoad, parse_rates
+from isthmus.plan.report import plan_of
 from isthmus.plan.tables import tables
 from tests.federation.meshes import mesh_of
 
@@ -87,7 +87,7 @@ def test_a_ring_both_ways_has_two_disjoint_ways_for_each_pair() -> None:
 
 def test_500_branches_are_one_line_of_each_table() -> None:
     mesh = mesh_of(hub_of(500))
-    text = text_of(mesh, load=Load(PublishRates(1.0), 1024))
+    text = text_of(mesh, load=ExpectedLoad(PublishRates(1.0), 1024))
     assert len(text.splitlines()) < 50
     assert cells(text, "head ↔ shops (500)") == [
         "head ↔ shops (500)",
@@ -129,7 +129,7 @@ def test_in_a_mesh_without_exchanges_every_pair_is_told() -> None:
     mesh = mesh_of("mesh: m\ntopology: custom\nlinks: [{from: a, to: b}]\nsites: {a: , b: , c: }\n")
     (routes,) = plan_of(mesh)["routes"]
     assert sum(row["pairs"] for row in routes["pairs"]) == 6
-    text = text_of(mesh, load=Load(PublishRates(1.0), 1000))
+    text = text_of(mesh, load=ExpectedLoad(PublishRates(1.0), 1000))
     assert "exchanges: none in the file" in text
     assert cells(text, "a ↔ c")[-2:] == ["no way leads there", "always"]
 
@@ -193,12 +193,14 @@ def test_in_a_complete_graph_every_line_is_the_only_way_of_its_pair() -> None:
 
 def test_a_log_that_cannot_hold_the_window_is_warned_of() -> None:
     limited = SQUARE.replace("sites:", "log: {max_bytes: 1GB}\nsites:")
-    text = text_of(mesh_of(limited), load=Load(PublishRates(200.0), 2048))
+    text = text_of(mesh_of(limited), load=ExpectedLoad(PublishRates(200.0), 2048))
     assert "warning: the log may not hold the outage window at paris, tokyo, sydney" in text
     assert "then it takes nothing more" in text
     gaps = limited.replace("1GB", "1GB, on_full: gap")
-    assert "then it leaves gaps" in text_of(mesh_of(gaps), load=Load(PublishRates(200.0), 2048))
-    assert "warning" not in text_of(mesh_of(limited), load=Load(PublishRates(0.01), 2048))
+    assert "then it leaves gaps" in text_of(
+        mesh_of(gaps), load=ExpectedLoad(PublishRates(200.0), 2048)
+    )
+    assert "warning" not in text_of(mesh_of(limited), load=ExpectedLoad(PublishRates(0.01), 2048))
 
 
 def test_without_a_rate_it_says_what_the_disk_would_take_to_know(square: Path) -> None:
@@ -240,11 +242,11 @@ def applied(mesh: Mesh, state: Path, *sites: str) -> None:
         write_applied(state, mesh.name, site, mesh.revision, Applied())
 
 
-def test_what_apply_would_change_is_unknown_where_nothing_was_applied(tmp_path: Path) -> None:
+def test_changes_of_apply_are_unknown_where_nothing_was_applied(tmp_path: Path) -> None:
     assert "what apply would change: unknown" in text_of(mesh_of(SQUARE), tmp_path)
 
 
-def test_what_apply_would_change_is_told_in_the_words_of_the_file(tmp_path: Path) -> None:
+def test_changes_of_apply_are_in_the_words_of_the_file(tmp_path: Path) -> None:
     former = mesh_of(SQUARE)
     applied(former, tmp_path)
     assert "apply would change nothing" in text_of(former, tmp_path)
@@ -284,7 +286,7 @@ def test_brokers_that_cannot_be_asked_are_unknown_and_why(square: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(TOPOLOGIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_mesh_to_start_from_can_be_planned(path: Path) -> None:
-    text = text_of(load_mesh(path), load=Load(PublishRates(1.0), 1000))
+    text = text_of(load_mesh(path), load=ExpectedLoad(PublishRates(1.0), 1000))
     assert len(text.splitlines()) < 120
 
 

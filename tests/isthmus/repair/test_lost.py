@@ -66,10 +66,10 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
     file = folder.parent / "mesh.yaml"
     file.write_text(FILE)
     state = str(folder.parent / "state")
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["repair", str(file), "--audit", str(folder), "--state", state, *words]
     )
-    return told.exit_code, told.stdout, told.stderr
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_the_lost_ones_are_read_in_order(tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_nodes_that_cannot_be_asked_are_named(tmp_path: Path) -> None:
         assert f"{site}: its node does not answer here: run this where it runs" in said
     assert "1 looped: that is nothing that a repair mends" in said
     status, out, _ = run(tmp_path / "a", "--no-audit", "--json")
-    told = json.loads(out)
-    assert (status, told["lost"], len(told["not_asked"]), told["sent"]) == (2, 1, 1, {})
+    report = json.loads(out)
+    assert (status, report["lost"], len(report["not_asked"]), report["sent"]) == (2, 1, 1, {})

@@ -10,7 +10,7 @@ import pytest
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
 from isthmus.repair.lost import Lost
-from isthmus.repair.sources import Sources
+from isthmus.repair.work import Sources
 from relay.batches.batch import BatchName
 
 FILE = """\

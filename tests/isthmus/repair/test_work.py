@@ -60,7 +60,7 @@ class Node:
     refuses: set[int] = field(default_factory=set)
     refuses_to: tuple[str, ...] = ()
     """... or only to these."""
-    asked: list[RepairRequest] = field(default_factory=list)
+    requests: list[RepairRequest] = field(default_factory=list)
     expected: list[tuple[set[bytes], int]] = field(default_factory=list)
     ledger_failure: str = ""
 
@@ -70,7 +70,7 @@ class Node:
 
     async def send(self, request: RepairRequest, rate: float) -> AsyncGenerator[Step, None]:
         self.rate = rate
-        self.asked.append(request)
+        self.requests.append(request)
         if self.busy_for:
             yield Waits(self.busy_for, 17, 42.0)
         wanted = [one for some in by_place(request.wanted).values() for one in some.values()]
@@ -79,9 +79,11 @@ class Node:
             if one.batch.sequence not in self.refuses:
                 allowed.append(one)
                 continue
-            told = [to for to in one.destinations if to in (self.refuses_to or one.destinations)]
-            others = tuple(to for to in one.destinations if to not in told)
-            yield NotSent(one._replace(destinations=tuple(told)), "upgrade")
+            refused_to = [
+                to for to in one.destinations if to in (self.refuses_to or one.destinations)
+            ]
+            others = tuple(to for to in one.destinations if to not in refused_to)
+            yield NotSent(one._replace(destinations=tuple(refused_to)), "upgrade")
             if others:
                 allowed.append(one._replace(destinations=others))
         wanted = allowed
@@ -186,7 +188,7 @@ async def test_the_next_site_is_asked_for_what_one_does_not_have(
     assert [one.destinations for one in nodes["lima"].sent] == [("tokyo",)]
 
 
-async def test_what_a_site_that_is_away_may_have_is_not_given_up(
+async def test_messages_that_an_absent_site_may_have_are_not_given_up(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     await serve(paris=Node({1}), tokyo=Node(set()))
@@ -197,7 +199,7 @@ async def test_what_a_site_that_is_away_may_have_is_not_given_up(
     assert "run this where it runs" in work.problems["lima"]
 
 
-async def test_what_was_for_a_site_that_left_the_mesh_is_told_apart_and_nobody_is_asked(
+async def test_messages_for_a_departed_site_are_listed_apart_and_not_requested(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     nodes = {site: Node({1, 2}) for site in SITES}
@@ -207,7 +209,7 @@ async def test_what_was_for_a_site_that_left_the_mesh_is_told_apart_and_nobody_i
     assert [one.batch.sequence for node in nodes.values() for one in node.sent] == [1]
 
 
-async def test_who_fails_half_way_has_sent_half_of_it(
+async def test_a_site_that_fails_half_way_has_sent_half(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     all_of_them = set(range(250))
@@ -219,7 +221,7 @@ async def test_who_fails_half_way_has_sent_half_of_it(
     assert len(work.batches["tokyo"]) == 3
 
 
-async def test_who_is_at_work_for_another_repair_is_told_at_once_and_in_the_end(
+async def test_a_site_at_work_for_another_repair_is_reported_at_once_and_in_the_end(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     await serve(paris=Node({1}, busy_for="the first repair"), tokyo=Node(set()), lima=Node(set()))
@@ -228,12 +230,12 @@ async def test_who_is_at_work_for_another_repair_is_told_at_once_and_in_the_end(
     await work.run(500, lambda said: None, dry_run=False)
     (said,) = warned
     assert said.startswith("paris is at work for the first repair, on 17 messages, for 42 s")
-    told = work.as_json()["waited"]["paris"]
-    assert (told["for"], told["messages"], told["for_s"]) == ("the first repair", 17, 42.0)
+    waited = work.as_json()["waited"]["paris"]
+    assert (waited["for"], waited["messages"], waited["for_s"]) == ("the first repair", 17, 42.0)
     assert numbers(work.sent["paris"]) == [1]
 
 
-async def test_what_is_refused_is_asked_of_nobody_else_and_told_with_what_to_do(
+async def test_a_refused_message_is_asked_of_no_other_site_and_comes_with_a_remedy(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     nodes = {"paris": Node({1, 2}, refuses={2}), "tokyo": Node({2}), "lima": Node({2})}
@@ -241,14 +243,14 @@ async def test_what_is_refused_is_asked_of_nobody_else_and_told_with_what_to_do(
     work = await worked(mesh, tmp_path, lost(1), lost(2))
     assert numbers(work.sent["paris"]) == [1]
     assert [(one.batch.sequence, why) for one, why in work.refused] == [(2, "upgrade")]
-    assert [told["why"] for told in work.as_json()["refused"]] == ["upgrade"]
+    assert [one["why"] for one in work.as_json()["refused"]] == ["upgrade"]
     assert not nodes["lima"].sent
-    (request,) = nodes["paris"].asked
+    (request,) = nodes["paris"].requests
     assert request.take_pieces == {"tokyo"}
     assert "process" in request.by
 
 
-async def test_what_is_refused_to_one_site_is_sent_to_another_that_lacks_it(
+async def test_a_message_refused_to_one_site_is_sent_to_another(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     nodes = {site: Node({1}, refuses={1}, refuses_to=("lima",)) for site in SITES}
@@ -258,10 +260,10 @@ async def test_what_is_refused_to_one_site_is_sent_to_another_that_lacks_it(
     assert work.refused == [(lost(1, "lima"), "upgrade")]
     assert set(work.batches) == {"tokyo"}
     assert (work.not_asked, work.irrecoverable) == ([], [])
-    assert len(nodes["paris"].asked) == 1
+    assert len(nodes["paris"].requests) == 1
 
 
-async def test_what_is_allowed_and_was_not_sent_is_asked_of_the_next_site(
+async def test_an_allowed_message_that_was_not_sent_is_asked_of_the_next_site(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     nodes = {site: Node({1}, site, refuses={1}, refuses_to=("lima",)) for site in SITES}
@@ -300,7 +302,9 @@ async def test_only_looking_sends_nothing(mesh: Mesh, tmp_path: Path, serve: Ser
     assert work.batches == {}
 
 
-async def test_one_message_that_two_sites_lack(mesh: Mesh, tmp_path: Path, serve: Serve) -> None:
+async def test_a_message_that_two_sites_lack_is_sent_to_both(
+    mesh: Mesh, tmp_path: Path, serve: Serve
+) -> None:
     nodes = {site: Node({1}) for site in SITES}
     await serve(**nodes)
     work = await worked(mesh, tmp_path, lost(1, "tokyo"), lost(1, "lima"))
@@ -308,7 +312,7 @@ async def test_one_message_that_two_sites_lack(mesh: Mesh, tmp_path: Path, serve
     assert set(work.batches) == {"tokyo", "lima"}
 
 
-async def test_it_waits_for_what_arrives_and_says_what_does_not(
+async def test_a_repair_waits_for_arrivals_and_reports_those_that_fail(
     mesh: Mesh, tmp_path: Path, serve: Serve
 ) -> None:
     nodes = {site: Node(set(range(250))) for site in SITES}
@@ -320,9 +324,9 @@ async def test_it_waits_for_what_arrives_and_says_what_does_not(
     await work.wait(0.0, lambda said: None)
     assert {site: len(left) for site, left in work.batches.items()} == {"tokyo": 1, "lima": 0}
     assert "have not arrived" in work.problems["tokyo"]
-    assert await work.tell_ledgers() == {}
+    assert await work.write_ledgers() == {}
     nodes["tokyo"].export_failure = "the disk is full"
-    assert await work.tell_ledgers() == {"tokyo": "tokyo: the disk is full"}
+    assert await work.write_ledgers() == {"tokyo": "tokyo: the disk is full"}
     assert nodes["paris"].written == 2
 
 
@@ -333,10 +337,10 @@ async def test_a_stranger_and_a_bad_request_are_refused(tmp_path: Path, serve: S
     url = f"http://127.0.0.1:{process.port}/sites"
     headers = {"Authorization": f"Bearer {process.token}"}
 
-    async def status(path: str, asked: Any, **how: Any) -> int:
+    async def status(path: str, body: Any, **how: Any) -> int:
         async with (
             aiohttp.ClientSession() as client,
-            client.post(f"{url}/{path}", json=asked, **how) as answer,
+            client.post(f"{url}/{path}", json=body, **how) as answer,
         ):
             return answer.status
 

@@ -52,9 +52,7 @@ async def has_log(vhost: Vhost) -> bool:
     return Names(vhost.name).log in {queue["name"] for queue in queues}
 
 
-async def test_it_applies_as_soon_as_a_broker_that_was_away_is_there(
-    vhost: Vhost, tmp_path: Path
-) -> None:
+async def test_own_brokers_are_applied_as_soon_as_they_answer(vhost: Vhost, tmp_path: Path) -> None:
     await vhost.add_user(BrokerUser(vhost.user, vhost.password, ("administrator",)))
     [port] = free_ports(1)
     told: list[str] = []

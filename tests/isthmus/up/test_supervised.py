@@ -13,7 +13,7 @@ from isthmus import processes
 from isthmus.brokers.local_brokers import LocalBroker
 from isthmus.up.supervised import BrokerProcess, last_line, rotate, site_node
 from isthmus.up.supervision import Policy
-from isthmus.up.supervisor import Plan
+from isthmus.up.supervisor import ChildPlan
 from tests.isthmus.supervisor_bench import Bench, pid_of
 
 
@@ -56,7 +56,7 @@ async def test_a_broker_that_dies_or_hangs_is_replaced_and_ended_while_it_starts
 ) -> None:
     broker = await local_broker_factory("paris", start=False)
     patient = Policy(check_every_s=0.2, failed_checks=2, first_wait_s=0.05)
-    bench.supervise(Plan(BrokerProcess(broker, check_limit_s=1.5), patient))
+    bench.supervise(ChildPlan(BrokerProcess(broker, check_limit_s=1.5), patient))
     first = await bench.running("paris")
     os.kill(pid_of(first), signal.SIGKILL)
     second = await bench.running("paris", restarts=1)

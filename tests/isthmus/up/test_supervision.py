@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from isthmus.up import supervision
-from isthmus.up.supervision import TRANSITIONS, Course, CourseError, Event, Phase, Policy
+from isthmus.up.supervision import TRANSITIONS, ChildEvent, Course, CourseError, Phase, Policy
 
 POLICY = Policy()
 
@@ -119,30 +119,30 @@ def test_an_exit_with_a_reason_stops_it_until_someone_has_mended_it() -> None:
     assert course.last_exit == "exit code 3: the state is lost"
 
 
-def test_who_is_told_to_end_is_not_begun_again_whatever_it_answers() -> None:
+def test_a_child_ordered_to_end_is_not_begun_again_whatever_its_answer() -> None:
     for exit_code in (0, 1, 3, -9, None):
-        course = supervision.told_to_end(running(), 1.0)
+        course = supervision.end_ordered(running(), 1.0)
         course = supervision.died(course, exit_code, "ended", 2.0, POLICY)
         assert (course.phase, course.reason) == (Phase.ENDED, None)
 
 
 @pytest.mark.parametrize(
     ("phase", "event"),
-    [pair for pair in itertools.product(Phase, Event) if pair not in TRANSITIONS],
+    [pair for pair in itertools.product(Phase, ChildEvent) if pair not in TRANSITIONS],
 )
-def test_what_cannot_happen_raises(phase: Phase, event: Event) -> None:
+def test_an_impossible_event_raises(phase: Phase, event: ChildEvent) -> None:
     course = Course(phase=phase, since=0.0, due_at=0.0)
     events = {
-        Event.BEGUN: lambda: supervision.begun(course, 1.0),
-        Event.HEALTHY: lambda: supervision.checked(course, True, 1.0),
-        Event.UNHEALTHY: lambda: supervision.checked(course, False, 1.0),
-        Event.HANGS: lambda: supervision.killed(course, 1.0),
-        Event.DIED: lambda: supervision.died(course, 1, "", 1.0, POLICY),
-        Event.GAVE_REASON: lambda: supervision.died(course, 3, "", 1.0, POLICY),
-        Event.RETRIED: lambda: supervision.retried(course, 1.0),
-        Event.TOLD_TO_END: lambda: supervision.told_to_end(course, 1.0),
+        ChildEvent.BEGUN: lambda: supervision.begun(course, 1.0),
+        ChildEvent.HEALTHY: lambda: supervision.checked(course, True, 1.0),
+        ChildEvent.UNHEALTHY: lambda: supervision.checked(course, False, 1.0),
+        ChildEvent.HANGS: lambda: supervision.killed(course, 1.0),
+        ChildEvent.DIED: lambda: supervision.died(course, 1, "", 1.0, POLICY),
+        ChildEvent.GAVE_REASON: lambda: supervision.died(course, 3, "", 1.0, POLICY),
+        ChildEvent.RETRIED: lambda: supervision.retried(course, 1.0),
+        ChildEvent.END_ORDERED: lambda: supervision.end_ordered(course, 1.0),
     }
-    if (phase, event) == (Phase.ENDING, Event.GAVE_REASON):
+    if (phase, event) == (Phase.ENDING, ChildEvent.GAVE_REASON):
         assert events[event]().phase is Phase.ENDED  # a reason is of no use any more
         return
     with pytest.raises(CourseError) as raised:
@@ -152,7 +152,7 @@ def test_what_cannot_happen_raises(phase: Phase, event: Event) -> None:
 
 def test_every_phase_but_the_last_can_be_told_to_end_or_is_ending() -> None:
     for phase in set(Phase) - {Phase.ENDING, Phase.ENDED}:
-        assert TRANSITIONS[phase, Event.TOLD_TO_END] is Phase.ENDING
+        assert TRANSITIONS[phase, ChildEvent.END_ORDERED] is Phase.ENDING
 
 
 def test_a_hang_is_replaced_within_fifteen_seconds_by_the_policies_in_use() -> None:

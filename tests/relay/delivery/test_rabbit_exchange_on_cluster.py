@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from isthmus.brokers.local_cluster import LocalCluster
+from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.local_exchange import Answer, Outgoing

@@ -10,7 +10,7 @@ import pytest
 from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
 from federation.brokers.provision import ONE_AT_A_TIME
 from isthmus.brokers.local_brokers import LocalBroker
-from isthmus.brokers.local_cluster import LocalCluster
+from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import Connection, connect
 from relay.delivery import local_exchange
 from relay.delivery.rabbit_exchange import open_exchange

@@ -1,20 +1,23 @@
-"""`isthmus consume FILE SITE EXCHANGE`: what arrives there, shown as it comes."""
+"""`isthmus uri`, `publish` and `consume`: what an application at a site does, by hand."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+import uuid
 from collections.abc import Sequence
 from typing import Annotated
 
+import aio_pika
 import typer
 from aio_pika.abc import AbstractIncomingMessage
-from aio_pika.exceptions import AMQPError
+from aio_pika.exceptions import AMQPError, DeliveryError
 
 from federation.brokers.addresses import AddressError, AmqpAddress
 from federation.brokers.amqp_client import amqp_client
-from isthmus.departures import delivered_to, why_nothing_comes
+from federation.mesh_file import PasswordMissing
+from isthmus.departures import delivered_to, why_it_stays, why_nothing_comes
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,
@@ -26,6 +29,81 @@ from isthmus.options import (
     mesh_or_exit,
     site_or_exit,
 )
+
+
+def uri(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) -> None:
+    """Print the AMQP address, with credentials, that an application at SITE uses.
+
+    Example: amqp-publish --url="$(isthmus uri mesh.yaml paris)" -e orders -r order.new -b hello
+    """
+    mesh = mesh_or_exit(file, [site])
+    site_or_exit(file, mesh, site)
+    book = address_book_or_exit(mesh, state)
+    try:
+        typer.echo(book.application(site).uri)
+    except (AddressError, PasswordMissing) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+CONNECT_WITHIN_S = 10.0
+
+
+def publish(
+    file: MeshFile,
+    site: SiteName,
+    exchange: Annotated[str, typer.Argument(metavar="EXCHANGE", help="Where to publish.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Routing key.")],
+    body: Annotated[
+        str, typer.Argument(metavar="[BODY]", help="The text; - for standard input.")
+    ] = "-",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many times.")] = 1,
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Publish at SITE as an application would: persistent, confirmed, each message with a UUID.
+
+    Warns if, by the mesh file, the message cannot leave the site. Exit status 1 if the broker does
+    not confirm.
+
+    Example: isthmus publish mesh.yaml paris orders order.new '{"id": 1}'
+    """
+    mesh = mesh_or_exit(file, [site])
+    site_or_exit(file, mesh, site)
+    book = address_book_or_exit(mesh, state)
+    if why := why_it_stays(mesh, site, exchange, key):
+        typer.echo(f"warning: {why}", err=True)
+    content = sys.stdin.buffer.read() if body == "-" else body.encode()
+    try:
+        asyncio.run(_publish(book.application(site), exchange, key, content, count))
+    except DeliveryError:
+        typer.echo(
+            f"the broker of {site} refused it (nack): some queue bound to {exchange} could not "
+            "take it, because it is full, say. Other queues, and the mesh, may have it all the "
+            "same: published once more, it may be there twice",
+            err=True,
+        )
+        raise typer.Exit(EXIT_FAULT) from None
+    except (AMQPError, ConnectionError, OSError, AddressError) as error:
+        why = str(error) or type(error).__name__
+        hint = f"; see `isthmus status {file}`" if isinstance(error, OSError) else ""
+        typer.echo(f"not confirmed by the broker of {site}: {why}{hint}", err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+    typer.echo(f"{count} confirmed by the broker of {site}")
+
+
+async def _publish(address: AmqpAddress, exchange: str, key: str, body: bytes, count: int) -> None:
+    connection = await amqp_client(address, "isthmus publish", CONNECT_WITHIN_S)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=True)
+        target = await channel.get_exchange(exchange, ensure=True)
+        for _ in range(count):
+            message = aio_pika.Message(
+                body,
+                message_id=str(uuid.uuid4()),
+                delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            )
+            await target.publish(message, key, mandatory=False)
+
 
 CONNECT_WITHIN_S = 10.0
 
@@ -89,7 +167,7 @@ async def _consume(
         seen = 0
         async with queue.iterator() as messages:
             async for message in messages:
-                typer.echo(_shown(message, as_json))
+                typer.echo(_line(message, as_json))
                 sys.stdout.flush()
                 await message.ack()
                 seen += 1
@@ -97,7 +175,7 @@ async def _consume(
                     return
 
 
-def _shown(message: AbstractIncomingMessage, as_json: bool) -> str:
+def _line(message: AbstractIncomingMessage, as_json: bool) -> str:
     text = message.body.decode(errors="replace")
     path = str(message.headers.get("x-mesh-path", "here"))
     if not as_json:

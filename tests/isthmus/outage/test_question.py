@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.outage.asked import (
+from isthmus.outage.question import (
     LINE_BYTES_PER_S,
     BadQuestion,
     parse_failure,
@@ -46,7 +46,7 @@ def test_a_link_is_both_ways_unless_an_arrow_says_one(
 
 
 @pytest.mark.parametrize(("name", "said"), RATHER.items())
-def test_what_there_is_not_is_said_with_what_there_is(name: str, said: str) -> None:
+def test_unknown_sites_and_links_are_refused_with_the_known_ones(name: str, said: str) -> None:
     with pytest.raises(BadQuestion) as caught:
         parse_failure([name], MESH)
     assert said in str(caught.value)

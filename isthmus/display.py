@@ -1,4 +1,4 @@
-"""How far something slow is, on a terminal."""
+"""Consoles of commands: pages and progress."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+PAGE_COLUMNS = 160
+
+
+def page() -> Console:
+    """Return standard output's console: the terminal's width, or a wide page for a file or pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PAGE_COLUMNS)
+
+
 QUIET_S = 1.0
-"""What takes less than this shows nothing."""
+"""Seconds before progress is shown."""
 
 _T = TypeVar("_T")
 
 
-def shown(items: Sequence[_T], what: str, console: Console | None = None) -> Iterable[_T]:
-    """Hands out the items, and says on standard error how many are done if it is a terminal."""
+def tracked(items: Sequence[_T], what: str, console: Console | None = None) -> Iterable[_T]:
+    """Yield the items and, on a terminal, show on standard error how many are done."""
     console = console or Console(stderr=True)
     return _tracked(items, what, console) if console.is_terminal else items
 
@@ -35,11 +44,11 @@ def _tracked(items: Sequence[_T], what: str, console: Console) -> Iterator[_T]:
 
 
 @contextmanager
-def saying(what: str, console: Console | None = None) -> Iterator[Callable[[str], None]]:
-    """Shows on standard error, if it is a terminal, what it was told last, until it is left."""
+def status_line(what: str, console: Console | None = None) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a status text on standard error, if it is a terminal."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
         return
     with console.status(what) as line:
-        yield lambda told: line.update(escape(told))
+        yield lambda text: line.update(escape(text))

@@ -1,9 +1,13 @@
-"""What an operator expects to be published: `200/s`, `orders=200/s`, `orders@paris=1000/m`."""
+"""Expected load: options such as `200/s`, `orders=200/s`, `orders@paris=1000/m`, and their
+report.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from federation.mesh import Mesh
 from federation.mesh_file.nearest import nearest
@@ -14,13 +18,22 @@ _RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kM]?)/(s|m|min|h|d)")
 _FACTORS = {"": 1, "k": 1000, "M": 1_000_000}
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedLoad:
+    """Expected publishing: rates, bytes of a body, compression factor of batches."""
+
+    rates: PublishRates
+    size: int
+    compression: float = 1.0
+
+
 class BadLoad(ValueError):
-    """Not an expected load; the text says what to write."""
+    """Invalid expected load; the text names the remedy."""
 
 
 def parse_rates(texts: Sequence[str], mesh: Mesh) -> PublishRates:
-    """Each text: a rate for every exchange at each site that publishes to it, or
-    `EXCHANGE=RATE`, or `EXCHANGE@SITE=RATE`. Raises BadLoad.
+    """Read rates: `RATE` for every exchange at each site that publishes there, `EXCHANGE=RATE`, or
+    `EXCHANGE@SITE=RATE`. Raises BadLoad.
     """
     everywhere, exchanges, flows = 0.0, dict[str, float](), dict[tuple[str, str], float]()
     for text in texts:
@@ -43,7 +56,7 @@ def parse_rates(texts: Sequence[str], mesh: Mesh) -> PublishRates:
 
 
 def parse_rate(text: str) -> float:
-    """Messages a second. Raises BadLoad."""
+    """Read messages a second. Raises BadLoad."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
         raise BadLoad(f"{text!r} is no rate: write messages and a unit of time, such as 200/s")
@@ -53,3 +66,31 @@ def parse_rate(text: str) -> float:
 def _unknown(kind: str, name: str, known: list[str]) -> str:
     meant = nearest(name, known)
     return f"there is no {kind} {name!r}" + (f": did you mean {meant!r}?" if meant else "")
+
+
+def assumed_of(rates: PublishRates, size: float, compression: float) -> dict[str, Any]:
+    """Return the load as a JSON object: messages a second in general and by exception, bytes of a
+    body, compression factor.
+    """
+    return {
+        "rate_per_s": rates.everywhere,
+        "exchange_rates_per_s": dict(rates.exchanges),
+        "flow_rates_per_s": [
+            {"exchange": exchange, "site": site, "rate_per_s": rate}
+            for (exchange, site), rate in rates.flows.items()
+        ],
+        "size_bytes": size,
+        "compression": compression,
+    }
+
+
+def rates_text(assumed: dict[str, Any]) -> str:
+    parts = []
+    if assumed["rate_per_s"]:
+        parts.append(f"{assumed['rate_per_s']:g}/s to each exchange at each site that publishes")
+    parts += [f"{rate:g}/s to {name}" for name, rate in assumed["exchange_rates_per_s"].items()]
+    parts += [
+        f"{one['rate_per_s']:g}/s to {one['exchange']} at {one['site']}"
+        for one in assumed["flow_rates_per_s"]
+    ]
+    return ", ".join(parts)

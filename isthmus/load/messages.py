@@ -1,36 +1,75 @@
-"""What the messages of a measurement say behind their heads."""
+"""Messages of a measurement: heads, properties and bodies.
+
+A body begins with a head, little-endian; sequences count from 0 for each origin; the rest is
+filling.
+
+    8 run   4 origin   4 zero   8 sequence   8 sent at (ns of this machine's monotonic clock)
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import struct
+from collections.abc import Sequence
 from typing import Protocol
 
-from isthmus.load.message import HEAD_BYTES
+HEAD = struct.Struct("<8sI4xQQ")
+HEAD_BYTES = HEAD.size
+RUN_BYTES = 8
+
+_PERSISTENT_WITH_ID = b"\x10\x80\x02\x24"
+"""Property flags, delivery mode 2, and the length of a UUID's text."""
+
+
+def messages(
+    exchange: str,
+    key: bytes,
+    run: bytes,
+    origin: int,
+    first: int,
+    sent_at_ns: Sequence[int],
+    tails: Sequence[bytes],
+) -> list[tuple[str, bytes, bytes, bytes]]:
+    """Return messages numbered from `first`, in a publisher's form, one for each tail and due time.
+
+    The message ID is a UUID of run, origin and sequence.
+    """
+    pack = HEAD.pack
+    word = run.hex()
+    prefix = f"{word[:8]}-{word[8:12]}-4{word[13:16]}-a{origin % 0x1000:03x}-".encode()
+    prefix = _PERSISTENT_WITH_ID + prefix
+    return [
+        (exchange, key, b"%s%012x" % (prefix, number), pack(run, origin, number, at) + tail)
+        for number, at, tail in zip(
+            range(first, first + len(tails)), sent_at_ns, tails, strict=True
+        )
+    ]
+
 
 _BIG_BYTES = 64 * 1024
 _POOL_BYTES = 8 * 1024 * 1024
 
 
 class Bodies(Protocol):
-    """Where the rest of the bodies comes from."""
+    """Source of bodies."""
 
     @property
     def mean_bytes(self) -> int:
-        """Of a whole body, its head included, on average."""
+        """Mean size of a body, head included."""
         ...
 
     def take(self, count: int) -> list[bytes]:
-        """So many more, without heads."""
+        """Return `count` further bodies without heads."""
         ...
 
 
 class Noise:
     """Bodies of `size` bytes, heads included, of which `share` is noise and the rest zeros.
 
-    Those above 64 KiB take their noise from a pool, at random places: nobody's compression looks so
-    far back, and making it would cost more than sending it.
+    Noise beyond 64 KiB comes out of a pool at random offsets: no compression looks so far back, and
+    fresh noise would cost more than sending.
     """
 
     def __init__(self, size: int, share: float = 1.0) -> None:
@@ -55,7 +94,7 @@ class Noise:
 
 
 class HalfRandom(Noise):
-    """Half noise, half zeros: what a compressor finds in a typical message, more or less."""
+    """Half noise, half zeros: about as compressible as a typical message."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, 0.5)
@@ -81,10 +120,10 @@ _TENDERS = ("card", "cash", "voucher", "app")
 
 
 class ShopDocuments:
-    """Receipts of a shop as JSON, about `size` bytes each: drawn by `seed`, all distinct.
+    """Receipts of a shop as JSON, about `size` bytes each, drawn by `seed`.
 
-    `kinds` of them are made beforehand, and come in turn: a receipt comes again long after what a
-    batch's compression sees, with another head.
+    `kinds` documents are made beforehand and come in turn: a receipt comes again long after what a
+    batch's compression sees, under another head.
     """
 
     def __init__(self, size: int = 1024, seed: int = 1, kinds: int = 20_000) -> None:

@@ -1,6 +1,6 @@
-"""What an operator asks about an outage: what fails, for how long, at which load. Pure.
+"""Question about an outage: what fails, for how long, at which load. Pure.
 
-`paris-tokyo` is both ways of that line, as far as the mesh has them; `paris->tokyo` is one way.
+`paris-tokyo` names both directions of a link, as far as the mesh has them; `paris->tokyo` one.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from federation.mesh import Mesh
 from federation.mesh_file.nearest import nearest
 from federation.mesh_file.quantities import BadSize, parse_rate
 from federation.planning.disk_need import PublishRates
-from isthmus.plan.load_options import BadLoad, parse_rates
+from isthmus.plan.expected_load import BadLoad, parse_rates
 from simulation.outage import Failure
 
 LINE_BYTES_PER_S = 12_500_000.0
-"""Of a line that nobody says anything of: 100 Mbit/s."""
+"""Default capacity of a line: 100 Mbit/s."""
 _BARE = re.compile(r"[0-9.]+[kM]?")
 
 
 class BadQuestion(ValueError):
-    """Ask otherwise; the text says how."""
+    """Invalid question; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What lines carry each way, in bytes a second; `links` by the names of directed links."""
+    """Capacity of lines in bytes a second each way; `links` by the names of directed links."""
 
     everywhere: float = LINE_BYTES_PER_S
     links: Mapping[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`names`: what fails, as it was said. `seconds`: for how long. `size`: bytes of a body."""
+    """Validated question: `names` as typed, `seconds` of outage, `size` of a body in bytes."""
 
     names: tuple[str, ...]
     failure: Failure
@@ -50,7 +50,7 @@ class Question:
 
 
 def parse_failure(names: Sequence[str], mesh: Mesh) -> Failure:
-    """Sites, and links one way or both. Raises BadQuestion."""
+    """Read the names of failing sites and links. Raises BadQuestion."""
     links: set[str] = set()
     sites: set[str] = set()
     for name in names:
@@ -64,7 +64,7 @@ def parse_failure(names: Sequence[str], mesh: Mesh) -> Failure:
 
 
 def links_named(name: str, mesh: Mesh) -> set[str]:
-    """The names of the directed links that `name` says. Raises BadQuestion."""
+    """Return the directed links of a name. Raises BadQuestion."""
     one_way = "->" in name
     found = set()
     for link in mesh.links:
@@ -90,8 +90,8 @@ def links_named(name: str, mesh: Mesh) -> set[str]:
 
 
 def parse_load(texts: Sequence[str], mesh: Mesh) -> PublishRates:
-    """As `isthmus plan` reads rates, and besides: messages a second without a unit, and
-    `SITE=RATE` for every exchange that leaves there. Raises BadQuestion.
+    """Read rates as `isthmus plan` does, but also without a unit (messages a second), and
+    `SITE=RATE` for every exchange that leaves the site. Raises BadQuestion.
     """
     try:
         return parse_rates([one for text in texts for one in _as_plan_reads_it(text, mesh)], mesh)
@@ -119,7 +119,7 @@ def _as_plan_reads_it(text: str, mesh: Mesh) -> list[str]:
 
 
 def parse_lines(texts: Sequence[str], mesh: Mesh) -> Lines:
-    """`10MB/s` for every line, `paris-tokyo=1MB/s` for one. Raises BadQuestion."""
+    """Read `10MB/s` for every line, `paris-tokyo=1MB/s` for one. Raises BadQuestion."""
     everywhere, links = LINE_BYTES_PER_S, dict[str, float]()
     for text in texts:
         name, is_special, rate = text.rpartition("=")
