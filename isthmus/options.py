@@ -16,11 +16,11 @@ from federation.mesh import Mesh
 from federation.mesh_file import Reading, Severity, read_mesh
 
 EXIT_FAULT = 1
-"""Something failed; standard error has the reason."""
+"""Exit status of a failure, whose reason is on standard error."""
 EXIT_USAGE = 2
-"""The mesh file or the call is wrong; nothing was done."""
+"""Exit status of a wrong mesh file or call; nothing was done."""
 EXIT_STOPPED = 3
-"""A node stopped for a reason that no restart mends: the supervisor leaves it alone."""
+"""Exit status of a node that no restart mends: the supervisor leaves the node alone."""
 
 OnlySites = Annotated[
     list[str] | None,

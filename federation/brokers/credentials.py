@@ -85,7 +85,7 @@ def make_credentials(
 
 
 def load_or_make(state: Path, mesh: Mesh) -> Credentials:
-    """Return the credentials of a state folder, made and stored first where they lack.
+    """Return the credentials of a state folder, made and stored first if missing.
 
     Several processes may call this function at once: one makes the passwords, all get the same.
     Raises CredentialsError, OSError.

@@ -11,11 +11,11 @@ class Grade(StrEnum):
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """Not examined; the text gives the reason."""
+    """Check that could not be made; the text gives the reason."""
     WARNING = "warning"
-    """Works now, and will not under other circumstances."""
+    """Weakness: the part works now, and fails under other circumstances."""
     FAULT = "fault"
-    """Does not work."""
+    """Failure: the part does not work."""
 
 
 @dataclass(frozen=True, slots=True)

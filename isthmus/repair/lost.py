@@ -17,7 +17,7 @@ AUDIT_OPTIONS = ("ledger", "receipts", "work", "master")
 
 
 class BadAudit(Exception):
-    """Not a folder written by an audit; the text names the remedy."""
+    """Folder that no audit has written; the text names the remedy."""
 
 
 class Lost(NamedTuple):

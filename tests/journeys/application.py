@@ -13,8 +13,8 @@ from relay.bulk_amqp import (
     Connection,
     Consumer,
     Delivery,
-    Outcome,
     Publisher,
+    PublishOutcome,
     connect,
 )
 from relay.bulk_amqp.content_header import (
@@ -158,7 +158,7 @@ class Application:
         self._connections: list[Connection] = []
         self._publisher: Publisher | None = None
 
-    async def post(self, exchange: str, *letters: Letter) -> Outcome:
+    async def post(self, exchange: str, *letters: Letter) -> PublishOutcome:
         """Publish them in this order, with confirms; what came of them."""
         if self._publisher is None or self._publisher.channel.close_reason is not None:
             self._publisher = Publisher(await (await self._connect()).channel())
