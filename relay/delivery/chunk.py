@@ -101,7 +101,7 @@ class DeliveryChunk:
     is_repair: bool = False
     """True if a repair brings these messages: judged by other rules, never with others."""
     proven: dict[bytes, bool] = field(default_factory=dict)
-    """For repairs, by barrier key: True if the site's ledger has a delivery of the message."""
+    """True, by barrier key, if the site's ledger has a delivery of the repaired message."""
     forgotten: dict[bytes, bool] = field(default_factory=dict)
     """Like `proven`, for messages that the barrier may have forgotten."""
     not_proven: dict[int, str] = field(default_factory=dict)

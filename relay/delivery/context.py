@@ -99,7 +99,7 @@ class GapBook(Protocol):
 
 @dataclass(slots=True)
 class DeliveryContext:
-    """Everything that a flow needs besides its queue. `mesh` is replaced when changed."""
+    """Needs of a flow besides its queue. `mesh` is replaced when changed."""
 
     settings: DeliverySettings
     mesh: Mesh

@@ -43,9 +43,9 @@ class ReturnVerdict(IntEnum):
     """Knowledge about a message that egress hands out."""
 
     NEW = 0
-    """Not in the log: pack the message."""
+    """Message that is not in the log: pack it."""
     LOGGED = 1
-    """In the log: acknowledge the message, do not pack again."""
+    """Message that is in the log: acknowledge it, do not pack it again."""
     MAYBE_LOGGED = 2
     """A like message is in the log, perhaps this very message."""
     MAYBE_LOST = 3
