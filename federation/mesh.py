@@ -34,7 +34,7 @@ class ForwardingRule(StrEnum):
     RING = "ring"
     """Pass on to a neighbour that is not on the path yet."""
     COMPLETE = "complete"
-    """Only the origin sends."""
+    """Pass on nothing; the origin alone sends."""
 
 
 class ExchangeMode(StrEnum):
@@ -114,16 +114,16 @@ class Unsigned(StrEnum):
 
     REFUSE = "refuse"
     ACCEPT = "accept"
-    """For a mesh that begins to sign, whose logs still have batches from before."""
+    """Setting of a mesh that begins to sign, whose logs still have batches from before."""
 
 
 class Begins(StrEnum):
     """Start of a site that joins a running mesh."""
 
     NOW = "now"
-    """With the messages that each origin packs once it knows of the site."""
+    """Begin with the messages that each origin packs once it knows of the site."""
     START = "start"
-    """With the messages for every site that the logs still hold."""
+    """Begin with the messages for every site that the logs still hold."""
 
 
 @dataclass(frozen=True, slots=True)

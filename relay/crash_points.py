@@ -45,7 +45,7 @@ POINTS = {
 
 
 def _pass_by(point: str) -> None:
-    """Do nothing: no moment is armed."""
+    """Pass: no moment is armed."""
 
 
 def _armed(setting: str) -> Callable[[str], None]:

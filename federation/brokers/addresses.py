@@ -215,7 +215,7 @@ class AddressBook:
     formerly_delivered: Callable[[str], Collection[str]] = field(
         default=_none_known, repr=False, compare=False
     )
-    """By site: exchanges that earlier revisions delivered there, see `users.site_users`."""
+    """Exchanges that earlier revisions delivered at a site, see `users.site_users`."""
 
     def deliverer(self, site: str) -> AmqpAddress:
         """Return the address of a site's broker for its deliverer."""

@@ -24,8 +24,8 @@ connects.
 """
 LOST_CONSUMER = "x-consumer-disconnected-timeout"
 LOST_CONSUMER_MS = 1_000
-"""From 4.3 on a quorum queue keeps the messages in hand of a consumer on a lost node for so long (a
-minute by default); older releases give them back at once, and ignore the argument.
+"""Time for which a quorum queue keeps the messages in hand of a consumer on a lost node, from 4.3
+on (a minute by default); older releases give them back at once, and ignore the argument.
 """
 _KEYS = {"quorum": QUEUE_MEMBERS, "stream": LOG_MEMBERS}
 _MOST = 5

@@ -30,9 +30,9 @@ class SinglePoints:
 class _Tree:
     above: Mapping[str, str]
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By host: the sites not reached without the host."""
+    """Sites, by host, not reached without the host."""
     only_ways: dict[str, bool] = field(default_factory=dict)
-    """By site: True if the link from its dominator is the only way in."""
+    """Flag by site: True if the link from its dominator is the only way in."""
 
 
 class SinglePointFinder:

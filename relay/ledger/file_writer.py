@@ -93,7 +93,7 @@ class FileWriter:
 
 
 class FileWriters:
-    """At most one writing process at a time, kept for `linger_s` after its last file."""
+    """Holder of at most one writing process, kept for `linger_s` after its last file."""
 
     def __init__(self, linger_s: float = 0.0) -> None:
         self._linger_s = linger_s

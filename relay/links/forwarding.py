@@ -101,11 +101,12 @@ class Forwarding:
         """Return the sites reachable for a batch of the exchange by this neighbour."""
         return self.kept_off.get(exchange, self.reachable)
 
-    def goes_for(self) -> frozenset[str] | None:
+    def goes_for(self) -> tuple[str, ...] | None:
         """Return the sites for which batches may be carried, or None if there are too many."""
         if self.rule is ForwardingRule.COMPLETE:
-            return frozenset((self.neighbour,))
-        return self.reachable if len(self.reachable) <= FEW_SITES else None
+            return (self.neighbour,)
+        # Readers of the log wake in this order; that of a set differs from process to process.
+        return tuple(sorted(self.reachable)) if len(self.reachable) <= FEW_SITES else None
 
     def decide(self, header: BatchHeader) -> ForwardingDecision:
         path, series = header.path, header.name.series

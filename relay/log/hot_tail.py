@@ -47,9 +47,9 @@ class HotTail:
         self._waiters = Waiters()
         self._choosy: dict[str, Waiters] = {}
         """Waiting readers by site whose batches they wait for."""
-        self._new_for: set[str] | None = set()
-        """Sites that batches appended since the last `appended` are for, or None if for every site.
-        """
+        self._new_for: dict[str, None] | None = {}
+        """Sites that batches appended since the last `appended` are for, in order, or None if for
+        every site."""
         self._unread_bytes = 0
         self._look: asyncio.TimerHandle | None = None
 
@@ -74,7 +74,7 @@ class HotTail:
             if destinations == EVERY_SITE:
                 self._new_for = None
             else:
-                self._new_for.update(destinations)
+                self._new_for.update(dict.fromkeys(destinations))
         while self._bytes > self._max_bytes and len(self._batches) > 1:
             oldest = self._batches.pop(self._first)
             del self._numbers[oldest.place.name]
@@ -147,7 +147,7 @@ class HotTail:
 
     def appended(self) -> None:
         """Wake readers that wait for what was appended since the last call."""
-        new_for, self._new_for = self._new_for, set()
+        new_for, self._new_for = self._new_for, {}
         if new_for is None or self._unread_bytes > self._max_bytes // 4:
             self.wake()
             return

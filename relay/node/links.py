@@ -275,7 +275,7 @@ class NodeLinks:
                 self._uplink.gate(link).behind(task.lag.seconds > BEHIND_S)
 
     def _made_of(self, link: Link, other: str) -> Hashable:
-        """Everything that an end cannot take up while running."""
+        """Return the parts of an end that cannot change while running."""
         mesh = self._mesh
         try:
             address: AmqpAddress | str = self._book.link_end(link, self._site)

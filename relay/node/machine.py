@@ -29,7 +29,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything that a node takes from its machine, so that a simulation can decide all of it."""
+    """Means that a node takes from its machine, so that a simulation can decide all of it."""
 
     clock: Clock
     random: random.Random

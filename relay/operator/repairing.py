@@ -32,8 +32,8 @@ ATTEMPTS = 5
 
 
 class RepairFailed(Exception):
-    """Not all messages could be looked for, or sent; the text has the reason. Repeating the request
-    does no harm.
+    """Raised where messages could not be looked for, or sent; the text has the reason. A request
+    may be repeated.
     """
 
 

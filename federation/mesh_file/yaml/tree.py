@@ -42,7 +42,7 @@ class Position(NamedTuple):
     file: str = ""
     """Name for people; empty for the mesh file itself."""
     row: Row | None = None
-    """In a template: the branch that this copy was made for."""
+    """Branch that this copy of a template was made for."""
 
 
 class TreeProblem(NamedTuple):

@@ -209,7 +209,7 @@ class LinkSender:
         return self._choice.forwarding
 
     @property
-    def goes_for(self) -> frozenset[str] | None:
+    def goes_for(self) -> tuple[str, ...] | None:
         """Cluster IDs for which batches may be sent, or None if there are too many to list."""
         return self._choice.forwarding.goes_for()
 
