@@ -50,10 +50,10 @@ BEFORE = """
 
 <!-- Made by `isthmus schema --page`; a test says when it is out of date. -->
 
-One YAML file declares the whole mesh. `isthmus validate FILE` tells all that is wrong with it at
-once, each mistake as `FILE:LINE:COLUMN: what is wrong; how to mend it`; warnings do not prevent its
-use. `isthmus schema` prints its JSON Schema: with it (and, for many editors, the first line
-`# yaml-language-server: $schema=mesh.schema.json`) an editor completes keys and marks mistakes.
+One YAML file declares the whole mesh. `isthmus validate FILE` reports all mistakes of a file at
+once, each as `FILE:LINE:COLUMN: what is wrong; how to mend it`; warnings do not prevent its use.
+`isthmus schema` prints the JSON Schema, by which an editor completes keys and marks mistakes (many
+need the first line `# yaml-language-server: $schema=mesh.schema.json`).
 
 ```yaml
 mesh: acme
@@ -72,7 +72,7 @@ branches:
 ```
 
 Meshes to start from are in [topology_configs](../topology_configs). In the tables below a default
-in _slanted letters_ is what leaving the key out comes to.
+in _slanted letters_ describes the effect of leaving the key out.
 
 ## How values are written
 
@@ -83,19 +83,17 @@ in _slanted letters_ is what leaving the key out comes to.
   least `16kbit/s`; or `unlimited`; or a mapping of `default` and hours of the day to such:
   `{default: 20Mbit/s, "22:00-06:00": unlimited}`, by the clock of the machine that sends.
 - **Sites and tags**: `from`, `to`, `never_via` and `hub` take names of sites, and tags, which
-  stand for all sites that bear them. A word is a site if there is one of that name, else a tag; no
-  tag may have the name of a site. A tag matters by the sites that it stands for, and by nothing
-  else.
+  stand for all sites that have them. A word is a site if a site has this name, otherwise a tag; no
+  tag may have the name of a site. A tag is only short for its sites.
 - **Names** of a mesh, of sites, of lanes and of tags are 1 to 63 letters, digits, `-` and `_`, and
   begin with a letter or digit. `from`, `to` and `all` are reserved.
-- `{site}` in a text of a site stands for the site's name; `{{` and `}}` are braces.
-- **Paths** are relative to the file in which they stand.
+- `{site}` in a text of a site is replaced by the site's name; `{{` and `}}` are braces.
+- **Paths** are relative to the file that contains them.
 - The YAML is plain: `true`, `false`, `null`, decimal numbers and text; no tags (`!x`), no merge
-  keys (`<<`). Keys that are there twice are refused. A file has at most 1 MiB.
+  keys (`<<`). Repeated keys are refused. A file has at most 1 MiB.
 
-What the file comes to has a **revision**, a hash that every batch carries. Comments, the order of
-keys, the spreading over files, tags and templates leave it as it is; so does a key with its default
-written out.
+The resolved mesh has a **revision**, a hash that every batch carries. Comments, the order of keys,
+the division into files, tags and templates do not change the hash, nor does a default written out.
 """
 
 SECTIONS = (
@@ -156,13 +154,13 @@ SECTIONS = (
 AFTER = """
 ## What is refused
 
-Besides keys and values that are not as above: sites that are not there; two sites with one cluster
-ID, or with one broker and virtual host; a list of addresses that is empty, has one of them twice,
-or mixes users, virtual hosts, or addresses with and without TLS; a ring of fewer than three, a tree
-with a circle or two roots; a link of a site with itself; an exchange that cannot get from its
-`from` to its `to`, with the sites of `never_via` left out; direct exchanges without keys; `wants`
-of what has no keys; an outage window that `max_bytes` cannot hold at the `rate` that is given.
-Without a `rate` nothing here can tell how much a log takes: `isthmus plan FILE --rate` does.
+Besides unknown keys and bad values, these are refused: unknown sites; two sites with the same
+cluster ID, or the same broker and virtual host; a list of addresses that is empty, repeats an
+address, or mixes users, virtual hosts, or addresses with and without TLS; a ring of fewer than
+three sites, a tree with a circle or two roots; a link of a site with itself; an exchange without a
+way from its `from` to its `to` when the sites of `never_via` are left out; direct exchanges without
+keys; `wants` of exchanges without keys; an outage window that `max_bytes` cannot hold at the given
+`rate`. Without a `rate` the growth of a log is unknown here: `isthmus plan FILE --rate` shows it.
 """
 
 

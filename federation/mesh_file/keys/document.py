@@ -76,73 +76,79 @@ class MeshKeys(Section):
             BeforeValidator(whole_topology, json_schema_input_type=ShortTopology | TopologyKeys),
         ]
         | None
-    ) = key(None, "the shape of the mesh", without="what `links` says, as with custom")
+    ) = key(None, "the shape of the mesh", without="the `links`, as with custom")
     both: bool | None = key(
-        None, "ring and custom: links go both ways", without="one way, or what a link says"
+        None, "ring and custom: links go both ways", without="one way, unless a link has `both`"
     )
     links: Annotated[
         list[LinkKeys],
         BeforeValidator(none_for_nothing, json_schema_input_type=list[LinkKeys] | None),
-    ] = key([], "custom: the links; otherwise what is special about some of them")
+    ] = key([], "custom: the links; otherwise the particulars of some of them")
     exchanges: Annotated[
         list[ExchangeKeys],
         BeforeValidator(none_for_nothing, json_schema_input_type=list[ExchangeKeys] | None),
-    ] = key([], "what the mesh spans")
+    ] = key([], "exchanges that the mesh spans")
     sites: _Sites = key(
         {},
-        "by name; nothing after the name: all defaults, a private broker",
+        "sites by name; a name without keys has all defaults and a private broker",
         schema={"propertyNames": {"pattern": f"^{PLAIN_NAME}$"}},
     )
-    branches: _Branches = key([], "sites that are alike, one such group or a list of them")
+    branches: _Branches = key([], "groups of sites that are alike")
     include: _Includes = key([], "files of more sites, relative to this one")
-    log: LogKeys = key({}, "the disk that a site's log may take, where the site says nothing")
+    log: LogKeys = key({}, "disk space of each site's log, unless the site has its own")
     lanes: Lanes | None = key(
         None,
-        "classes of messages that share each link, the first before all others; a list, or with "
-        "the weights by which they share a `max_rate`. An exchange says its `lane`",
+        "classes of messages that share each link, the first before all others; a list, or "
+        "with the weights by which they share a `max_rate`. An exchange names its `lane`",
         trades="more: each takes a connection of its own at both ends of each link",
-        without="none: all goes one way",
+        without="none: a single lane",
     )
     max_rate: MaxRate | None = key(
         None,
-        "what a link may send, where `links` says nothing of its own; by the clock of the site "
-        'that sends: `{default: 20Mbit/s, "22:00-06:00": unlimited}`',
+        "rate of each link without one of its own; by the clock of the sending site: "
+        '`{default: 20Mbit/s, "22:00-06:00": unlimited}`',
         trades="less: others have more of the line, and a backlog takes longer",
         without="unlimited",
     )
     batch_format: BatchFormat = key(
         OLDEST_BATCH_FORMAT,
-        "the format in which batches are written; every node reads all that may stand here",
-        trades="2 has room for what later versions add to it. Nodes of the first release do not "
-        "read it: write it once all are upgraded",
+        "format in which batches are written; every node reads each of these",
+        trades=(
+            "2 has room for additions of later versions. Nodes of the first release cannot"
+            " read it: set it once all are upgraded"
+        ),
     )
     signing: Literal["none", "ed25519"] = key(
         "none",
-        "whether each site signs its batches, so that no site on the way can alter them or send "
-        "some in its name",
+        "signing of batches by each site, so that no site on the way can alter them or send "
+        "others in its name",
         trades="ed25519: a fifth of a millisecond of CPU a batch at each site, and keys to look "
         "after; needs `batch_format: 2` and a `public_key` at each site",
     )
     unsigned: Literal["refuse", "accept"] | None = key(
         None,
-        "with signing: whether batches without a signature are taken, which a mesh that begins to "
-        "sign has in its logs for as long as its outage window",
+        "with signing: treatment of batches without a signature, which a mesh that begins to "
+        "sign has in its logs for an outage window",
         trades="accept: any site can still send in the name of any other",
         without="refuse: they go into the quarantine",
     )
     repairs_from: OneOrMore | None = key(
         None,
-        "with signing: sites, or tags of sites, whose repairs the others take. What a site sends "
-        "again for `isthmus repair` is in the names of others, by its own word",
-        trades="more: lost messages are found at more sites, and each may send in any name",
+        "with signing: sites, or tags of sites, whose repairs the others take. A repair sends"
+        " messages in the names of other sites, which only the repairing site vouches for",
+        trades=(
+            "more: lost messages are found at more sites, and each of these may send in any name"
+        ),
         without="with signing none, without it all",
     )
     revoked_keys: PublicKeys | None = key(
         None,
-        "with signing: public keys that somebody else may have. What they have signed goes into "
-        "the quarantine, wherever it is met, also what the site itself had signed",
-        trades="a key that is only taken out of its site is still believed for an outage window, "
-        "since what it has signed is still on its way",
+        "with signing: public keys that may be stolen. All batches signed with them go into "
+        "the quarantine, also those that the site itself had signed",
+        trades=(
+            "a key that is only removed from its site is still trusted for an outage "
+            "window, since batches signed with it are on their way"
+        ),
         without="none",
     )
 

@@ -12,8 +12,8 @@ class RetryKeys(Section):
 
     max_attempts: int = key(
         5,
-        "tries before a refused message becomes a dead letter",
-        trades="more: a queue that is full for long loses none; its flow waits meanwhile",
+        "attempts before a refused message becomes a dead letter",
+        trades="more: a queue that is full for long loses nothing; its flow waits meanwhile",
         ge=1,
         le=1000,
     )
@@ -35,30 +35,30 @@ class ExchangeKeys(Section):
     )
     keys: list[str] | None = key(
         None,
-        "binding keys of what leaves a site; a direct exchange needs them, fanout and headers "
-        "exchanges have none",
-        trades="fewer: less crosses the WAN; the rest stays at its site",
-        without="all of it",
+        "binding keys of messages that leave a site; a direct exchange needs them, fanout and"
+        " headers exchanges have none",
+        trades="fewer: less crosses the WAN; other messages stay at their site",
+        without="all keys",
     )
     origins: list[str] | None = key(
         None,
         "sites, or tags of sites, whose messages leave",
-        without="all sites, but those of `never_via`",
+        without="all sites except those of `never_via`",
         alias="from",
         min_length=1,
     )
     destinations: list[str] | None = key(
         None,
-        "sites, or tags of sites, that get them; a site can narrow that by `wants`",
+        "sites, or tags of sites, that get the messages; a site can narrow its share by `wants`",
         trades="fewer: less crosses the WAN and less disk at each site",
-        without="all sites, but those of `never_via`",
+        without="all sites except those of `never_via`",
         alias="to",
         min_length=1,
     )
     never_via: list[str] = key(
         [],
         "sites, or tags of sites, that may never hold its messages, not even on the way",
-        trades="more: fewer ways round a cut link; what cannot be reached then is refused here",
+        trades="more: fewer ways round a cut link; an exchange with unreachable sites is refused",
     )
     mode: Literal["transparent", "split"] = key(
         "transparent",
@@ -68,25 +68,24 @@ class ExchangeKeys(Section):
     )
     identity: Identity = key(
         "uuid",
-        "what makes two messages the same: the message_id where it is a UUID, any message_id, a "
-        "header, the content, or nothing",
-        trades="message_id and header: only for publishers that never use one again",
+        "identity of a message, by which duplicates are recognised: the message_id where it "
+        "is a UUID, any message_id, a header, the content, or none",
+        trades="message_id and header: only for publishers that never use a value again",
     )
     scope: Literal["mesh", "origin"] = key(
         "mesh",
-        "within what an identity is unique",
-        trades="mesh: a publisher that fails over to another site and sends again is known",
+        "where an identity is unique",
+        trades="mesh: a publisher that fails over to another site and sends again is recognised",
     )
     order: Literal["strict", "best_effort"] = key(
         "strict",
-        "whether what an origin published later waits for a message that is tried again",
+        "strict: later messages of an origin wait for a message that is tried again",
         trades="best_effort: no waiting, and messages may overtake",
     )
-    retry: RetryKeys = key({}, "of messages that a site's broker refuses")
+    retry: RetryKeys = key({}, "retries of messages that a site's broker refuses")
     acks: Literal["local", "remote"] = key(
         "local",
-        "when a message counts as taken from its site: when that site's log has it, or a "
-        "neighbour's too",
+        "when egress forgets a message: once the site's log has it, or a neighbour's log too",
         trades="remote: survives the loss of a site's whole broker; a site that is cut off "
         "keeps its messages in its egress queue, and with `wants` a site that is away holds up "
         "what comes after a message for it",
@@ -101,15 +100,17 @@ class ExchangeKeys(Section):
     )
     lane: str = key(
         "normal",
-        "which of the mesh's `lanes` its messages go in",
-        trades="urgent: past all backlogs, as long as it is little; bulk: what may wait. Order "
-        "holds within an exchange and lane, so it is not kept across a change of this",
+        "lane of the mesh in which its messages go",
+        trades=(
+            "urgent: past all backlogs, for little traffic; bulk: for messages that may "
+            "wait. Order holds within an exchange and lane, so not across a change of lane"
+        ),
     )
     deadline: Duration | None = key(
         None,
-        "from publishing to delivery; what takes longer is `late` in the audit, delivered all the "
-        "same",
+        "longest time from publishing to delivery; messages that take longer are delivered, "
+        "and `late` in the audit",
         trades="shorter: the audit finds a slow line sooner, and a cut one every time; clocks that "
         "differ count as well",
-        without="nothing is late",
+        without="none",
     )

@@ -36,7 +36,7 @@ class TlsKeys(Section):
         None, "authorities that may vouch for the broker", without="the system's", min_length=1
     )
     certificate: str | None = key(
-        None, "what the node shows to the broker", without="none is shown", min_length=1
+        None, "certificate that the node shows to the broker", without="none is shown", min_length=1
     )
     private_key: str | None = key(
         None,
@@ -52,18 +52,18 @@ class AdminKeys(Section):
 
     url: AdminText = key(
         ...,
-        "http://127.0.0.1:PORT, for programs of the node's machine; or https://HOST:PORT, for "
-        "whoever has the token",
+        "http://127.0.0.1:PORT, for programs of the node's machine; or https://HOST:PORT, for"
+        " holders of the token",
     )
     token: str | None = key(
         None,
-        "env:NAME or file:PATH, whose first line it is: what is sent as `Authorization: Bearer`. "
+        "env:NAME or file:PATH (its first line): the token sent as `Authorization: Bearer`. "
         "Read by the node and by those who ask",
         without="none, and only with http on loopback",
     )
     certificate: str | None = key(
         None,
-        "of the node, with what it hangs on",
+        "certificate of the node, with its chain",
         without="the node stays on loopback: a proxy stands at `url`, and asks for the token",
         min_length=1,
     )
@@ -92,27 +92,31 @@ class LogKeys(Section):
 
     max_bytes: Size | None = key(
         None,
-        "the most that it may take",
+        "largest size of the log",
         unit="bytes",
-        trades="less: disk is safe, and an outage may be survived for a shorter time than "
-        "`outage_window` says",
-        without="whatever the outage window needs",
+        trades="less: the disk is safe, and outages may be survived for less than `outage_window`",
+        without="as much as the outage window needs",
     )
     on_full: Literal["block", "gap"] | None = key(
         None,
-        "when nearly all of it is still needed: take no more messages of its own site (block), or "
-        "lose the oldest (gap), which stops what needed them and says so",
-        trades="block: nothing is lost, publishers' messages wait in egress queues; gap: they "
-        "go on",
+        "when nearly all of the log is still needed: take no more messages of the site "
+        "(block), or lose the oldest (gap), which stops the stages that needed them, with a "
+        "report",
+        trades=(
+            "block: nothing is lost, and publishers' messages wait in egress queues; gap: "
+            "publishers go on"
+        ),
         without="block",
     )
     rate: Rate | None = key(
         None,
-        "what the log takes a second on average, its own and the others' batches, compressed",
+        "average growth of the log, own and others' batches, compressed",
         unit="bytes a second",
-        trades="nothing: it is what `max_bytes` is checked against, so that an outage window "
-        "that the log cannot hold is refused here and not met in an outage",
-        without="not checked; `isthmus plan --rate` tells",
+        trades=(
+            "nothing: `max_bytes` is checked against the rate, so that an outage window "
+            "that the log cannot hold is refused now and not found in an outage"
+        ),
+        without="not checked; `isthmus plan --rate` estimates",
     )
 
 
@@ -128,13 +132,15 @@ class SiteKeys(Section):
     """A broker cluster and virtual host. `{site}` in any text stands for the site's name."""
 
     cluster_id: str | None = key(
-        None, "stands in the path of every message; loops are broken by it", without="the name"
+        None,
+        "name of the site in the path of every message, by which loops are broken",
+        without=("the site's name"),
     )
     tags: list[str] = key([], "words that `from`, `to`, `never_via` and `hub` take for the sites")
     broker: AmqpTexts | None = key(
         None,
-        "amqp[s]://USER@HOST[:PORT]/VHOST; of a cluster a list of its nodes' addresses, with one "
-        "user and virtual host",
+        "amqp[s]://USER@HOST[:PORT]/VHOST; for a cluster a list of its nodes' addresses, with"
+        " one user and virtual host",
         trades="several: each connection goes to another node when its own dies",
         without="`isthmus up` runs a private one",
     )
@@ -150,27 +156,29 @@ class SiteKeys(Section):
     )
     auth: Literal["password", "external"] = key(
         "password",
-        "what nodes log in with by AMQP: a password, or the certificate of `tls` (SASL EXTERNAL); "
-        "by the stream protocol with `password` where there is one, else with the certificate too",
+        "login of nodes by AMQP: a password, or the certificate of `tls` (SASL EXTERNAL); the"
+        " stream protocol uses `password` where given, else the certificate too",
         trades="external: no password to keep; the broker needs rabbitmq_auth_mechanism_ssl, and "
         "the certificate has to name the user of `broker`",
     )
     users: Literal["shared", "separate"] = key(
         "shared",
-        "whether its node logs in at that broker as the one user of `broker`, or for each purpose "
-        "as a user of its own with the smallest rights, which `isthmus apply` makes; their "
-        "passwords are in the state folder",
+        "users of the site's node at that broker: the user of `broker` for all purposes, or "
+        "for each purpose a separate user with the smallest rights, which `isthmus apply` "
+        "makes; their passwords are in the state folder",
         trades="separate: a stolen password opens little; `apply` needs `management` and an "
         "administrator in `broker`, and the node the same secrets.json",
     )
     link_password: str | None = key(
         None,
-        "env:NAME or file:PATH, as for `password`: what its node shows at other sites' brokers, as "
-        "user isthmus.MESH.link.SITE, where links meet",
+        "env:NAME or file:PATH, as for `password`: password of the node at other sites' "
+        "brokers where links meet, as user isthmus.MESH.link.SITE",
         trades="with it no site holds the password of another's broker; `isthmus apply` makes that "
         "user at a broker whose site has `management`, or prints what to run",
-        without="its node logs in there with that broker's own password; at a private broker it "
-        "has one anyway",
+        without=(
+            "the node uses the broker's own password there; a private broker always has a"
+            " separate one"
+        ),
     )
     management: ManagementTexts | None = key(
         None,
@@ -180,17 +188,21 @@ class SiteKeys(Section):
     )
     brokers: int = key(
         1,
-        "nodes of the private cluster that `isthmus up` runs, on this machine",
-        trades="3: the site outlives the loss of any one of its broker nodes, and each message is "
-        "written three times",
+        "number of nodes of the private cluster that `isthmus up` runs on this machine",
+        trades=(
+            "3: the site survives the loss of any one broker node, and each message is "
+            "written three times"
+        ),
         ge=1,
         le=9,
     )
     replicas: int | None = key(
         None,
-        "members of each queue of the relay's and of the log, which `isthmus apply` declares; what "
-        "is there already keeps those that it has",
-        trades="more: more broker nodes may be away at once, and each message is written as often",
+        "number of members of each of the relay's queues and of the log, as `isthmus apply` "
+        "declares them; existing queues keep their members",
+        trades=(
+            "more: more broker nodes may be away at once, and each message is written that often"
+        ),
         without="as many as broker nodes, at most 5, and of four 3; as the broker likes where "
         "`isthmus apply` may not count them",
         ge=1,
@@ -204,54 +216,55 @@ class SiteKeys(Section):
         | None
     ) = key(
         None,
-        "where its node tells its status; a text is short for {url: TEXT}",
-        without="on a free port of loopback: `isthmus status` elsewhere says `unknown`",
+        "address of the node's status; a text is short for {url: TEXT}",
+        without="on a free port of loopback: `isthmus status` elsewhere shows `unknown`",
     )
     tls: TlsKeys | None = key(None, "files for amqps", without="the system's authorities")
     public_key: PublicKeys | None = key(
         None,
-        "what its batches are signed with, as `isthmus keygen` prints it; two while it goes from "
-        "one to the other",
-        without="it signs nothing",
+        "key of the site's signatures, as `isthmus keygen` prints it; two during a change of key",
+        without="no signing",
     )
     private_key: str | None = key(
         None,
-        "env:NAME or file:PATH where its node, and nobody else, finds the key that it signs with; "
-        "relative to the file that names it",
+        "env:NAME or file:PATH of the signing key, for the site's node alone; relative to the"
+        " file that names it",
         without="needed with a `public_key`",
     )
-    parent: str | None = key(None, "in a tree: the site that it hangs on", without="it is the root")
+    parent: str | None = key(None, "in a tree: the site above", without="the site is the root")
     hub: OneOrMore | None = key(
         None,
-        "in a hub mesh: the hub that it hangs on, or several, or their tag",
-        trades="two: the site outlives the loss of either",
-        without="the only hub there is",
+        "in a hub mesh: the site's hub, or several, or their tag",
+        trades="two: the site survives the loss of either",
+        without="the only hub",
     )
     wants: dict[str, list[str]] = key(
         {},
-        "by exchange: patterns of the keys that it takes of it; of all other exchanges it takes "
-        "all that come to it",
+        "by exchange: patterns of the keys that the site takes; of other exchanges it takes "
+        "everything",
         trades="narrower: a message for one shop crosses one link",
     )
     begins: Literal["now", "start"] = key(
         "now",
-        "where it begins if it joins a mesh that runs: with what the others take once they know "
-        "this file (now), or with what their logs still hold of what was for every site (start)",
-        trades="start: what others had long ago comes too; now: none of that crosses the lines "
-        "only for it",
+        "start of a site that joins a running mesh: with messages that others pack once they "
+        "know this file (now), or with those for every site that their logs still hold "
+        "(start)",
+        trades=(
+            "start: older messages come too; now: none of them crosses the lines for this "
+            "site alone"
+        ),
         alias="from",
     )
-    log: LogKeys | None = key(None, "the disk that its log may take", without="the mesh's `log`")
+    log: LogKeys | None = key(None, "disk space of the site's log", without="the mesh's `log`")
     max_rate: MaxRate | None = key(
         None,
-        "what all links out of it may send together: its line to the rest; besides what each of "
-        "them may",
+        "rate of all links out of the site together, beside the rate of each",
         trades="less: others have more of the line, and a backlog takes longer",
-        without="what its links may",
+        without="unlimited",
     )
     availability: Availability = key(
         1.0,
-        "the part of the time that its broker and node work",
+        "part of the time that the broker and the node work",
         unit="0 to 1",
         trades="only `isthmus plan` reads it: true figures make its forecast true",
     )
@@ -270,12 +283,12 @@ class BranchesKeys(Section):
     template: Annotated[
         dict[str, Any], BeforeValidator(empty_for_nothing, json_schema_input_type=SiteKeys | None)
     ] = key({}, "the keys of each of these sites")
-    names: list[str] | None = key(None, "the sites", without="they stand in `file`", min_length=1)
+    names: list[str] | None = key(None, "the sites", without="those in `file`", min_length=1)
     file: str | None = key(
         None,
-        "a table of them: CSV with a first line of column names, one of which is `site`; "
+        "table of the sites: CSV with a first line of column names, one of which is `site`; "
         "relative to the file that names it",
-        without="they stand in `names`",
+        without="those in `names`",
         min_length=1,
     )
 

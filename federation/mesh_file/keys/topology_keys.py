@@ -16,27 +16,27 @@ class LinkKeys(Section):
 
     sender: str = key(..., "the site that sends", alias="from")
     receiver: str = key(..., "its neighbour", alias="to")
-    both: bool | None = key(None, "the way back too", without="the mesh's own `both`")
+    both: bool | None = key(None, "links both ways", without="the mesh's own `both`")
     dial: str | None = key(
         None,
-        "whose broker both ends connect to: `from`, `to` or any site; a site behind NAT dials "
-        "out, so name the other one",
+        "site whose broker both ends connect to: `from`, `to` or any other; a site behind NAT"
+        " dials out, so name the other end",
         without="the receiver's, for each way; in a tree the parent's, in a hub mesh the hub's",
     )
     via: HostPortText | None = key(
         None,
-        "host:port to dial instead of that broker's own address: a port forward, a tunnel",
+        "address to dial instead of the broker's own: a port forward, a tunnel",
         without="the broker's own address",
     )
     max_rate: MaxRate | None = key(
         None,
-        "what it may send, each way for itself; as the mesh's `max_rate`",
+        "rate of the link, for each way separately; as the mesh's `max_rate`",
         trades="less: others have more of the line, and a backlog takes longer",
         without="the mesh's",
     )
     availability: Availability = key(
         0.99,
-        "the part of the time that its line works",
+        "part of the time that the line works",
         unit="0 to 1",
         trades="only `isthmus plan` reads it: true figures make its forecast true",
     )
@@ -56,10 +56,8 @@ class RingKeys(Section):
 class TreeKeys(Section):
     """Each site linked both ways with its parent, whose broker is dialled."""
 
-    root: str | None = key(None, "the site at the top", without="the only one without a parent")
-    children: dict[str, list[str]] = key(
-        {}, "the sites that hang on each; or say `parent` at the sites"
-    )
+    root: str | None = key(None, "the site at the top", without="the only site without a parent")
+    children: dict[str, list[str]] = key({}, "the sites below each; or give `parent` at the sites")
 
 
 class HubKeys(Section):
@@ -95,8 +93,8 @@ class TopologyKeys(Section):
     )
     complete: NoKeys | None = key(
         None,
-        "each site linked to every other; only the origin sends",
-        trades="one hop to anywhere; nobody passes on for a pair whose link is cut",
+        "each site linked to every other; only the origin sends a message",
+        trades="one hop to anywhere; no other way for a pair whose link is cut",
     )
     tree: (
         Annotated[
@@ -107,7 +105,7 @@ class TopologyKeys(Section):
     ) = key(
         None,
         "each site linked with its parent",
-        trades="the fewest links; the loss of one parts what hangs on it",
+        trades="the fewest links; the loss of one cuts off the sites below it",
     )
     hub: (
         Annotated[
@@ -118,12 +116,10 @@ class TopologyKeys(Section):
     ) = key(
         None,
         "each site linked with one hub or more, hubs with each other",
-        trades="two hops to anywhere; hubs carry all of it",
+        trades="two hops to anywhere; hubs carry all traffic",
     )
-    custom: NoKeys | None = key(None, "what `links` says, and nothing else")
-    multicast: dict[str, Any] | None = key(
-        None, "not there yet: refused, with what to take instead"
-    )
+    custom: NoKeys | None = key(None, "the `links`, and nothing else")
+    multicast: dict[str, Any] | None = key(None, "not available yet: refused, with an alternative")
 
     def kinds(self) -> list[str]:
         return [kind for kind in TOPOLOGIES if getattr(self, kind) is not None]
