@@ -8,6 +8,7 @@ waiting for a loss would take very many worlds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from federation.mesh import Link, Mesh
@@ -19,6 +20,7 @@ from relay.log.site_log import Record
 from simulation.invariants import InvariantBroken
 from simulation.load import origin_and_number
 from simulation.losses import MessageOf
+from simulation.trace import Trace
 
 
 class ObservedLog:
@@ -85,9 +87,11 @@ class PositionChecks:
         mesh: Mesh,
         streams: dict[str, MemoryStream],
         has_come: Callable[[str, MessageOf], bool],
+        trace: Trace,
     ) -> None:
         """`has_come` returns True if a message was ever in the queues of a site's application."""
         self.broken: InvariantBroken | None = None
+        self._trace = trace
         self._mesh = mesh
         self.logs = {site: ObservedLog(stream) for site, stream in streams.items()}
         self._has_come = has_come
@@ -157,7 +161,7 @@ class PositionChecks:
                 return
             if forwarding.decide(header) is ForwardingDecision.SEND:
                 self._report(
-                    f"I8: the link {link.name} is past {header.name}, which is not in the log of"
+                    f"I8: the link {link.name} is past {header.name}, which was not in the log of"
                     f" {link.receiver}"
                 )
 
@@ -172,7 +176,8 @@ class PositionChecks:
             for message in log.messages(index):
                 if not self._has_come(site, message):
                     self._report(
-                        f"I8: the deliverer of {site} is past {message}, which has not come"
+                        f"I8: the deliverer of {site} is past {message} of batch {name}, which had"
+                        " not come"
                     )
 
     def _passed(
@@ -193,4 +198,6 @@ class PositionChecks:
 
     def _report(self, what: str) -> None:
         if self.broken is None:
-            self.broken = InvariantBroken(what)
+            # A world ends later, when its faults are over: the time is that of the mistake.
+            self.broken = InvariantBroken(f"{what} at {asyncio.get_running_loop().time():.6f} s")
+            self._trace.add("past", "mesh", what)

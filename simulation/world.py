@@ -103,6 +103,7 @@ class World:
             mesh,
             {site: broker.stream for site, broker in self.brokers.items()},
             self.applications.has_come,
+            self.trace,
         )
         for one in self.sites.values():
             one.on_written = partial(self._look_at_deliverer, one)

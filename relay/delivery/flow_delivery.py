@@ -1,6 +1,6 @@
 """Delivery of one flow: log -> barrier -> local exchange, in order, one chunk at a time.
 
-For each chunk: *intent* (durable: "publishing these") -> claim -> publish -> confirms -> *commit*,
+For each chunk: claim -> *intent* (durable: "publishing these") -> publish -> confirms -> *commit*,
 which is one atomic write of identities, ledger rows, settled names and the flow's next place.
 
 `flow_publisher` hands a chunk's messages to the broker, and deals with refusals.

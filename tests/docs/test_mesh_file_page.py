@@ -34,7 +34,7 @@ def problems(document: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
 
 def test_the_page_is_current() -> None:
     made = mesh_reference()
-    assert PAGE.read_text() == made, "run: isthmus schema --page > docs/mesh-file.md"
+    assert PAGE.read_text() == made, "run: .venv/bin/isthmus schema --page > docs/mesh-file.md"
 
 
 def test_the_page_has_every_section_and_every_key_says_what_it_is() -> None:

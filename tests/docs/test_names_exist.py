@@ -13,7 +13,10 @@ import pytest
 TOP = Path(__file__).parents[2]
 PRODUCT = ("relay", "federation", "dedup", "isthmus", "wan_proxy", "simulation", "spark_audit")
 CODE = (*PRODUCT, "tests", "benchmarks", "scripts")
-PAGES = [*sorted((TOP / "docs").rglob("*.md")), TOP / "README.md", TOP / "CONTRIBUTING.md"]
+PAGES = [
+    *sorted((TOP / "docs").rglob("*.md")),
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
+]
 ELSEWHERES = {
     "auth_mechanisms",
     "basic.reject",

@@ -1,4 +1,4 @@
-"""What the README shows can be used as it stands there."""
+"""README and other pages: their mesh files, commands and targets can be used as they stand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from isthmus.cli import app
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text()
 MESHES = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^isthmus ([a-z-]+)(.*)$", README, re.MULTILINE)
+PAGES = (
+    TOP / "README.md",
+    TOP / "CONTRIBUTING.md",
+    *sorted((TOP / "docs").rglob("*.md")),
+)
+COMMAND = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?isthmus ([a-z-]+)( [^#\n]*)?", re.MULTILINE)
+COMMANDS = sorted({found for page in PAGES for found in COMMAND.findall(page.read_text())})
 
 
 @pytest.mark.parametrize("text", MESHES)
