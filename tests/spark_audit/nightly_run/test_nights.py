@@ -87,6 +87,7 @@ def test_three_nights(tmp_path: Path, spark: Any) -> None:
     assert {name: rows_of(spark, made, name) for name in tables} == before
 
 
+@pytest.mark.long
 def test_rows_that_come_late_and_tables_that_are_damaged(tmp_path: Path, spark: Any) -> None:
     made = ThreeDays.make(tmp_path / "made")
     clock = itertools.count(1)
@@ -125,6 +126,7 @@ def test_rows_that_come_late_and_tables_that_are_damaged(tmp_path: Path, spark: 
     assert any("the tables of 2026-03-02" in why for why in third.why_not_proven)
 
 
+@pytest.mark.long
 def test_what_is_delivered_again_after_its_night_is_told_by_the_next_one_and_once(
     tmp_path: Path, spark: Any
 ) -> None:
