@@ -122,7 +122,7 @@ async def killed_in_mid_file(mesh: LiveMesh, site: str) -> Path:
     raise AssertionError("no file was ever seen half written")
 
 
-@pytest.mark.parametrize("begins", ["now", "start"])
+@pytest.mark.parametrize("begins", [pytest.param("now", marks=pytest.mark.long), "start"])
 async def test_a_mesh_that_changes_in_the_day_has_no_false_finding(
     spark: Any, loaded_mesh: LoadedMeshFactory, begins: str
 ) -> None:

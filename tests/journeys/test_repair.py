@@ -143,6 +143,7 @@ async def losing(live_mesh: MeshFactory, *sites: str) -> AsyncIterator[Losing]:
 
 
 @pytest.mark.spark
+@pytest.mark.long  # as make demo does, which is in CI
 async def test_three_losses_are_named_and_repaired(live_mesh: MeshFactory, tmp_path: Path) -> None:
     async with losing(live_mesh, "paris", "tokyo", "lima") as world:
         mesh = world.mesh

@@ -18,7 +18,7 @@ from tests.spark_audit.conftest import DAY, AuditOf
 from tests.spark_audit.standalone_cluster import HOME, StandaloneCluster
 from tests.waiting import until_met
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]  # two minutes each, and the job is the same
 
 TOP = Path(__file__).parents[2]
 PATIENCE_S = 600
@@ -77,7 +77,6 @@ def test_the_command_on_a_cluster_says_what_it_says_here(
     assert cluster.state()["completedapps"], "the cluster has not seen it"
 
 
-@pytest.mark.long
 def test_plain_spark_submit_says_the_same(
     tmp_path: Path, cluster: StandaloneCluster, made: Path, audit_of: AuditOf
 ) -> None:
@@ -101,7 +100,6 @@ def test_plain_spark_submit_says_the_same(
 
 
 @pytest.mark.parametrize("level", Level)
-@pytest.mark.long
 def test_a_worker_that_dies_in_the_middle_changes_nothing(
     tmp_path: Path, cluster: StandaloneCluster, made: Path, audit_of: AuditOf, level: Level
 ) -> None:
