@@ -80,10 +80,10 @@ def parquet_options() -> dict[str, Any]:
     return {
         "compression": "zstd",
         "use_dictionary": [*texts, *lists, "revision", "neighbour"],
-        # The least and the greatest of a packed column say nothing, and are as long as it is: a
-        # file's footer would be 300 KB, which every reader takes in first.
+        # Minimum and maximum of a packed column are useless, and as long as the column: they make
+        # a footer of 300 KB, which every reader loads first.
         "write_statistics": [name for name in parquet_schema().names if name not in packed],
-        # Else what a disk has changed within a page reads as other messages.
+        # Detects damage within a page, which would read as other messages.
         "write_page_checksum": True,
     }
 

@@ -126,8 +126,8 @@ def write_files(source: BinaryIO, done: TextIO) -> None:
 
 
 def main() -> None:
-    os.nice(5)  # the relay's work goes before its books
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own, which are not used
+    os.nice(5)  # relaying goes before the ledger
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # spares numpy's thread pool
     import pyarrow as pa
 
     pa.set_cpu_count(1)

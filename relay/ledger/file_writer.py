@@ -88,7 +88,7 @@ class FileWriter:
                 await self.process.wait()
         except TimeoutError:
             # A disk that hangs must not keep the node from ending; a half file has no name yet.
-            with contextlib.suppress(ProcessLookupError):  # it ended just now
+            with contextlib.suppress(ProcessLookupError):  # ended just now
                 self.process.kill()
 
 
@@ -122,8 +122,8 @@ class FileWriters:
                     self._timer = loop.call_later(self._linger_s, self._end)
 
     async def _start(self) -> FileWriter:
-        # Not to be cancelled on the way: asyncio then waits for a process whose pipes it has not
-        # connected, and may do so for ever.
+        # Never cancelled half-way: asyncio would wait, maybe for ever, for a process whose pipes
+        # are not connected.
         starting = asyncio.ensure_future(FileWriter.start())
         try:
             return await asyncio.shield(starting)

@@ -90,7 +90,7 @@ class RevisionMembers:
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # Links tell it again with the next batch that bears it.
+            # Links announce a revision again with the next batch that bears it.
             log.error("%s cannot be read: %r", self.file, error)
 
     def runs(self, mesh: Mesh) -> None:
@@ -122,8 +122,8 @@ class RevisionMembers:
             return False
         if revision not in self._announced and len(self._announced) >= MOST_ANNOUNCED:
             raise BadMembers(f"{MOST_ANNOUNCED} revisions are kept that this site never ran")
-        # Of two that tell otherwise one lies, or has an older word: a site too many costs some
-        # bytes, one too few costs it messages.
+        # Announcements may differ, by a lie or an older version: a site too many costs some bytes,
+        # a site too few costs that site messages.
         self._announced[revision] = sites | known
         self._used_ms[revision] = now_ms
         try:

@@ -86,7 +86,7 @@ class KeptRevisions:
                     mesh = _mesh_of(json.dumps(content["mesh"]))
                     self._known[content["revision"]] = (int(content["taken_up_ms"]), mesh)
                 except (ValueError, KeyError, TypeError, BadMeshJson) as error:
-                    # Needed only for exchanges that the file has no more: never in the way.
+                    # Needed only for exchanges that left the file, so no reason to stop.
                     log.error("%s cannot be read: %r", file, error)
         return self._known
 

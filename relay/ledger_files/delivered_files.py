@@ -52,7 +52,7 @@ def look_through(files: Iterable[Path], identities: frozenset[bytes]) -> set[Sou
 
 
 def main() -> None:
-    os.nice(5)  # the relay's work goes before
+    os.nice(5)  # relaying goes before
     request = json.loads(sys.stdin.buffer.read())
     found = look_through(
         map(Path, request["files"]), frozenset(map(bytes.fromhex, request["identities"]))

@@ -100,7 +100,7 @@ class LedgerProof:
 
     async def delivered(self, sought: Collection[Sought], since_ms: int) -> set[Sought]:
         """Messages that were delivered here at or after that time. Raises LedgerUnreadable."""
-        # The files first: a row that is exported meanwhile is still in the state, or in a file.
+        # The state's first row before the files: a row exported meanwhile is in a file.
         first_row = next((number for number, _ in self._state.rows(Stage.DELIVERED)), None)
         if first_row is None:
             first_row = self._state.next_row(Stage.DELIVERED)
@@ -151,7 +151,7 @@ class LedgerProof:
         }
         try:
             process = await asyncio.create_subprocess_exec(
-                # -P: what lies in the working directory is nobody's module.
+                # -P: no modules from the working directory.
                 *(sys.executable, "-P", "-m", "relay.ledger_files.delivered_files"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

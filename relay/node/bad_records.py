@@ -61,7 +61,7 @@ class BadRecords:
                     self._queue, [self._waiting[0]], timeout_s=CONFIRMED_WITHIN_S
                 )
             except LocalClosed:
-                answers = [Answer.UNKNOWN]  # said by the deliverer, whose connection it is
+                answers = [Answer.UNKNOWN]  # the deliverer, which owns the connection, reports it
             except (ExchangeMissing, ExchangeRefused) as error:
                 self._log_once(str(error))
                 answers = [Answer.UNKNOWN]

@@ -36,7 +36,7 @@ class CallbackWatch:
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
         error = context.get("exception")
-        # Without a handle, it is of a task that nobody waited for, or of a transport, which closes.
+        # Without a handle: a task that nobody awaits, or a transport, which closes anyway.
         if "handle" not in context or error is None or self._failed.done():
             return
         if _passes_through_ours(error.__traceback__):

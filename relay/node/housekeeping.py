@@ -79,7 +79,7 @@ class Housekeeping:
         if self._context.log.forget_before(now_ms - self._window_ms):
             self._forget_settled()
         try:
-            # Twice the window: it is asked for as long as a log or a position may speak of it.
+            # Twice the window: a log or a position may name a revision for so long.
             self._members.forget_before(now_ms - 2 * self._window_ms)
         except OSError as error:
             log.error("revisions of the mesh that nobody uses are not forgotten: %s", error)
@@ -167,11 +167,11 @@ class ThroughRows:
         """
         settled = self._settlement.through()
         times_sent_back = self._settlement.times_sent_back
-        with contextlib.suppress(TimeoutError):  # `_is_certain` leaves out what was not read back
+        with contextlib.suppress(TimeoutError):  # `_is_certain` omits what was not read back
             async with asyncio.timeout(within_s):
                 await self._writer.check_now()
         if times_sent_back != self._settlement.times_sent_back:
-            settled = {}  # something new may stand before any of them
+            settled = {}  # new batches may stand before any of them
         commit = Commit()
         for flow, point in settled.items():
             self._add(commit, flow, point)

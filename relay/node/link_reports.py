@@ -33,7 +33,7 @@ def sender_report(
         "lag_seconds": round(lag.seconds, 3),
         "receiver_formats": None if formats is None else formats.ranges,
         **_figures(machine.counters),
-        # 0 would say that they agree.
+        # None until measured: 0 would mean equal clocks.
         "clock_ahead_ms": machine.measured and machine.measured.ahead_ms,
     }
 
@@ -111,7 +111,7 @@ def _together(strands: list[tuple[Link, dict[str, Any]]]) -> dict[str, Any]:
     worst_link, worst = min(strands, key=lambda one: _badness(one[1]["state"]))
     plain = next((report for link, report in strands if not link.lane), worst)
     reason = worst["reason"]
-    # Of all strands for the same reason, where one line is away: told as that of the link.
+    # A reason that all lanes share, such as an unreachable broker, is the link's.
     if reason and any(report["reason"] != reason for report in reports):
         reason = f"lane {worst_link.lane or NORMAL}: {reason}"
     whole: dict[str, Any] = {}
@@ -199,7 +199,7 @@ class LinkWatch:
             is_blocked=task.blocked,
             lag_messages=lag.messages,
             lag_s=lag.seconds,
-            # By its rate it may take long over one batch, and nothing is wrong with that.
+            # A limited rate may hold one batch for long; the link is well.
             unmoved_s=0.0 if task.held_back else self._movements[link.name].unmoved_s(now),
             unanswered_s=0.0 if task.held_back else self._canaries.unanswered_s(link.name, now),
         )

@@ -106,7 +106,7 @@ class NodeLinks:
         An unchanged link is not disturbed. A link that only carries something else keeps its
         connection; for any other change the link ends and a new one begins.
         """
-        # With what is retired: it may still not cross the sites of its never_via.
+        # With retired exchanges: their messages may still not cross the sites of never_via.
         mesh = self._mesh = parts.delivered_mesh()
         self._book, self._authenticity = parts.book, parts.authenticity()
         self._absent = self._members.absent(mesh)
@@ -366,7 +366,7 @@ class NodeLinks:
             if not self._members.learn(revision, sites, self._clock.wall_ms()):
                 return
         except (BadMembers, OSError) as error:
-            # Its batches are not taken, then; the link says so, and asks for all of it again.
+            # Batches of the revision are refused then; the link reports that and asks again.
             log.error("link %s: the sites of revision %s: %s", link.name, revision, error)
             return
         self._absent = self._members.absent(self._mesh)
@@ -376,8 +376,8 @@ class NodeLinks:
     def _forget_position(self, link: Link) -> None:
         self._neighbours.unlink(link.name)
         self._uplink.forget(link)
-        # Should the link come back, its receiver's names tell what it has; a position from before
-        # would have the link miss what retention has eaten meanwhile, and others have carried.
+        # If the link comes back, the receiver's names show what it has. With its old position, the
+        # link would report a gap for entries that retention ate and other links carried.
         StateLinkMemory(self._state, link.name, link.receiver, self._clock).forget()
 
     def _address(self, link: Link) -> LinkEndAddress:
@@ -413,7 +413,7 @@ class LinkGaps:
 
     def found(self, link: Link, task: LinkSenderTask, met: LogGap) -> None:
         """Report the gap at which the link stops."""
-        gap = met.since(task.done_to)  # what is on its way may get lost as well
+        gap = met.since(task.done_to)  # entries on their way may get lost as well
         now_ms = self._clock.wall_ms()
         commit = Commit()
         commit.row(gap_row(gap, Stage.LINKED_OUT, now_ms, neighbour=link.receiver))

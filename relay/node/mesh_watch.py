@@ -80,8 +80,8 @@ class MeshWatch:
                 self._look_requested.clear()
                 seen = await self._still(stamp)
                 if await self._look():
-                    # It may be made of other files now. One that was not looked at before it was
-                    # read may have changed since: it is read once more.
+                    # The mesh may have other files now. A file not stamped before it was read may
+                    # have changed since, and is read once more.
                     now = await asyncio.to_thread(self._stamp)
                     seen = {file: seen.get(file, _NEVER_SEEN) for file in now}
                 else:

@@ -147,7 +147,7 @@ class SiteNode:
         Raises OSError if the new revision cannot be written down: call again.
         """
         if self._was_taken_out:
-            return  # it ends first
+            return  # the node has to end first
         new, former = book.mesh, self.book
         self.file_problem = why_refused(self.mesh, new, self.site)
         if not self.file_problem:
@@ -170,7 +170,7 @@ class SiteNode:
             self._members.runs(new)
         self.mesh, self.book = new, book
         if is_elsewhere:
-            self._stopping.set()  # every stage works there: all end, and begin again there
+            self._stopping.set()  # all stages begin again at the new address
         else:
             self._change_stages()
 
@@ -221,7 +221,8 @@ class SiteNode:
     async def _run_with(self, state: NodeState) -> None:
         check_versions(state)
         if not self.is_up.is_set():
-            # What lacks now was never there: a person has to know. Later it is tried again.
+            # An address or key that is missing at the first run was never there: a person has to
+            # act. Later runs try again.
             check_addresses(self.book, self.site)
             self._signer = signer_of(self.book, self.site)
         loaded = state.load()
@@ -317,7 +318,7 @@ class SiteNode:
         """Note what the start waits for."""
         self.reason = reason
 
-    # -- what the log tells ------------------------------------------------------------------
+    # -- events of the log -------------------------------------------------------------------
 
     def _on_superseded(self, header: BatchHeader) -> None:
         if self.stages is not None:

@@ -164,7 +164,7 @@ class NodeParts:
 
     def authenticity(self) -> Authenticity:
         """Signatures required of batches that come over links."""
-        # With the exchanges that are retired, since they are still delivered.
+        # Retired exchanges too: their messages are still delivered.
         return authenticity(self.delivered_mesh(), self.lately)
 
     @property
@@ -197,7 +197,7 @@ class NodeParts:
             return await self.brokers.open_egress(self.book, self.site)
 
         async def former_gone() -> bool:
-            # An exclusive queue goes with its connection; the settling time does the rest.
+            # An exclusive queue ends with its connection; the settling time does the rest.
             return True
 
         parts = PackerParts(

@@ -111,8 +111,8 @@ class RelayProcess:
         notifying = asyncio.create_task(self._manager.run(), name="service manager")
         try:
             async with asyncio.TaskGroup() as watching:
-                # A process that does not see changes any more has to be begun anew, as has one of
-                # which a callback failed.
+                # A failure of either ends the process, which then begins anew: it would miss
+                # changes of the file, or work that a failed callback has left undone.
                 aside = (
                     watching.create_task(self._look_for_changes(), name="mesh file"),
                     watching.create_task(callbacks.run(), name="callbacks"),
@@ -189,7 +189,7 @@ class RelayProcess:
         if book is None or self._group is None or node.site not in book.mesh.sites:
             return
         if self._is_stopping:
-            return  # nobody would end it
+            return  # nobody would stop the node
         if node.was_taken_out and self.stopped.pop(node.site, ""):
             log.info("%s: is in the mesh file again", node.site)
             node.put_back(book)

@@ -90,7 +90,7 @@ async def rebuild(context: DeliveryContext, mark: int | None) -> Recovered:
             _settle(context, builders[flow], batch, found)
     commit = Commit()
     for flow, announced in doubtful.items():
-        # More than a run would ever announce: nobody knows how far the lost one had got.
+        # More than a node ever announces: nobody knows how far the lost one had got.
         commit.flow(flow, FlowState(None, 0, tuple(announced)))
     if position is not None:
         commit.position(POSITION, position)
@@ -110,8 +110,8 @@ def _settle(
     while begin < len(chunk):
         columns = chunk.keys[begin:], chunk.hashes[begin:], chunk.places[begin:]
         if chunk.is_repair:
-            # Also what is remembered by its first delivery: the rows that told it are lost, and
-            # nothing else would say that a repair has brought it.
+            # Identities of a first delivery too: their rows are lost, and nothing else shows that
+            # a repair has brought the message.
             remembered = context.barrier.remembered(*columns[:2]).values()
             judgement = context.barrier.judge_repair(builder, *columns, remembered)
         else:
@@ -149,7 +149,7 @@ async def recover(
     """
     state = folder / STATE
     if state.exists():
-        open_state(state).close()  # nobody else has it
+        open_state(state).close()  # fails if another process has the store open
         number = 1
         while (kept := folder / f"{STATE}.lost-{number}").exists():
             number += 1
@@ -194,7 +194,7 @@ async def _rebuild(
         if now is LogState.CONNECTING and reason:
             log.warning("%s: log: %s", site, reason)
 
-    # Records that are no batches stay in the log: whoever had this state has put them aside.
+    # Records that are no batches stay in the log: the former state's node has put them aside.
     events = LogEvents(lambda *_: None, lambda _: None, on_state, on_unknown)
     writer = parts.writer(state, events)
     tasks = StageTasks(site, ending)

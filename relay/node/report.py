@@ -41,7 +41,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
             "packed_doubtful": metrics.doubtful,
             "unwanted": metrics.unwanted,
             "incarnations": metrics.incarnations,
-            # One that the file has no more may be gone altogether.
+            # An exchange that left the file may be gone from the broker as well.
             "waiting_exchanges": {
                 name: why
                 for name, why in stages.packer.status.exchanges.items()

@@ -89,7 +89,7 @@ class StageTasks:
         raises. `beside` returns further work by name, to run while the log is read; `reached` is
         called with "running" and "stopping".
         """
-        before = set(self._tasks)  # the log's, which ends last
+        before = set(self._tasks)  # the log's task, which ends last
         try:
             self.begin("packer", stages.packer.run())
             self.begin("in", stages.links.run_receivers())
@@ -136,7 +136,7 @@ class StageTasks:
         if stages and (await asyncio.wait(stages, timeout=STAGES_WITHIN_S))[1]:
             self.is_in_order = False
         log.info("%s: stages ended after %.1f s", self._site, loop.time() - began)
-        # What the links have heard last becomes rows when they end: before the export.
+        # Links write their last rows when they end, which must be before the export.
         links = self._begun("in", "out")
         for task in links:
             task.cancel()

@@ -77,7 +77,7 @@ async def begin_with(
         )
     state.begin(random_bytes(16))
     if mark is None:
-        # Before anything is delivered: a folder that is lost from now on is known to be.
+        # Before the first delivery, so that the loss of the folder is noticed from now on.
         await state.store.synced()
         await _answer(writer, "leaving a mark", lambda own: own.store_mark(FIRST_MARK), report)
 
@@ -130,8 +130,9 @@ class DelivererMark:
         try:
             async with asyncio.timeout(within_s):
                 site_log = await self._writer.connected()
-                # While it was away, the log may have lost its end and the place with it: a mark
-                # past what is kept would have the next start take this folder for an old copy.
+                # The log may have lost its end, and the position with it, while the broker was
+                # away: by a mark past the rest, the next start would take this folder for an old
+                # copy.
                 kept = self._writer.safe_position(position)
                 if kept is None or kept.offset < position.offset:
                     return

@@ -78,13 +78,13 @@ class NodeWatch:
         """Return True if the packer may take messages now and could not before, or the reverse."""
         if limit.max_bytes is None:
             self.room_note = ""
-            return self.room.look(limit, 0.0)  # without adding up what hundreds of links lack
+            return self.room.look(limit, 0.0)  # spares the sum over hundreds of links
         whose, needed = stages.links.most_lagging()
         undelivered = stages.undelivered.bytes
         if undelivered > needed:
             whose, needed = "delivery here", undelivered
         counts = stages.writer.counts
-        # As it lies on the disk: lags are told in bytes before compression.
+        # Lags are in bytes before compression, the limit is in bytes on the disk.
         shrunk = counts.stored_bytes / counts.appended_bytes if counts.appended_bytes else 1.0
         has_changed = self.room.look(limit, needed * min(1.0, shrunk))
         self.room_note = self.room.report_line(whose)
@@ -195,7 +195,7 @@ async def watch_queues(
             finally:
                 await connection.close()
         except (BulkAmqpError, OSError):
-            # Said by the packer, which cannot reach the broker either.
+            # The packer, which cannot reach the broker either, reports the error.
             report(Waiting())
             await asyncio.sleep(reconnect_delay_s(failures, random))
             failures += 1
@@ -223,7 +223,7 @@ class _QueueCounts:
                 stirred = queues.stirred()
                 dead_letters = await self._count(queues.dead_letters)
                 quarantine = await self._count(queues.quarantine)
-                # The number may precede its message: then the next look sees that.
+                # The counter may be ahead of its message, which the next look then counts.
                 looks_left = 1 if was_stirred else LOOKS_BETWEEN
             looks_left -= 1
             report(Waiting(egress, dead_letters, quarantine))

@@ -116,7 +116,7 @@ class SiteGaps:
         try:
             durable_file.write(self._file, write_gaps(self._open.values()))
         except OSError as error:
-            # The stage stands all the same, says so, and the ledger has its row.
+            # The stage stands all the same, reports that, and the ledger has its row.
             log.error("%s: %s", self._file, error)
 
 

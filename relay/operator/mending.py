@@ -122,7 +122,7 @@ class Mending:
         """
         async with self._opened(aside, MOST_AT_ONCE) as (look, consumer):
             async for message, result in self._chosen(look, ids, self._give_up):
-                # The row first: dropped twice in the ledger is better than gone without a word.
+                # The row first: better dropped twice in the ledger than gone without a row.
                 consumer.ack(message.tag, multiple=False)
                 yield result
 
@@ -287,7 +287,7 @@ async def _hand_out(channel: Channel, queue: str, most: int) -> tuple[Look, Cons
             async with asyncio.timeout(HANDED_OUT_WITHIN_S):
                 await enough.wait()
         except TimeoutError:
-            # Somebody else consumes it, or it has no leader.
+            # Another consumer has the messages, or the queue has no leader.
             if not got:
                 raise MendingError(f"queue {queue!r} hands nothing out") from None
         if consumer.ended is not None:

@@ -350,7 +350,7 @@ class Search:
                     return
                 entries = [whole]
         except (BadBatch, FragmentMismatch):
-            return  # what cannot be opened here may be whole in another site's log
+            return  # a batch damaged here may be whole in another site's log
         yield from self._take_from(name, header, entries)
 
     def _take_from(

@@ -184,7 +184,7 @@ class Commit:
             value = bytearray()
             varint.put_text(value, origin)
             varint.put(value, predecessor.end + 1)
-            # Under both: what one site says of another's run counts for neither.
+            # The key has both: an end that one origin reports voids no other origin's incarnation.
             key = b"v" + predecessor.incarnation + origin.encode()
             self.changes.put(STATE, key, bytes(value))
 
