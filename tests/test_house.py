@@ -11,7 +11,7 @@ from statistics import median
 TOP = Path(__file__).resolve().parent.parent
 PRODUCT = ("relay", "dedup", "federation", "isthmus", "wan_proxy", "simulation", "spark_audit")
 MOST_LINES = 600
-"""Of a file."""
+"""Number of lines that a file may have."""
 MOST_PARAMETERS = 8
 COMMANDS = TOP / "isthmus" / "commands"
 """Functions there have a parameter for each option."""

@@ -1,4 +1,4 @@
-"""What the options of a measurement come to."""
+"""Request for a measurement, as its options give it."""
 
 from __future__ import annotations
 

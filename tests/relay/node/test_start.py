@@ -103,7 +103,7 @@ def test_only_the_brokers_own_no_offset_is_none(error: type[exceptions.ServerErr
 
 
 class Deliverer:
-    """As much of one as leaves marks, over runs of its node."""
+    """Part of a deliverer that leaves marks, over several runs of its node."""
 
     def __init__(self, writer: LogWriter) -> None:
         self.position: Place | None = None
@@ -112,7 +112,7 @@ class Deliverer:
         self.begin()
 
     def begin(self) -> Loaded:
-        """What the next run loads."""
+        """Begin the next run; return the state that it loads."""
         self._state = NodeState(self._store)
         loaded = self._state.load()
         marked = loaded.positions.get(MARKED)
@@ -120,7 +120,7 @@ class Deliverer:
         return loaded
 
     def get_to(self, place: Place) -> None:
-        """All up to there is settled."""
+        """Settle everything up to the place."""
         self.position = self._writer.safe_position(place)
         commit = Commit()
         commit.position(POSITION, self.position)
@@ -131,12 +131,12 @@ class Deliverer:
 
     @property
     def reached(self) -> int | None:
-        """As a run that begins now sees it."""
+        """Offset that a run beginning now would have reached, or None."""
         return reached_offset(self.begin(), self._state, self._writer)
 
 
 async def positioned(writer: LogWriter) -> tuple[Deliverer, LogReader]:
-    """With the position at the tenth batch."""
+    """Return a deliverer whose position is at the tenth batch, and its reader."""
     await append_and_check(writer, *range(10))
     reader = writer.reader(None, name="deliverer")
     deliverer = Deliverer(writer)

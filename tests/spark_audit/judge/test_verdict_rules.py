@@ -21,7 +21,7 @@ SENT = {"sent": 1, "live": 1}
 
 
 def answers(spark: Any, column: Any, rows: list[dict[str, Any]]) -> list[Any]:
-    """What a column comes to on rows that have these values; counts are 0 else, flags false."""
+    """Evaluate a column on rows with these values; other counts are 0, other flags false."""
     given = [
         {
             "nth": nth,
