@@ -61,8 +61,9 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "relay/log": (
         "writer",
+        "follower",
         "check | open_gap",
-        "reader",
+        "flights | reader",
         "hot_tail",
         "run",
         "knowledge",

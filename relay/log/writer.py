@@ -26,8 +26,10 @@ from typing import NamedTuple
 from relay.batches.batch import BatchHeader, LoggedBatch, Place
 from relay.batches.known_formats import KNOWN, Formats
 from relay.batches.name_set import NameSet
-from relay.log.check import LogFollower, check_log
-from relay.log.hot_tail import Flights, HotTail
+from relay.log.check import check_log
+from relay.log.flights import Flights
+from relay.log.follower import LogFollower
+from relay.log.hot_tail import HotTail
 from relay.log.knowledge import LogCounts, LogKnowledge, LogLag, UnknownRecord, decode_record
 from relay.log.reader import LogReader
 from relay.log.recent_names import Seen
