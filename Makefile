@@ -62,7 +62,7 @@ test: check setup-audit
 endif
 
 test-slow: setup-audit chroot
-	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m slow
+	$(PYTEST) $(PARALLEL) $(IN_ORDER) -m "slow and not long"
 
 # On the machine's own RabbitMQ, then the tests with brokers that CI leaves out: on 4.0, which rarely
 # differs from the releases before and behind it, and the slow ones on 4.3.

@@ -47,7 +47,7 @@ async def test_three_nodes_started_at_once_are_one_cluster_and_keep_queues_over_
     assert await taken(first, "quorum", 2) == [b"before", b"amid"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_cluster_that_was_ended_in_order_comes_back_as_one(
     cluster_factory: ClusterFactory,
 ) -> None:

@@ -37,7 +37,13 @@ NET_TICK_S = 5
 WITHIN_S = 60.0
 
 
-@pytest.mark.parametrize("go", [LocalBroker.kill, LocalBroker.suspend], ids=["killed", "hung"])
+@pytest.mark.parametrize(
+    "go",
+    [
+        pytest.param(LocalBroker.kill, id="killed"),
+        pytest.param(LocalBroker.suspend, id="hung", marks=pytest.mark.long),
+    ],
+)
 async def test_what_a_lost_consumer_had_in_hand_comes_before_anything_newer(
     cluster_factory: ClusterFactory, go: Callable[[LocalBroker], None]
 ) -> None:

@@ -57,7 +57,7 @@ async def test_nodes_killed_under_load_lose_nothing_and_repeat_nothing_unflagged
 
 @pytest.mark.parametrize(
     "kills",
-    [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)],
+    [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.long)],
     ids=["one", "twenty"],
 )
 async def test_brokers_killed_under_load_lose_nothing_and_repeat_nothing_unflagged(

@@ -62,7 +62,13 @@ async def urgent_delays_s(alarms: Flow, for_s: float) -> list[float]:
 @pytest.mark.parametrize(
     ("condition", "max_rate", "rate"),
     [
-        pytest.param(METRO, "2Mbit/s", 250_000, id="far below what the line carries"),
+        pytest.param(
+            METRO,
+            "2Mbit/s",
+            250_000,
+            id="far below what the line carries",
+            marks=pytest.mark.long,
+        ),
         pytest.param(DSL_BRANCH, "1800kbit/s", 225_000, id="a tenth below"),
     ],
 )

@@ -281,7 +281,9 @@ LOST = {f"lost {n}" for n in range(12)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["sender", "receiver", "command"])
+@pytest.mark.parametrize(
+    "victim", ["sender", pytest.param("receiver", marks=pytest.mark.long), "command"]
+)
 async def test_a_repair_killed_half_way_and_done_again_brings_everything_once(
     live_mesh: MeshFactory, tmp_path: Path, victim: str
 ) -> None:

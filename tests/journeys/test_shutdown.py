@@ -46,7 +46,7 @@ async def test_nodes_ended_by_sigterm_under_load_leave_nothing_in_doubt(
     traffic.check()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_broker_that_is_away_at_the_start_is_waited_for_and_disturbs_no_other_link(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:

@@ -70,7 +70,7 @@ async def test_an_upgrade_site_by_site_and_a_roll_back_lose_nothing(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_node_in_whose_log_a_newer_one_writes_ends_in_order(
     live_mesh: MeshFactory, load: LoadFactory
 ) -> None:

@@ -39,7 +39,10 @@ def commands_of(*words: str) -> list[str]:
             "--numprocesses=2 --dist=loadfile --no-loadscope-reorder"
             ' -m "live and not slow and not long and not scale and not spark"',
         ),
-        ("test-slow", "--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m slow"),
+        (
+            "test-slow",
+            '--numprocesses=2 --dist=loadfile --no-loadscope-reorder -m "slow and not long"',
+        ),
         ("test-long", "-m long"),
     ],
 )

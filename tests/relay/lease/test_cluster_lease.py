@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
 from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
 from federation.brokers.provision import ONE_AT_A_TIME
-from isthmus.brokers.local_brokers import LocalBroker
+from isthmus.brokers.local_brokers import LocalBroker, RabbitMQInstallation
 from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import Connection, connect
 from relay.delivery import local_exchange
@@ -18,7 +18,7 @@ from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName, LeaseT
 from relay.packing import egress
 from relay.packing.rabbit_egress import connect_egress
 from tests.conftest import ClusterFactory
-from tests.live_brokers import ADMIN
+from tests.live_brokers import ADMIN, START_WITHIN_S, broker_cluster, discard
 
 pytestmark = pytest.mark.slow
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16
@@ -48,14 +48,41 @@ class Contenders:
 
 @pytest.fixture
 async def cluster(cluster_factory: ClusterFactory) -> LocalCluster:
+    """Cluster whose nodes the test may kill and suspend."""
     made = await cluster_factory()
-    connection = await connect(made.nodes[1].spec.amqp_uri(ADMIN))
+    await declare_lease(made.nodes[1])
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole_cluster(
+    rabbitmq: RabbitMQInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    """Cluster of all tests that leave its nodes alone."""
+    made = broker_cluster(rabbitmq, tmp_path_factory.mktemp("cluster"), "own")
+    try:
+        asyncio.run(made.start(deadline_s=START_WITHIN_S))
+        yield made
+    finally:
+        for node in made.nodes:
+            discard(node)
+
+
+@pytest.fixture
+async def nodes(whole_cluster: LocalCluster) -> Sequence[LocalBroker]:
+    """Nodes of a cluster on which nobody has held the lease yet."""
+    await declare_lease(whole_cluster.nodes[1])
+    return whole_cluster.nodes
+
+
+async def declare_lease(node: LocalBroker) -> None:
+    connection = await connect(node.spec.amqp_uri(ADMIN))
     channel = await connection.channel()
+    await channel.delete_queue(NAME)
     await channel.declare_queue(NAME, durable=True, arguments=ARGUMENTS)
     await channel.declare_exchange(NAME, "fanout", durable=True)
     await channel.bind_queue(NAME, NAME, "")
     await connection.close()
-    return made
 
 
 @pytest.fixture
@@ -67,19 +94,19 @@ async def contenders() -> AsyncIterator[Contenders]:
 
 
 async def test_one_holds_it_and_passes_it_on_at_once_when_it_ends_in_order(
-    cluster: LocalCluster, contenders: Contenders
+    nodes: Sequence[LocalBroker], contenders: Contenders
 ) -> None:
-    first = await contenders.at(cluster.nodes[1], HERE)
+    first = await contenders.at(nodes[1], HERE)
     await first.take()
     assert first.is_held
-    second = await contenders.at(cluster.nodes[2], ELSEWHERE)
+    second = await contenders.at(nodes[2], ELSEWHERE)
     with pytest.raises(LeaseHeld):
         await second.take()
     contenders.connections[1].abort("refused")
 
     await first.release()
     await contenders.connections[0].close()
-    third = await contenders.at(cluster.nodes[2], ELSEWHERE)
+    third = await contenders.at(nodes[2], ELSEWHERE)
     async with asyncio.timeout(TIMES.lease_s - 1):
         await third.take()
     assert third.is_held
@@ -112,9 +139,9 @@ async def test_a_holder_without_a_majority_gives_its_connection_up(
 
 
 async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their_lease(
-    cluster: LocalCluster,
+    nodes: Sequence[LocalBroker],
 ) -> None:
-    here, there = (node.spec.amqp_uri(ADMIN) for node in cluster.nodes[1:])
+    here, there = (node.spec.amqp_uri(ADMIN) for node in nodes[1:])
     ours, theirs = LeaseName(NAME, HERE), LeaseName(NAME, ELSEWHERE)
     packer = await connect_egress(here, "lock", name="here", lease=ours)
     await packer.take_lock()
@@ -131,8 +158,8 @@ async def test_a_packer_and_a_deliverer_are_refused_while_another_node_has_their
     await deliverer.close()
 
 
-async def test_a_packer_that_does_not_read_keeps_its_lease(cluster: LocalCluster) -> None:
-    uri = cluster.nodes[1].spec.amqp_uri(ADMIN)
+async def test_a_packer_that_does_not_read_keeps_its_lease(nodes: Sequence[LocalBroker]) -> None:
+    uri = nodes[1].spec.amqp_uri(ADMIN)
     packer = await connect_egress(uri, "lock", name="here", lease=LeaseName(NAME, HERE))
     await packer.take_lock()
     packer.pause()
