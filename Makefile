@@ -3,7 +3,7 @@
 # your own, or a server's folder).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot rabbitmq4 rabbitmq43
+.PHONY: help setup setup-audit demo test test-slow test-long test-audit test-scale simulate chaos bench bench-report fuzz docs sbom advisories check lint lock chroot test-core wheels rabbitmq4 rabbitmq43
 
 # Where the chroots are, by release. A folder is given as it is; 3.10 is the machine's own.
 CHROOT_4.0 := .rabbitmq/4
@@ -23,6 +23,7 @@ help:
 	@echo "make test-slow  more of the tests with brokers: kills under load, changes, repairs; ten minutes"
 	@echo "make test-long  the tests that take minutes, one after the other"
 	@echo "make test-audit the tests of the audit, with Spark, but those in make test and make test-long"
+	@echo "make test-core  the tests of the native core, in Rust, and its lints"
 	@echo "make test-scale a hub with 300 branches on this machine: ten minutes"
 	@echo "make simulate SEEDS=1000: so many meshes of any kind in virtual time; OPTIONS=\"--faults kill ...\""
 	@echo "make chaos MINUTES=10 SEED=1: four sites on real brokers, and all that may go wrong; OPTIONS=\"--kinds cut,...\""
@@ -33,6 +34,7 @@ help:
 	@echo "make rabbitmq4, make rabbitmq43: chroots with RabbitMQ 4.0 and 4.3 in .rabbitmq (as root)"
 	@echo "make lint       formatting, types, prose, shell scripts, the Dockerfile, and links of the pages"
 	@echo "make docs       these pages as a site with search, in build/docs: open index.html there"
+	@echo "make wheels     isthmus and its native core as wheels, in dist"
 	@echo "make sbom       what Isthmus is made of, as CycloneDX, in build/sbom.json"
 	@echo "make advisories OSV=all.zip: known faults of what the lock files name, by a copy of OSV's advisories"
 	@echo "make lock       write the lock files anew from pyproject.toml"
@@ -75,6 +77,11 @@ endif
 
 test-audit: setup-audit
 	$(PYTEST) $(PARALLEL) -m "spark and not long and not million"
+
+# Apart from the built core: a test binary has no interpreter to link with.
+test-core: setup
+	cd core && cargo test --locked --offline --no-default-features --quiet
+	cd core && cargo fmt --check
 
 test-scale: setup-audit
 	$(PYTEST) -m scale -s
@@ -122,6 +129,13 @@ lock:
 docs: setup
 	@scripts/setup-tool.sh docs
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=.tools/docs $(PYTHON_TOOL) mkdocs build --strict --quiet
+
+# The core's wheel is for every Python from 3.11 on, and systems as old as this one.
+wheels: setup
+	@scripts/setup-tool.sh wheels
+	PATH="$(CURDIR)/.tools/wheels/bin:$$PATH" maturin build --release --offline \
+		--manifest-path core/Cargo.toml --out dist
+	$(PYTHON_TOOL) pip --no-input wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # Of what a node installs, with the hashes that the installation is held to.
 sbom: setup

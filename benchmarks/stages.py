@@ -34,13 +34,13 @@ from relay.batches.batch import (
     BatchName,
     Flow,
     LoggedBatch,
-    PackedBatch,
     Place,
     Series,
 )
 from relay.batches.format import append_to_path, read_header, seal, verify_digest
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
+from relay.batches.open_batch import PackedBatch
 from relay.bulk_amqp import Delivery
 from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.bulk_amqp.frame_writer import FrameWriter
@@ -48,8 +48,10 @@ from relay.delivery.chunk import delivered_row
 from relay.delivery.chunk_builder import ChunkBuilder
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_queue import Job
+from relay.delivery.local_exchange import Outgoing
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.settlement import Point
+from relay.delivery.stamped_messages import StampedMessages
 from relay.ledger.batch_rows import packed_row
 from relay.ledger.rows import Outcome, encode_row
 from relay.packing.comeback.returned_prefix import ReturnedPrefix
@@ -98,6 +100,11 @@ class Stages:
             ),
         )
 
+    def _frames(self, messages: Sequence[Outgoing]) -> list[bytes] | None:
+        if isinstance(messages, StampedMessages):
+            return messages.frames("orders", 1, self._writer.largest)
+        return [self._writer.publish([("orders", *m) for m in messages], mandatory=True)]
+
     def _time(self, stage: str, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         result = work()
@@ -113,11 +120,9 @@ class Stages:
         (parcel,) = self._pack("take new", deliveries.messages)
         self._for_shops(deliveries.messages)
         ours = [self._stamp.apply(each, flagged=False) for each in fresh]
-        round_: list[Delivery] = [
-            (tag, False, "orders", b"order.new", each, body)
-            for tag, (each, body) in enumerate(zip(ours, bodies, strict=True), 1)
-        ]
-        self._pack("drop own coming round", round_)
+        data = b"".join(map(_delivery, range(1, self._count + 1), ours, bodies))
+        (round_,) = [event for event in self._reader.feed(data) if isinstance(event, Deliveries)]
+        self._pack("drop own coming round", round_.messages)
         header, batch = self._time("seal", lambda: seal(self._header(), parcel.entries))
         packed = PackedBatch(header, parcel.entries)
         self._time("packed row", lambda: encode_row(packed_row(packed, NOW)))
@@ -176,10 +181,7 @@ class Stages:
         )
         numbers = chunk.pending()
         _, messages = self._time("stamp", lambda: chunk.outgoing(numbers, NOW))
-        self._time(
-            "write frames",
-            lambda: self._writer.publish([("orders", *m) for m in messages], mandatory=True),
-        )
+        self._time("write frames", lambda: self._frames(messages))
         chunk.outcomes = [Outcome.DELIVERED] * len(chunk)
 
         def save() -> None:

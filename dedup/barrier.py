@@ -22,6 +22,7 @@ No clock, no coroutine: callers pass the time, and are called back when a claim 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import repeat
 from operator import add
 
 from dedup.generations import Generations
@@ -276,10 +277,9 @@ class Barrier:
             keys, contents, places = judgement.keys, judgement.contents, judgement.places
             if end - begin != len(keys):
                 keys, contents, places = keys[begin:end], contents[begin:end], places[begin:end]
-            claims = self._claims
-            for key in keys:
-                if claims.pop(key, None) is not judgement:
-                    raise BarrierMisuse("an entry was committed twice, or after its release")
+            ended = list(map(self._claims.pop, keys, repeat(None)))
+            if ended.count(judgement) != len(ended):
+                raise BarrierMisuse("an entry was committed twice, or after its release")
             changes.table(self._memory.young_table).update(
                 zip(keys, map(add, contents, places), strict=True)
             )

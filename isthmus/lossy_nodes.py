@@ -25,8 +25,8 @@ from isthmus.demo.losses import HEADER, PROGRAM, Loss
 from isthmus.up import mesh_children
 from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
 from relay.batches.format import decode_entries
+from relay.batches.opened_batch import content_of
 from relay.bulk_amqp import content_header, field_table
-from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.deliverer import DeliveryConnection
 from relay.log.run import Appended, LogEvents

@@ -170,7 +170,7 @@ packages=$(missing_packages | tr '\n' ' ')
 packages=${packages% }
 if [ -z "$packages" ] && [ -x .venv/bin/python ] && [ -f "$stamp" ] &&
     [ "$(wanted_stamp)" = "$(cat "$stamp")" ]; then
-    exit 0
+    exec scripts/build-core.sh
 fi
 
 # Only one set-up at a time in a checkout: the other then finds it done.
@@ -192,3 +192,4 @@ if [ ! -f "$stamp" ] || [ "$(wanted_stamp)" != "$(cat "$stamp")" ] ||
     wanted_stamp >"$stamp.new"
     mv "$stamp.new" "$stamp"
 fi
+scripts/build-core.sh

@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "isthmus": {"federation", "dedup", "relay", "spark_audit", "simulation", "wan_proxy"},
 }
 SPARK_AUDIT_SEES_OF_RELAY = {
+    "relay.batches.time_offsets",
     "relay.ledger.rows",
     "relay.ledger.columns",
     "relay.ledger.fingerprint",
@@ -57,7 +58,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "ledger",
         "batches",
         "bulk_amqp",
-        "crash_points | retry | ticks | waiters",
+        "core | crash_points | retry | ticks | waiters",
     ),
     "relay/log": (
         "writer",

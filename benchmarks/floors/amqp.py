@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.floors.site import Site
@@ -80,7 +80,7 @@ class Consuming:
         finished: asyncio.Future[None] = connection.loop.create_future()
         seen = settled = 0
 
-        def on_deliveries(deliveries: list[Delivery]) -> None:
+        def on_deliveries(deliveries: Sequence[Delivery]) -> None:
             nonlocal seen, settled
             for delivery in deliveries:
                 seen += 1

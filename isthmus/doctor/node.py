@@ -41,6 +41,10 @@ def examine_node(report: dict[str, Any], mesh: Mesh, found: Findings) -> None:
         )
     else:
         found.warn("node", f"{state}: {reason}", "wait, and look again")
+    if report.get("core") == "native":
+        found.ok("core", "native")
+    elif report.get("core"):
+        found.ok("core", "in Python: `make setup` builds the native one, where a node costs less")
     revision = report.get("revision")
     if revision is not None and revision != mesh.revision:
         found.fault(

@@ -167,7 +167,7 @@ class LoadSink:
     def _end(self, reason: BulkAmqpError) -> None:
         self.ended = reason
 
-    def _take(self, deliveries: list[Delivery]) -> None:
+    def _take(self, deliveries: Sequence[Delivery]) -> None:
         now = time.monotonic_ns()
         ours = [each for each in deliveries if len(each[5]) >= HEAD_BYTES]
         self.strangers += len(deliveries) - len(ours)

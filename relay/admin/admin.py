@@ -148,6 +148,8 @@ def _numbers(figures: dict[str, Any], labels: str, prefix: str) -> list[str]:
             lines.append(
                 f'{prefix}_up{{{labels},state="{value}"}} {int(value in ("running", "lagging"))}'
             )
+        elif name == "core":
+            lines.append(f"{prefix}_native_core{{{labels}}} {int(value == 'native')}")
     return lines
 
 

@@ -6,7 +6,7 @@ its header only. Duplicates, gaps and resumption all follow from the batch's nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -179,10 +179,3 @@ class LoggedBatch(NamedTuple):
     place: Place
     header: BatchHeader
     data: bytes
-
-
-class PackedBatch(NamedTuple):
-    """A batch that the log has confirmed. A fragment's entry holds its piece of the body."""
-
-    header: BatchHeader
-    entries: Sequence[Entry]

@@ -68,6 +68,7 @@ from relay.batches.batch import (
     Series,
     make_entry,
 )
+from relay.batches.open_batch import PackedEntries
 
 _MAGIC = b"ISB"
 _MAGICS = {
@@ -146,13 +147,13 @@ class Signs(Protocol):
 
 
 def seal(
-    header: BatchHeader, entries: Sequence[Entry], signer: Signs | None = None
+    header: BatchHeader, entries: PackedEntries, signer: Signs | None = None
 ) -> tuple[BatchHeader, bytes]:
     """Encode a packer's batch; return the header with counts and digest filled in, and the bytes.
 
     The running totals of `header` are those *before* this batch. A signed batch needs format 2.
     """
-    columns = _columns(entries)
+    columns = encode_columns(entries) if isinstance(entries, Sequence) else entries.columns()
     header = replace(
         header,
         entry_count=len(entries),
@@ -230,15 +231,22 @@ def append_to_path(data: bytes | memoryview, cluster_id: str) -> bytes:
 def decode_entries(data: bytes | memoryview) -> list[Entry]:
     """Messages in the order of packing. Raises BadBatch."""
     header = read_header(data)
+    columns = open_columns(data, header)
+    return split_columns(columns, header.entry_count, header.first_published_ms)
+
+
+def open_columns(data: bytes | memoryview, header: BatchHeader) -> bytes:
+    """Return the opened block of the batch with this header. Raises BadBatch."""
     path_bytes, header_bytes = _sections(data)
     block = memoryview(data)[_PREFIX.size + path_bytes + header_bytes :]
     columns = _open_block(block)
     if len(columns) != header.byte_count:
         raise BadBatch(f"{len(columns)} bytes of entries where the header says {header.byte_count}")
-    return _split_columns(columns, header.entry_count, header.first_published_ms)
+    return columns
 
 
-def _columns(entries: Sequence[Entry]) -> bytes:
+def encode_columns(entries: Sequence[Entry]) -> bytes:
+    """Return the block of these entries before compression: at most MAX_ENTRIES of them."""
     n = len(entries)
     if n > MAX_ENTRIES:
         raise ValueError(f"a batch holds at most {MAX_ENTRIES} entries, not {n}")
@@ -265,7 +273,10 @@ def _columns(entries: Sequence[Entry]) -> bytes:
     )
 
 
-def _split_columns(columns: bytes, n: int, first: int) -> list[Entry]:
+def split_columns(columns: bytes, n: int, first: int) -> list[Entry]:
+    """Return the `n` entries of an opened block, the first published at `first` (ms since 1970).
+    Raises BadBatch.
+    """
     if n > MAX_ENTRIES:
         raise BadBatch(f"{n} entries, a batch holds at most {MAX_ENTRIES}")
     fixed = n * (16 + 1 + 4 + 8 + 4 + 4 + 4)

@@ -7,7 +7,7 @@
     channel = await connection.channel()               # rare methods: declare, bind, delete...
     await channel.declare_queue("q", durable=True)
 
-    consumer = Consumer(channel, "q", on_deliveries)   # on_deliveries(list[Delivery]), in bulk
+    consumer = Consumer(channel, "q", on_deliveries)   # on_deliveries(Sequence[Delivery]), in bulk
     await consumer.start(prefetch=2000)
     consumer.ack(tag)                                  # all up to tag
 

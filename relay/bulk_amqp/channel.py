@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -41,7 +41,7 @@ class DeliveryTaker(Protocol):
 
     consumer_tag: str
 
-    def take(self, messages: list[Delivery]) -> None: ...
+    def take(self, messages: Sequence[Delivery]) -> None: ...
     def cancelled_by_broker(self) -> None: ...
     def channel_closed(self, reason: BulkAmqpError) -> None: ...
 
@@ -225,7 +225,7 @@ class Channel:
 
     # --- what the connection hands over -------------------------------------------------------
 
-    def take_deliveries(self, consumer_tag: str, messages: list[Delivery]) -> None:
+    def take_deliveries(self, consumer_tag: str, messages: Sequence[Delivery]) -> None:
         if self._closing:
             return
         if self.consumer is None or self.consumer.consumer_tag != consumer_tag:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pamqp import commands
 from pamqp.common import FieldValue
 
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.errors import AckOutOfOrder, BulkAmqpError, ConsumerCancelled, Misuse
-from relay.bulk_amqp.frame_reader import CONSUMER_TAG_LENGTH, Delivery
+from relay.bulk_amqp.frame_reader import CONSUMER_TAG_LENGTH, Delivery, last_tag
 from relay.bulk_amqp.frame_writer import BASIC_ACK, BASIC_NACK
 
 _MULTIPLE, _REQUEUE = 1, 2
@@ -33,7 +33,7 @@ class Consumer:
         self,
         channel: Channel,
         queue: str,
-        on_deliveries: Callable[[list[Delivery]], None],
+        on_deliveries: Callable[[Sequence[Delivery]], None],
         *,
         on_ended: Callable[[BulkAmqpError], None] | None = None,
     ) -> None:
@@ -130,8 +130,8 @@ class Consumer:
 
     # --- what the channel hands over ------------------------------------------------------------
 
-    def take(self, messages: list[Delivery]) -> None:
-        self.delivered_up_to = messages[-1][0]
+    def take(self, messages: Sequence[Delivery]) -> None:
+        self.delivered_up_to = last_tag(messages)
         self._on_deliveries(messages)
 
     def cancelled_by_broker(self) -> None:

@@ -20,12 +20,14 @@ Only deliveries that are cut by the end of a read, or big, or rare go frame by f
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from pamqp import base as pamqp_base
 from pamqp import frame as pamqp_frame
 
+from relay import core
 from relay.bulk_amqp.errors import UnexpectedFrame
 
 Delivery: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
@@ -69,7 +71,9 @@ class Deliveries:
 
     channel: int
     consumer_tag: str
-    messages: list[Delivery]
+    messages: Sequence[Delivery]
+    """A list, or a `DeliveryBlock` of the native core, which makes a delivery's objects when asked
+    for the delivery."""
 
 
 @dataclass(slots=True)
@@ -128,6 +132,11 @@ class _Content:
     the end would take their memory twice."""
 
 
+def last_tag(messages: Sequence[Delivery]) -> int:
+    """Delivery tag of the last of these, without an object for a message in a `DeliveryBlock`."""
+    return messages[-1][0] if isinstance(messages, list) else messages.last_tag  # type: ignore[attr-defined, no-any-return]
+
+
 class FrameReader:
     """Decodes reads, cut anywhere, into events. ``frame_max`` is in bytes."""
 
@@ -140,6 +149,9 @@ class FrameReader:
         self._names: dict[bytes, tuple[str, bytes]] = {}
         self._exchanges: dict[bytes, str] = {}
         self._open: dict[tuple[bytes, bytes], list[Delivery]] = {}
+        self._data = b""
+        """Bytes of the present read, from `feed` to its end."""
+        self._block = None if core.native is None else core.native.DeliveryBlock
         self._broken = False
 
     def feed(self, data: bytes) -> list[Event]:
@@ -155,12 +167,15 @@ class FrameReader:
             self._held.clear()
         events: list[Event] = []
         self._open.clear()
+        self._data = data
         try:
             position = self._read(data, events)
         except UnexpectedFrame as error:
             self._broken = True
             events.append(Broken(error))
             return events
+        finally:
+            self._data = b""
         if position < len(data):
             rest = data[position:] if position else data
             self._held.append(rest)
@@ -177,7 +192,10 @@ class FrameReader:
         position = 0
         while position < end:
             if not self._contents:
-                position = self._read_deliveries(data, position, end, events)
+                if self._block is None:
+                    position = self._read_deliveries(data, position, end, events)
+                else:
+                    position = self._scan_deliveries(data, position, events)
             if end - position < 7:
                 self._wanted = 8
                 return position
@@ -265,6 +283,19 @@ class FrameReader:
         except struct.error:  # cut by the end of the buffer
             return position
 
+    def _scan_deliveries(self, data: bytes, position: int, events: list[Event]) -> int:
+        """Read deliveries as `_read_deliveries` does, by the native core: as spans of `data`."""
+        at, bad_names = core.native.scan_deliveries(
+            data,
+            position,
+            self.frame_max - 8,
+            lambda start, consumer: self._batch_of(start, consumer, events),
+        )
+        if bad_names:
+            size = _UINT32.unpack_from(data, at + 3)[0]
+            self._remember(data[at + _DELIVER_START.size : at + 7 + size])  # raises, with the words
+        return int(at)
+
     def _extent_of_small_delivery(self, data: bytes, at: int, end: int) -> int:
         """End of the delivery whose method frame ends at ``at``; 0 if the delivery is not small.
 
@@ -286,11 +317,11 @@ class FrameReader:
         return at + 9 + int(size) + (8 + int(body_size) if body_size else 0)
 
     def _batch_of(self, start: bytes, consumer: bytes, events: list[Event]) -> list[Delivery]:
-        """List of this read's deliveries to a consumer."""
+        """Sequence of this read's deliveries to a consumer."""
         route = (start, consumer)
         messages = self._open.get(route)
         if messages is None:
-            messages = self._open[route] = []
+            messages = self._open[route] = [] if self._block is None else self._block(self._data)
             tag = consumer[5:].decode("ascii", "replace")
             events.append(Deliveries(int.from_bytes(start[1:], "big"), tag, messages))
         return messages

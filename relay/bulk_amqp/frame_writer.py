@@ -34,7 +34,8 @@ class FrameWriter:
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self.channel = channel
-        self._largest = frame_max - 8
+        self.largest = frame_max - 8
+        """Largest payload of a frame in bytes."""
         self._methods: tuple[dict[tuple[str, bytes], bytes], dict[tuple[str, bytes], bytes]]
         self._methods = ({}, {})
         self._body_start = _END + b"\x03" + channel.to_bytes(2, "big")
@@ -58,7 +59,7 @@ class FrameWriter:
         pack_body = _BODY.pack
         methods = self._methods[mandatory]
         body_start = self._body_start
-        largest = self._largest
+        largest = self.largest
         for exchange, routing_key, properties, body in messages:
             method = methods.get((exchange, routing_key))
             size = len(body)
@@ -97,7 +98,7 @@ class FrameWriter:
         for what, size, most in (
             ("the exchange's name", len(exchange.encode("utf-8", "surrogateescape")), 255),
             ("the routing key", len(routing_key), 255),
-            ("the block of properties", len(properties), self._largest - 12),
+            ("the block of properties", len(properties), self.largest - 12),
         ):
             if size > most:
                 return f"{what} takes {size} bytes, AMQP allows {most} here"

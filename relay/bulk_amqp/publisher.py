@@ -60,20 +60,34 @@ class Publisher:
         Raises MessageUnsendable, Misuse, ChannelClosed, ConnectionClosed.
         """
         channel = self.channel
-        if not self._started or not messages:
-            raise Misuse("publish_many needs a started publisher and at least one message")
-        channel.check_open()
+        self._check(len(messages))
         frames, big = channel.writer.frames(messages, mandatory=mandatory)
         if big:
             size = channel.connection.send_pieces(frames)
-        else:
-            data = b"".join(frames)
-            channel.connection.send(data)
-            size = len(data)
+            return self._published(len(messages), size, messages if mandatory else None)
+        return self.publish_frames(b"".join(frames), len(messages), messages if mandatory else None)
+
+    def publish_frames(
+        self, frames: bytes, count: int, messages: Sequence[Message] | None
+    ) -> Publication:
+        """Hand over `count` messages whose frames are made. `messages` are the same ones if they
+        are mandatory; one of them is looked at only if it comes back.
+
+        Raises Misuse, ChannelClosed, ConnectionClosed.
+        """
+        self._check(count)
+        self.channel.connection.send(frames)
+        return self._published(count, len(frames), messages)
+
+    def _check(self, count: int) -> None:
+        if not self._started or not count:
+            raise Misuse("publish_many needs a started publisher and at least one message")
+        self.channel.check_open()
+
+    def _published(self, count: int, size: int, messages: Sequence[Message] | None) -> Publication:
         if self._ledger is None:
             return Publication(0, 0, size, 0.0, None)
-        now = channel.connection.loop.time()
-        return self._ledger.published(len(messages), size, now, messages if mandatory else None)
+        return self._ledger.published(count, size, self.channel.connection.loop.time(), messages)
 
     async def wait(self, publication: Publication) -> PublishOutcome:
         """Wait for the publication's outcome: nacked, returned, unknown. Time-outs are the

@@ -1,27 +1,30 @@
 """A chunk: up to 256 messages that a flow has announced, their outcomes, and the ledger rows of
 these. Pure.
 
-Columns, not objects: entries, barrier keys, content hashes and outcomes lie beside each other under
+Columns, not objects: barrier keys, content hashes and outcomes lie beside each other under
 the same number, since every message that a site gets passes here.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from relay.batches.batch import BatchHeader, BatchName, Entry, Place
+from relay.batches.batch import BatchHeader, BatchName, Entry, Place, make_entry
+from relay.batches.opened_batch import OpenedBatch
 from relay.bulk_amqp.content_header import check
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.delivery.context import DeliveryCounters
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.properties import DeliveryStamp, remaining_ms
 from relay.delivery.settlement import Point
+from relay.delivery.stamped_messages import StampedMessages
 from relay.ledger.batch_rows import batch_row
 from relay.ledger.rows import (
     CONFLICT,
     CONTENT_BYTES,
+    OFFSET_BYTES,
     REDELIVERED,
     REPAIRED,
     Event,
@@ -29,7 +32,6 @@ from relay.ledger.rows import (
     Outcome,
     Stage,
     pack_contents,
-    pack_offsets,
 )
 from relay.ledger_files.proof import Sought
 
@@ -52,6 +54,7 @@ class Part:
     names: tuple[BatchName, ...]
     point: Point
     stamp: DeliveryStamp
+    opened: OpenedBatch
     start: int
     first: int
     count: int
@@ -70,6 +73,10 @@ class Part:
     def end(self) -> int:
         return self.start + self.count
 
+    def number_in_batch(self, number: int) -> int:
+        """Number in the batch of the chunk's message `number`."""
+        return self.first + number - self.start
+
     @property
     def place(self) -> Place:
         place = self.point.place
@@ -82,7 +89,6 @@ class DeliveryChunk:
     """Messages that one intent covers and one commit settles."""
 
     parts: list[Part] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
     places: list[bytes] = field(default_factory=list)
@@ -108,7 +114,12 @@ class DeliveryChunk:
     """Reason, by number, why the ledger could not answer: such messages are not repeated."""
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.outcomes)
+
+    def entry(self, number: int) -> Entry:
+        """Return message `number`."""
+        part = self.part_of(number)
+        return make_entry(part.opened.entry(part.number_in_batch(number)))
 
     def part_of(self, number: int) -> Part:
         """Return the part in which message `number` stands."""
@@ -125,7 +136,7 @@ class DeliveryChunk:
         return Sought(
             part.header.name.series.exchange,
             part.repaired_of if by_origin else "",
-            self.entries[number].identity,
+            self.entry(number).identity,
             self.hashes[number][:CONTENT_BYTES],
         )
 
@@ -149,12 +160,24 @@ class DeliveryChunk:
             end -= 1
         return end
 
-    def expire(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Settle the messages whose deadline has passed."""
+    def expire(self, numbers: Collection[int], now_ms: int) -> bool:
+        """Settle those of the messages whose deadline has passed; return True if there are any."""
+        expired = {
+            part.start + number - part.first
+            for part in self.parts
+            for number in part.opened.expired(part.first, part.first + part.count, now_ms)
+        }
+        for number in expired.intersection(numbers):
+            self.outcomes[number] = Outcome.EXPIRED
+        return bool(expired)
+
+    def delivered(self, numbers: Sequence[int]) -> None:
+        """Settle messages that the broker has confirmed."""
+        if len(numbers) == len(self):
+            self.outcomes[:] = [Outcome.DELIVERED] * len(self)  # others hold the list
+            return
         for number in numbers:
-            deadline = self.entries[number].deadline_ms
-            if deadline and deadline <= now_ms:
-                self.outcomes[number] = Outcome.EXPIRED
+            self.outcomes[number] = Outcome.DELIVERED
 
     def answered(
         self, numbers: Sequence[int], answers: Sequence[Answer], now: float, *, connected: bool
@@ -182,20 +205,23 @@ class DeliveryChunk:
             self.attempts[number] = self.attempts.get(number, 0) + 1
             self.refused_at[number] = now
 
-    def outgoing(self, numbers: Iterable[int], now_ms: int) -> tuple[list[int], list[Outgoing]]:
+    def outgoing(self, numbers: list[int], now_ms: int) -> tuple[list[int], Sequence[Outgoing]]:
         """Return the numbers of the messages to be published, and the messages in their published
         form.
 
         A message with unreadable properties is left out and noted in `reasons`, and so is
         quarantined.
         """
+        stamped = self._stamped(numbers, now_ms)
+        if stamped is not None:
+            return numbers, stamped
         sent: list[int] = []
         messages: list[Outgoing] = []
-        flagged, entries = self.flagged, self.entries
+        flagged = self.flagged
         part = self.parts[0]
         begin, end, apply = part.start, part.end, part.stamp.apply
         for number in numbers:
-            entry = entries[number]
+            entry = self.entry(number)
             if not begin <= number < end:
                 part = self.part_of(number)
                 begin, end, apply = part.start, part.end, part.stamp.apply
@@ -217,11 +243,37 @@ class DeliveryChunk:
             messages.append(Outgoing(entry.routing_key, properties, entry.body))
         return sent, messages
 
+    def _stamped(self, numbers: list[int], now_ms: int) -> StampedMessages | None:
+        """Stamp a whole run of messages by the native core; None where a message of the chunk may
+        have been sent before, or some other has to go through the twin.
+        """
+        if self.sent or self.flagged or not numbers:
+            return None
+        begin, end = numbers[0], numbers[-1] + 1
+        if end - begin != len(numbers):
+            return None
+        runs = []
+        for part in self.parts:
+            first, last = max(begin, part.start), min(end, part.end)
+            if first >= last:
+                continue
+            if part.stamp.native is None:
+                return None
+            run = part.opened.stamped(
+                part.number_in_batch(first), part.number_in_batch(last), part.stamp.native, now_ms
+            )
+            if run is None:
+                return None
+            runs.append(run)
+        return StampedMessages(runs)
+
 
 def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms: int) -> LedgerRow:
     """Build the ledger row of messages `begin` to `end` (half open), all in this part."""
-    entries = chunk.entries[begin:end]
-    outcomes = bytearray(chunk.outcomes[begin:end])
+    first, last = part.number_in_batch(begin), part.number_in_batch(end)
+    outcomes = bytearray([chunk.outcomes[begin]]) * (end - begin)
+    if chunk.outcomes.count(chunk.outcomes[begin]) < len(chunk):
+        outcomes = bytearray(chunk.outcomes[begin:end])
     if part.repaired_of:
         outcomes = bytearray(outcome | REPAIRED for outcome in outcomes)
     for number in chunk.conflicts:
@@ -236,13 +288,13 @@ def delivered_row(chunk: DeliveryChunk, part: Part, begin: int, end: int, now_ms
         now_ms,
         reason="; ".join(sorted({chunk.reasons[n] for n in chunk.reasons if begin <= n < end})),
         position=part.repaired_of,
-        first_entry=part.first + begin - part.start,
+        first_entry=first,
         count=end - begin,
-        identities=b"".join([entry.identity for entry in entries]),
+        identities=part.opened.identities(first, last),
         contents=pack_contents(chunk.hashes[begin:end]),
         outcomes=bytes(outcomes),
-        published=pack_offsets([e.published_ms for e in entries], part.header.first_published_ms),
-        delivered=pack_offsets([now_ms] * (end - begin), now_ms),
+        published=part.opened.published_offsets(first, last, part.header.first_published_ms),
+        delivered=bytes(OFFSET_BYTES * (end - begin)),
     )
 
 

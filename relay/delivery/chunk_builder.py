@@ -10,15 +10,23 @@ import logging
 from hashlib import blake2b
 
 from dedup.generations import is_beyond_window
-from dedup.identity import content_hash, scope_prefix
+from dedup.identity import scope_prefix
 from dedup.keys import place_prefix, places_of
 from federation.mesh import IdentityScope
-from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Flow, LoggedBatch
-from relay.batches.format import BadBatch, decode_entries
+from relay.batches.batch import (
+    BatchHeader,
+    BatchKind,
+    BatchName,
+    Entry,
+    Flow,
+    LoggedBatch,
+    make_entry,
+)
+from relay.batches.format import BadBatch
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch, message_of
 from relay.batches.mesh_headers import message_origin
-from relay.bulk_amqp.content_header import CONTENT_ENCODING, CONTENT_TYPE, NONE_PRESENT, text
-from relay.bulk_amqp.errors import MalformedProperties
+from relay.batches.opened_batch import OpenedBatch, OpenedEntries, open_batch
+from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.chunk import DeliveryChunk, Part
 from relay.delivery.context import DeliveryContext
 from relay.delivery.flow_queue import Job
@@ -89,24 +97,25 @@ class ChunkBuilder:
             return
         self._chunk.is_repair = header.kind is BatchKind.REPAIR
         if context.voids.is_void(header):
-            self._part(job, (name,), 0, void=True)
+            self._part(job, (name,), OpenedEntries(()), void=True)
             return
         try:
             if self._assembly.unfinished:
                 self._give_up_passed(header)
-            entries = decode_entries(job.batch.data)
+            opened = open_batch(job.batch.data, header)
             names: tuple[BatchName, ...] = (name,)
             if header.fragment is not None:
                 self._assembly.abandon_earlier(self._flow, name.series.incarnation)
-                whole = self._assemble(job, entries)
+                whole = self._assemble(job, opened)
                 if whole is None:
                     return
-                entries, names = [whole], tuple(self._pieces.pop(message_of(header)[0]))
+                opened = OpenedEntries([whole])
+                names = tuple(self._pieces.pop(message_of(header)[0]))
         except (BadBatch, FragmentMismatch) as error:
             reason = f"cannot be opened: {error}"
-            self._append(job, (name,), [_unopened(job.batch)], raw_reason=reason)
+            self._append(job, (name,), OpenedEntries([_unopened(job.batch)]), raw_reason=reason)
             return
-        self._append(job, names, entries)
+        self._append(job, names, opened)
 
     def _give_up_passed(self, header: BatchHeader) -> None:
         voids = self._context.voids
@@ -120,32 +129,30 @@ class ChunkBuilder:
                 log.error("the message that begins with %s will never be complete", first)
 
     def _append(
-        self, job: Job, names: tuple[BatchName, ...], entries: list[Entry], raw_reason: str = ""
+        self, job: Job, names: tuple[BatchName, ...], opened: OpenedBatch, raw_reason: str = ""
     ) -> None:
         first = self._begun.pop(names[-1], 0) if self._begun else 0
         chunk = self._chunk
         begin = len(chunk)
-        is_repair = job.batch.header.kind is BatchKind.REPAIR
-        origin = message_origin(job.batch.header, entries)
-        part = self._part(job, names, len(entries) - first, first=first, origin=origin)
-        entries = entries[first:]
-        chunk.entries += entries
-        whole = len(entries[0].body) if job.batch.header.fragment else 0
-        self._bytes += max(job.batch.header.byte_count, whole)
-        chunk.hashes += [content_of(entry) for entry in entries]
-        prefix = self._scope(origin)
-        chunk.keys += [prefix + entry.identity for entry in entries]
-        place = place_prefix(encode_name(names[-1]))
-        chunk.places += places_of(place, first, first + len(entries))
+        header, count = job.batch.header, len(opened)
+        is_repair = header.kind is BatchKind.REPAIR
+        origin = header.name.series.origin
+        if is_repair and count:
+            origin = message_origin(header, [make_entry(opened.entry(0))])
+        part = self._part(job, names, opened, first=first, origin=origin)
+        whole = len(opened.entry(first)[3]) if header.fragment else 0
+        self._bytes += max(header.byte_count, whole)
+        chunk.hashes += opened.contents(first, count)
+        chunk.keys += opened.keys(self._scope(origin), first, count)
+        chunk.places += places_of(place_prefix(encode_name(names[-1])), first, count)
         own = self._own and not is_repair
-        chunk.outcomes += [Outcome.OWN if own else Outcome.PENDING] * len(entries)
+        chunk.outcomes += [Outcome.OWN if own else Outcome.PENDING] * part.count
         doubt = self._doubt.pop(names[-1], None) if self._doubt else None
         if doubt is not None:
             numbers = [n - first + begin for n in doubt if n >= first]
             chunk.flagged.update(numbers)
             chunk.sent.update(numbers)  # perhaps, by a former process
-        chunk.flagged.update(begin + i for i, entry in enumerate(entries) if entry.doubtful)
-        header = job.batch.header
+        chunk.flagged.update(begin + n - first for n in opened.doubtful() if n >= first)
         if raw_reason:
             chunk.raw[begin] = job.batch.data
             chunk.reasons[begin] = raw_reason
@@ -157,7 +164,7 @@ class ChunkBuilder:
         self,
         job: Job,
         names: tuple[BatchName, ...],
-        count: int,
+        opened: OpenedBatch,
         *,
         first: int = 0,
         void: bool = False,
@@ -173,25 +180,35 @@ class ChunkBuilder:
                 self._stamps.clear()
             stamp = DeliveryStamp(self._flow.exchange, path, self._context.settings.user)
             self._stamps[path] = stamp
-        part = Part(header, names, job.point, stamp, len(self._chunk), first, count, void=void)
-        part.behind_pieces = self._assembly.begun
+        part = Part(
+            header,
+            names,
+            job.point,
+            stamp,
+            opened,
+            start=len(self._chunk),
+            first=first,
+            count=len(opened) - first,
+            void=void,
+            behind_pieces=self._assembly.begun,
+        )
         if header.kind is BatchKind.REPAIR:
             part.repaired_of = origin or header.name.series.origin
         self._chunk.parts.append(part)
         self._in_chunk.update(names)
         return part
 
-    def _assemble(self, job: Job, entries: list[Entry]) -> Entry | None:
+    def _assemble(self, job: Job, opened: OpenedBatch) -> Entry | None:
         """Return the whole message once the last piece is here."""
         header = job.batch.header
-        if len(entries) != 1:
-            raise FragmentMismatch(header.name, f"{len(entries)} entries in a fragment's batch")
+        if len(opened) != 1:
+            raise FragmentMismatch(header.name, f"{len(opened)} entries in a fragment's batch")
         first, _ = message_of(header)
         self._pieces = {key: value for key, value in self._pieces.items() if key == first}
         if not self._pieces and first != header.name:
             log.warning("%s came without the pieces before it; they may be gone", header.name)
         self._pieces.setdefault(first, []).append(header.name)
-        return self._assembly.add(header, entries[0])
+        return self._assembly.add(header, make_entry(opened.entry(0)))
 
     def _is_too_old(self, header: BatchHeader) -> bool:
         context = self._context
@@ -214,19 +231,3 @@ def _unopened(batch: LoggedBatch) -> Entry:
     """Represent a batch that cannot be opened as one message, for the quarantine."""
     identity = blake2b(encode_name(batch.header.name), digest_size=16).digest()
     return Entry(identity, b"", NONE_PRESENT, b"", batch.header.first_published_ms)
-
-
-_EITHER = CONTENT_ENCODING.to_bytes(2)[:1]
-"""First flag byte with the bit of content encoding; with neither type nor encoding it is less."""
-
-
-def content_of(entry: Entry) -> bytes:
-    """Hash of key, body, content type and encoding (both empty if unreadable)."""
-    content_type = content_encoding = None
-    if entry.properties[:1] >= _EITHER:
-        try:
-            content_type = text(entry.properties, CONTENT_TYPE)
-            content_encoding = text(entry.properties, CONTENT_ENCODING)
-        except MalformedProperties:
-            content_type = None  # `outgoing` fails too, and quarantines the message
-    return content_hash(entry.routing_key, entry.body, content_type, content_encoding)

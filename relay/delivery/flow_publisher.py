@@ -7,7 +7,7 @@ last attempt the message is a dead letter. A message sent without an answer is s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from federation.mesh import RetryRule
@@ -81,9 +81,11 @@ class FlowPublisher:
     async def _attempt(self, chunk: DeliveryChunk, numbers: list[int], exchange: str) -> bool:
         """Publish these once and note the outcomes; return False if the node stops before."""
         now_ms = self._context.now_ms()
-        chunk.expire(numbers, now_ms)
-        numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
-        for number in [n for n in numbers if n in chunk.reasons and n not in chunk.attempts]:
+        if chunk.expire(numbers, now_ms):
+            numbers = [n for n in numbers if chunk.outcomes[n] is Outcome.PENDING]
+        for number in [
+            n for n in sorted(chunk.reasons) if n in numbers and n not in chunk.attempts
+        ]:
             if not await self._quarantine(chunk, number):
                 return False
             numbers.remove(number)
@@ -95,13 +97,12 @@ class FlowPublisher:
             return False  # nothing was sent: no connection, or a refusal
         chunk.sent.update(sent)
         if answers.count(Answer.CONFIRMED) == len(answers):
-            for number in sent:
-                chunk.outcomes[number] = Outcome.DELIVERED
+            chunk.delivered(sent)
             return True
         chunk.answered(sent, answers, _now(), connected=not self._connection_lost)
         return True
 
-    async def _send(self, exchange: str, messages: list[Outgoing]) -> list[Answer] | None:
+    async def _send(self, exchange: str, messages: Sequence[Outgoing]) -> list[Answer] | None:
         """Hand over to the site's broker, however long away; return None when the node stops."""
         while True:
             local = await self._context.exchange()

@@ -17,7 +17,9 @@ walked.
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
+from relay import core
 from relay.batches.mesh_headers import (
     DEATHS_HEADER,
     EXCHANGE_HEADER,
@@ -83,7 +85,7 @@ class DeliveryStamp:
     `user` is the user as which the deliverer's connection has authenticated.
     """
 
-    __slots__ = ("_added", "_cluster_id", "_flagged", "_heads", "_tail", "_user")
+    __slots__ = ("_added", "_cluster_id", "_flagged", "_heads", "_tail", "_user", "native")
 
     def __init__(self, exchange: str, path: tuple[str, ...], user: str) -> None:
         self._added = text_field(EXCHANGE_HEADER, exchange.encode()) + text_field(
@@ -97,6 +99,10 @@ class DeliveryStamp:
         ) + self._cluster_id
         self._heads: dict[bytes, bytes] = {}
         """Flags -> flags and headers, for messages without content type, encoding or headers."""
+        self.native: Any = None
+        """`isthmus_core.Stamp`, which does as `apply` to whole runs, or None without the core."""
+        if core.native is not None:
+            self.native = core.native.Stamp(self._added, self._user, self._cluster_id)
 
     def apply(self, properties: bytes, *, flagged: bool, left_ms: int | None = None) -> bytes:
         """Return the delivered message's raw properties.

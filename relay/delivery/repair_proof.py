@@ -75,7 +75,7 @@ async def _look_up(
     except LedgerUnreadable as error:
         days: dict[int, dict[int, Sought]] = {}
         for number, message in sought.items():
-            days.setdefault(chunk.entries[number].published_ms // DAY_MS, {})[number] = message
+            days.setdefault(chunk.entry(number).published_ms // DAY_MS, {})[number] = message
         if len(days) == 1:
             return set(), _unknown(sought, error)
     delivered: set[Sought] = set()
@@ -91,7 +91,7 @@ async def _look_up(
 async def _delivered(
     chunk: DeliveryChunk, sought: Mapping[int, Sought], context: DeliveryContext
 ) -> set[Sought]:
-    since_ms = min(chunk.entries[number].published_ms for number in sought)
+    since_ms = min(chunk.entry(number).published_ms for number in sought)
     return await context.delivered_before(sought.values(), since_ms)
 
 
@@ -102,7 +102,7 @@ def _unknown(sought: Collection[int], error: LedgerUnreadable) -> dict[int, str]
 
 def _is_old(chunk: DeliveryChunk, number: int, context: DeliveryContext) -> bool:
     origin = chunk.part_of(number).repaired_of
-    return is_forgotten_by_now(chunk.entries[number].published_ms, origin, context)
+    return is_forgotten_by_now(chunk.entry(number).published_ms, origin, context)
 
 
 def is_forgotten_by_now(published_ms: int, origin: str, context: DeliveryContext) -> bool:

@@ -37,7 +37,7 @@ def dead_letter_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings
     """Form the dead letter of a message that was refused too often."""
     part = chunk.part_of(number)
     return dead_letter(
-        chunk.entries[number],
+        chunk.entry(number),
         part.names[-1],
         part.first + number - part.start,
         part.header.path,
@@ -55,11 +55,11 @@ def quarantined_of(chunk: DeliveryChunk, number: int, settings: DeliverySettings
         raw = chunk.raw[number]
         return quarantined_bytes(raw, queue=queue, reason=reason, offset=part.place.offset)
     try:
-        check(chunk.entries[number].properties)
+        check(chunk.entry(number).properties)
     except MalformedProperties:  # this site's broker would not take them either
-        return quarantined_record(chunk.entries[number], part.header, queue=queue, reason=reason)
+        return quarantined_record(chunk.entry(number), part.header, queue=queue, reason=reason)
     return quarantined_message(
-        chunk.entries[number],
+        chunk.entry(number),
         part.names[-1],
         part.first + number - part.start,
         part.header.path,
@@ -72,8 +72,8 @@ def smaller_form(
     chunk: DeliveryChunk, number: int, message: Outgoing, settings: DeliverySettings
 ) -> Outgoing:
     """Form the substitute for a message that the broker does not take in its present form."""
-    entry, header = chunk.entries[number], chunk.part_of(number).header
-    form = quarantined_record if message.body is entry.body else quarantined_note
+    entry, header = chunk.entry(number), chunk.part_of(number).header
+    form = quarantined_record if message.body == entry.body else quarantined_note
     return form(entry, header, queue=settings.quarantine_queue, reason=chunk.reasons[number])
 
 

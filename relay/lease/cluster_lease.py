@@ -7,6 +7,7 @@ connection, so that all users of the connection end as with any lost connection.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relay.bulk_amqp import BulkAmqpError, Connection, Consumer, Delivery, Publisher
@@ -135,7 +136,7 @@ class ClusterLease:
             except BulkAmqpError:
                 return  # the connection is gone, and a successor has to wait
 
-    def _on_deliveries(self, deliveries: list[Delivery]) -> None:
+    def _on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         assert self._consumer is not None
         now = self.connection.loop.time()
         was_given = self._newest_tag > 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from relay.batches.batch import BatchHeader, BatchKind, PackedBatch
+from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.mesh_headers import message_origin
-from relay.ledger.rows import LedgerRow, Outcome, Stage, pack_offsets
+from relay.batches.open_batch import PackedBatch, identities_of, published_offsets_of
+from relay.ledger.rows import LedgerRow, Outcome, Stage
 
 
 def batch_row(header: BatchHeader, stage: Stage, now_ms: int, **of_stage: Any) -> LedgerRow:
@@ -47,9 +49,19 @@ def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
         header,
         Stage.PACKED,
         now_ms,
-        position=message_origin(header, entries) if header.kind is BatchKind.REPAIR else "",
+        position=message_origin(header, entries)
+        if isinstance(entries, Sequence) and header.kind is BatchKind.REPAIR
+        else "",
         count=len(entries),
-        identities=b"".join([entry.identity for entry in entries]),
+        identities=identities_of(entries),
         outcomes=bytes([Outcome.SENT]) * len(entries),
-        published=pack_offsets([e.published_ms for e in entries], header.first_published_ms),
+        published=published_offsets_of(entries, header.first_published_ms),
     )
+
+
+def _repaired_origin(packed: PackedBatch) -> str:
+    """Cluster ID of the origin of a repair's messages, empty for any other batch."""
+    header, entries = packed
+    if header.kind is not BatchKind.REPAIR or not isinstance(entries, Sequence):
+        return ""
+    return message_origin(header, entries)

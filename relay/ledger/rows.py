@@ -27,8 +27,7 @@ All numbers little-endian. A text is a varint length and UTF-8.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -49,7 +48,6 @@ OFFSET_BYTES = 4
 _HEAD = Struct("<4B4q2q8s5i")
 _HEAD_1 = Struct("<4B4q2q8s4i")
 _LENGTH = Struct("<I")
-_MOST = 2**31 - 1
 
 
 class Stage(IntEnum):
@@ -178,22 +176,6 @@ class LedgerRow:
 def pack_contents(contents: Iterable[bytes]) -> bytes:
     """Content hashes, cut to 8 bytes each."""
     return b"".join([content[:CONTENT_BYTES] for content in contents])
-
-
-def pack_offsets(times_ms: Sequence[int], base_ms: int) -> bytes:
-    """Times as 4 bytes each after (or before) `base_ms`; beyond 24 days they stop at the end."""
-    try:
-        offsets = array("i", [time - base_ms for time in times_ms])
-    except OverflowError:
-        offsets = array("i", [max(-_MOST, min(_MOST, time - base_ms)) for time in times_ms])
-    return _little(offsets).tobytes()
-
-
-def unpack_offsets(packed: bytes, base_ms: int) -> list[int]:
-    """Undo `pack_offsets`."""
-    offsets = array("i")
-    offsets.frombytes(packed)
-    return [base_ms + offset for offset in _little(offsets)]
 
 
 def encode_row(row: LedgerRow) -> bytes:
@@ -340,10 +322,3 @@ def _get_texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
         text, at = varint.get_text(data, at)
         texts.append(text)
     return tuple(texts), at
-
-
-def _little(numbers: array[int]) -> array[int]:
-    if array("H", [1]).tobytes() != b"\x01\x00":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers

@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from relay import core
 from relay.log.run import LogState
 from relay.node.parts import PAUSED
 from relay.packing.packer_metrics import PackerState
@@ -21,6 +22,7 @@ def site_report(node: SiteNode) -> dict[str, Any]:
         "node_pid": os.getpid(),
         "state": state,
         "reason": reason,
+        "core": core.name(),
         "revision": node.mesh.revision,
         "file_problem": node.file_problem or node.holds.problem,
         "formats": node.formats.ranges,

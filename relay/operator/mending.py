@@ -13,7 +13,7 @@ the channel closes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,10 +29,11 @@ from relay.batches.mesh_headers import (
     QUARANTINE_REASON_HEADER,
     repaired_of,
 )
+from relay.batches.opened_batch import content_of
+from relay.batches.time_offsets import pack_offsets
 from relay.bulk_amqp import BulkAmqpError, Channel, Connection, Consumer
 from relay.bulk_amqp.content_header import rewrite
 from relay.bulk_amqp.frame_reader import Delivery
-from relay.delivery.chunk_builder import content_of
 from relay.delivery.context import DeliveryContext
 from relay.delivery.local_exchange import Answer, LocalExchangeError, Outgoing
 from relay.delivery.properties import DeliveryStamp, text_field
@@ -47,7 +48,6 @@ from relay.ledger.rows import (
     Outcome,
     Stage,
     pack_contents,
-    pack_offsets,
 )
 from relay.ledger_files.proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
@@ -271,7 +271,7 @@ async def _hand_out(channel: Channel, queue: str, most: int) -> tuple[Look, Cons
     enough = asyncio.Event()
     size = 0
 
-    def take(deliveries: list[Delivery]) -> None:
+    def take(deliveries: Sequence[Delivery]) -> None:
         nonlocal size
         for delivery in deliveries:
             if len(got) < most and size < MOST_BYTES:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from relay import crash_points
-from relay.batches.batch import BatchKind, PackedBatch, Predecessor
+from relay.batches.batch import BatchKind, Predecessor
+from relay.batches.open_batch import PackedBatch
 from relay.log.run import LogRun
 from relay.packing.comeback.past import LATE_S, PackerPast, ResumePointSearch
 from relay.packing.egress import EgressQueue

@@ -8,7 +8,7 @@ both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 EgressMessage: TypeAlias = tuple[int, bool, str, bytes, bytes, bytes]
@@ -107,7 +107,7 @@ class Egress(Protocol):
     async def consume(
         self,
         queue: str,
-        on_messages: Callable[[list[EgressMessage]], None],
+        on_messages: Callable[[Sequence[EgressMessage]], None],
         on_ended: Callable[[str], None],
     ) -> EgressQueue:
         """Hand out the queue's messages in order, at most 2000 unacknowledged.

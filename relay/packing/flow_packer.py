@@ -21,10 +21,21 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from federation.destinations import DestinationIndex
+from relay import core
 from relay.batches.batch import EVERY_SITE, Entry
 from relay.batches.fragments import FRAGMENT_ABOVE
+from relay.batches.open_batch import (
+    STOP_DONE,
+    STOP_FULL,
+    STOP_ODD,
+    OpenBatch,
+    PackedEntries,
+    first_published_ms,
+    new_open_batch,
+)
 from relay.packing.comeback.returned_prefix import ReturnedMessages, ReturnVerdict, message_digest
 from relay.packing.egress import EgressMessage
 from relay.packing.egress_acks import EgressAcks, TagStretch
@@ -41,7 +52,7 @@ class Parcel:
     """Unit for the log: the entries of one batch, or one big message."""
 
     flow: FlowPacker
-    entries: list[Entry]
+    entries: PackedEntries
     size: int
     destinations: tuple[str, ...]
     stretch: TagStretch
@@ -71,9 +82,9 @@ class _OpenBatch:
 
     __slots__ = ("destinations", "entries", "size")
 
-    def __init__(self, destinations: tuple[str, ...]) -> None:
+    def __init__(self, destinations: tuple[str, ...], entries: list[Entry] | OpenBatch) -> None:
         self.destinations = destinations
-        self.entries: list[Entry] = []
+        self.entries = entries
         self.size = 0
 
 
@@ -111,7 +122,7 @@ class FlowPacker:
         self._index = None if exchange.addressing is None else DestinationIndex(exchange.addressing)
         self._open: dict[tuple[str, ...], _OpenBatch] = {}
         """Open batches by destination set, in the order of their first messages."""
-        self._latest = _OpenBatch(exchange.destinations)
+        self._latest = self._new_batch(exchange.destinations)
         """Batch of the last message: nearly always that of the next message too."""
         self._sites: set[str] = set()
         """All sites in the destination sets of open batches."""
@@ -120,6 +131,10 @@ class FlowPacker:
         self._sealed = sealed
         self._now_ms = now_ms
         self._metrics = metrics
+
+    def _new_batch(self, destinations: tuple[str, ...]) -> _OpenBatch:
+        # One by one, entries cost less in a list: only whole runs are worth columns.
+        return _OpenBatch(destinations, new_open_batch() if self._index is None else [])
 
     @property
     def has_open_batch(self) -> bool:
@@ -131,7 +146,7 @@ class FlowPacker:
         message whose return is not yet judged does not count.
         """
         for batch in self._open.values():
-            return batch.entries[0].published_ms
+            return first_published_ms(batch.entries)
         return None
 
     @property
@@ -153,6 +168,56 @@ class FlowPacker:
         if not self._fresh_came:
             messages = self._compare(messages)
         now = self._now_ms()
+        if not self._packs_natively(messages):
+            self._take_each(messages, now)
+            return
+        at = 0
+        while (at := self._take_run(messages, at, now)) < len(messages):
+            self._take_each(messages[at : at + 1], now)
+            at += 1
+
+    def _packs_natively(self, messages: Sequence[EgressMessage]) -> bool:
+        """True if the native core may pack common ones among these messages."""
+        return (
+            core.native is not None
+            and isinstance(messages, core.native.DeliveryBlock)
+            and self._index is None
+            and not self._returned.notes_fresh
+        )
+
+    def _take_run(self, messages: Sequence[EgressMessage], at: int, now: int) -> int:
+        """Take messages from number `at` on up to the first that the twin has to take, and return
+        the number of that one.
+        """
+        intake, why, own_in_all = self._intake, STOP_FULL, 0
+        while why not in (STOP_DONE, STOP_ODD):
+            batch = self._latest
+            entries = cast(OpenBatch, batch.entries)
+            at, why, passed, waiting, used, own = entries.take(
+                messages,
+                at,
+                intake.rules,
+                now,
+                intake.random_left(),
+                self._most_entries,
+                self._most_bytes,
+                FRAGMENT_ABOVE,
+            )
+            intake.random_used(used)
+            own_in_all += own
+            if passed:
+                self.acks.passed(passed)
+            if waiting:
+                self._open[batch.destinations] = batch
+                self.acks.packed(waiting)
+                self.in_hand_bytes += entries.size - batch.size
+                batch.size = entries.size
+            if why == STOP_FULL:
+                self.seal()
+        self._metrics.own += own_in_all
+        return at
+
+    def _take_each(self, messages: Sequence[EgressMessage], now: int) -> None:
         clean = self._intake.clean
         entry_of = self._intake.entry
         pack = self._pack if self._index is None else self._pack_addressed
@@ -218,7 +283,7 @@ class FlowPacker:
         if not self._open:
             return
         batches, self._open = self._open, {}
-        self._latest = _OpenBatch(self._latest.destinations)
+        self._latest = self._new_batch(self._latest.destinations)
         self._sites.clear()
         stretch = self.acks.sealed(len(batches))
         for batch in batches.values():
@@ -238,7 +303,7 @@ class FlowPacker:
             if batch is None:
                 if self._shares_a_site(destinations):
                     self.seal()
-                batch = _OpenBatch(destinations)
+                batch = self._new_batch(destinations)
             self._latest = batch
         if not own and self._open and (len(self._open) > 1 or not self._latest.entries):
             self.seal()
@@ -273,7 +338,7 @@ class FlowPacker:
 
     def _hand_over(
         self,
-        entries: list[Entry],
+        entries: PackedEntries,
         size: int,
         destinations: tuple[str, ...],
         stretch: TagStretch,
@@ -292,7 +357,7 @@ class FlowPacker:
         fresh: Sequence[EgressMessage] = ()
         for number, (tag, redelivered, _, key, properties, body) in enumerate(messages):
             if not redelivered:
-                fresh = messages[number:]
+                fresh = messages[number:] if number else messages
                 break
             cleaned = self._intake.clean(properties)
             self._waiting.append(_Waiting(tag, key, cleaned, body))

@@ -15,10 +15,11 @@ since the deliverer needs both; every other byte stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dedup.identity import IdentityForm, content_hash, identity_function, uuid7
 from federation.mesh import IdentityKind, IdentityRule
+from relay import core
 from relay.batches.batch import Entry, make_entry
 from relay.batches.mesh_headers import (
     CLUSTER_HEADER,
@@ -100,6 +101,11 @@ class Intake:
         self._random_bytes = random_bytes
         self._random = b""
         self._random_at = 0
+        self.rules: Any = None
+        """`isthmus_core.IntakeRules`: the same rules for the native core, or None without."""
+        if core.native is not None:
+            users = list(self._relay_users) if comes_round else []
+            self.rules = core.native.IntakeRules(rule.kind.value, self._header, users)
         self._tables_seen: dict[bytes, bool] = {}
         """Header table of a relay user's message -> True if the message came from this site."""
 
@@ -118,6 +124,8 @@ class Intake:
                 if len(self._tables_seen) >= _TABLES_REMEMBERED:
                     self._tables_seen.clear()
                 self._tables_seen[table] = own
+        if self.rules is not None:
+            self.rules.learn(table, own)
         return own
 
     def _is_own_table(self, table: bytes) -> bool:
@@ -172,6 +180,19 @@ class Intake:
             own,
         )
 
+    def random_left(self) -> bytes:
+        """Return the random bytes that were drawn and of which no identity was made, some at
+        least.
+        """
+        if self._random_at >= len(self._random):
+            self._random = self._random_bytes(_RANDOM_BYTES * _RANDOM_MESSAGES)
+            self._random_at = 0
+        return self._random[self._random_at :] if self._random_at else self._random
+
+    def random_used(self, count: int) -> None:
+        """Note that identities were made of the next `count` random bytes."""
+        self._random_at += count
+
     def names_itself(self, properties: bytes) -> bool:
         """True if a message with these properties has an identity of its own."""
         return self._own_identity(b"", properties, b"") is not None
@@ -195,12 +216,9 @@ class Intake:
         return None
 
     def _made_identity(self, now_ms: int) -> bytes:
-        at = self._random_at
-        if at >= len(self._random):
-            self._random = self._random_bytes(_RANDOM_BYTES * _RANDOM_MESSAGES)
-            at = 0
-        self._random_at = at + _RANDOM_BYTES
-        return uuid7(now_ms, self._random[at : at + _RANDOM_BYTES])
+        chance = self.random_left()[:_RANDOM_BYTES]
+        self.random_used(_RANDOM_BYTES)
+        return uuid7(now_ms, chance)
 
     def _cleaned(self, properties: bytes, flags: int) -> Cleaned:
         ttl = None

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -222,7 +222,7 @@ class MemoryEgressQueue:
         self,
         egress: MemoryEgress,
         queue: str,
-        on_messages: Callable[[list[EgressMessage]], None],
+        on_messages: Callable[[Sequence[EgressMessage]], None],
         on_ended: Callable[[str], None],
     ) -> None:
         self._egress = egress
@@ -344,7 +344,7 @@ class MemoryEgress:
     async def consume(
         self,
         queue: str,
-        on_messages: Callable[[list[EgressMessage]], None],
+        on_messages: Callable[[Sequence[EgressMessage]], None],
         on_ended: Callable[[str], None],
     ) -> MemoryEgressQueue:
         await self._turn()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,12 @@ from relay.batches.batch import (
 )
 from relay.batches.format import seal
 from relay.batches.fragments import split
+from relay.batches.open_batch import (
+    PackedEntries,
+    first_published_ms,
+    last_published_ms,
+    published_of,
+)
 from relay.packing.flow_packer import Parcel
 from relay.packing.packer_parts import PackerLog
 from relay.packing.packer_settings import PackerSettings
@@ -34,7 +40,7 @@ class Confirmed(NamedTuple):
     """Batch that stands in the log."""
 
     header: BatchHeader
-    entries: list[Entry]
+    entries: PackedEntries
     size: int
     """Bytes as appended."""
     parcel: Parcel | RequestedParcel | None
@@ -92,7 +98,9 @@ class PackerOutbox:
     def oldest_published_ms(self) -> int | None:
         """Earliest publish time (ms) not confirmed, or None if there is none."""
         waiting = [
-            parcel.entries[0].published_ms for parcel in self._parcels if isinstance(parcel, Parcel)
+            first_published_ms(parcel.entries)
+            for parcel in self._parcels
+            if isinstance(parcel, Parcel)
         ]
         in_flight = [first_ms for first_ms in self._in_flight.values() if first_ms is not None]
         return min([*waiting, *in_flight], default=None)
@@ -131,6 +139,7 @@ class PackerOutbox:
                 self._append_parcel(parcel, parcel.entries, None, last=True)
                 continue
             if self._pieces is None:
+                assert isinstance(parcel.entries, Sequence), "a big message is alone in a list"
                 self._pieces = split(parcel.entries[0])
                 self._pieces_revision = self.revision
                 self._next_piece = next(self._pieces)
@@ -146,7 +155,7 @@ class PackerOutbox:
     def _append_parcel(
         self,
         parcel: Parcel | RequestedParcel,
-        entries: list[Entry],
+        entries: PackedEntries,
         fragment: Fragment | None,
         *,
         last: bool,
@@ -163,10 +172,10 @@ class PackerOutbox:
         if isinstance(parcel, CanaryParcel):
             kind, published = BatchKind.CANARY, [parcel.made_ms]
         elif isinstance(parcel, RepairParcel):
-            kind, published = BatchKind.REPAIR, sorted(entry.published_ms for entry in entries)
+            kind, published = BatchKind.REPAIR, sorted(published_of(entries))
         else:
             kind = BatchKind.MESSAGES if fragment is None else BatchKind.FRAGMENT
-            published = [entries[0].published_ms, entries[-1].published_ms]
+            published = [first_published_ms(entries), last_published_ms(entries)]
         header = self._header(
             kind,
             BatchName(series, sequence),
@@ -177,6 +186,8 @@ class PackerOutbox:
             self._total_messages if last else self._total_messages - 1,
         )
         header, data = seal(header, entries, self._settings.signer)
+        if not isinstance(entries, Sequence):
+            entries.drop_messages()
         self._total_messages = header.total_messages
         self._total_bytes = header.total_bytes
         if last and isinstance(parcel, Parcel):
@@ -196,7 +207,7 @@ class PackerOutbox:
         self,
         header: BatchHeader,
         data: bytes,
-        entries: list[Entry],
+        entries: PackedEntries,
         parcel: Parcel | RequestedParcel | None,
         done: asyncio.Future[Any],
     ) -> None:

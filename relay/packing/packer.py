@@ -16,18 +16,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from federation.mesh import AckRule
 from relay import crash_points, ticks
-from relay.batches.batch import BatchKind, PackedBatch, Predecessor
+from relay.batches.batch import BatchKind, Predecessor
+from relay.batches.open_batch import PackedBatch
 from relay.log.run import LogRun
 from relay.log.site_log import UNCONFIRMED_S
 from relay.packing.bookkeeping import Acknowledging, Bookkeeping
 from relay.packing.comeback.past import PackerPast, read_past
-from relay.packing.egress import Egress, EgressClosed, EgressError, EgressQueue, QueueMissing
+from relay.packing.egress import (
+    Egress,
+    EgressClosed,
+    EgressError,
+    EgressMessage,
+    EgressQueue,
+    QueueMissing,
+)
 from relay.packing.egress_acks import WAITING, RemoteAcks
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
@@ -358,7 +366,7 @@ class Packer:
         if self._remote:
             self._settle_soon(ACK_S)
 
-    def _take(self, flow: FlowPacker, messages: list[Any]) -> None:
+    def _take(self, flow: FlowPacker, messages: Sequence[EgressMessage]) -> None:
         if self._ended.done() or self._stopping.is_set():
             return  # not acknowledged: they come back
         doubtful = self._metrics.doubtful

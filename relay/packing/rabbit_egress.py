@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from relay.bulk_amqp import (
     AuthenticationFailed,
@@ -111,7 +111,7 @@ class RabbitEgress:
     async def consume(
         self,
         queue: str,
-        on_messages: Callable[[list[EgressMessage]], None],
+        on_messages: Callable[[Sequence[EgressMessage]], None],
         on_ended: Callable[[str], None],
     ) -> RabbitEgressQueue:
         try:

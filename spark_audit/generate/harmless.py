@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from federation.mesh import IdentityScope
-from relay.ledger.rows import REDELIVERED, Event, Outcome, Stage, pack_offsets
+from relay.batches.time_offsets import pack_offsets
+from relay.ledger.rows import REDELIVERED, Event, Outcome, Stage
 from spark_audit.generate.planting import (
     Plant,
     Planting,

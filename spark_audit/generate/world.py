@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federation.mesh import Mesh
-from relay.ledger.rows import Event, LedgerRow, Outcome, Stage, pack_offsets
+from relay.batches.time_offsets import pack_offsets
+from relay.ledger.rows import Event, LedgerRow, Outcome, Stage
 
 MINUTE_MS = 60_000
 BATCH_KIND = 1

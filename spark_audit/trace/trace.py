@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import date, timedelta
 
-from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome, unpack_offsets
+from relay.batches.time_offsets import unpack_offsets
+from relay.ledger.rows import CONFLICT, OUTCOME_MASK, REDELIVERED, REPAIRED, Outcome
 from spark_audit.judge.expectation import Addressed
 from spark_audit.judge.positions import SEQUENCE_BITS, FlowAt, Positions, SeenIncarnation
 from spark_audit.period import milliseconds

@@ -69,7 +69,9 @@ def words() -> frozenset[str]:
                     found.update(re.findall(r"\b(?:AS )(\w+)", text))  # columns of SQL
                 case _:
                     pass
-    return frozenset(found)
+    for file in (TOP / "core" / "src").glob("*.rs"):  # the native core's, in Rust
+        found |= {file.name, *re.findall(r"\b(?:fn|struct|enum) (\w+)", file.read_text())}
+    return frozenset(found | {"isthmus_core"})
 
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:

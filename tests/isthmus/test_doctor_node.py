@@ -36,6 +36,15 @@ def test_each_state_of_a_node_has_its_mend(state: str, grade: Grade, mend: str) 
     assert mend in finding.mend
 
 
+@pytest.mark.parametrize(("core", "says"), [("native", "native"), ("pure", "`make setup`")])
+def test_the_core_in_use_is_shown_and_no_fault(core: str, says: str) -> None:
+    found = Findings("paris")
+    examine_node({"state": "running", "core": core}, mesh_of(TRIANGLE), found)
+    (finding,) = [finding for finding in found.all if finding.subject == "core"]
+    assert finding.grade is Grade.OK
+    assert says in finding.said
+
+
 @pytest.mark.parametrize(
     ("state", "of_tokyo", "grade", "mend"),
     [

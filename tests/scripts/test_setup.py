@@ -37,10 +37,17 @@ class Checkout:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, script: str = "setup.sh", core: str = "pure"
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.folder / "scripts" / "setup.sh"), *words],
-            env={"PATH": str(self.programs), "PIP_CERT": os.devnull},
+            [str(self.folder / "scripts" / script), *words],
+            env={
+                "PATH": str(self.programs),
+                "PIP_CERT": os.devnull,
+                "ISTHMUS_CORE": core,
+                "HOME": str(self.folder),
+            },
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -123,6 +130,45 @@ def test_a_checkout_that_was_moved_gets_a_new_venv(tmp_path: Path, is_moved: boo
     removed = (tmp_path / "removed").read_text() if is_moved else ""
     assert removed == ("-rf .venv\n" if is_moved else "")
     assert ("making .venv" in done.stdout) == is_moved
+
+
+def with_core(checkout: Checkout) -> None:
+    shutil.copytree(TOP / "core", checkout.folder / "core", ignore=shutil.ignore_patterns("target"))
+    (checkout.folder / ".venv").mkdir()
+    for name in ("cut", "head", "rm", "sort"):
+        checkout.link(name, shutil.which(name))
+
+
+def test_without_a_rust_compiler_one_line_says_so_and_all_goes_on(checkout: Checkout) -> None:
+    with_core(checkout)
+    done = checkout.run(script="build-core.sh", core="auto")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "isthmus: without the native core (no Rust compiler): as correct, but slower"
+    ]
+    assert not (checkout.folder / ".venv" / ".isthmus-core").exists()
+
+
+def test_a_compiler_that_is_too_old_is_not_tried(checkout: Checkout) -> None:
+    with_core(checkout)
+    checkout.stub("cargo", "exit 1")
+    checkout.stub("cc")
+    checkout.stub("rustc", "echo rustc 1.62.1 of July")
+    done = checkout.run(script="build-core.sh", core="auto")
+    assert done.returncode == 0
+    assert "it needs rustc 1.63 or newer" in done.stderr
+    assert "building" not in done.stdout
+
+
+def test_a_core_that_cannot_be_built_is_left_out(checkout: Checkout) -> None:
+    with_core(checkout)
+    checkout.stub("cargo", "exit 1")
+    checkout.stub("cc")
+    checkout.stub("rustc", "echo rustc 1.95.0 of April")
+    done = checkout.run(script="build-core.sh", core="auto")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "building the native core ... failed"
+    assert "the end of .isthmus/core.log says why" in done.stderr
 
 
 def test_a_failed_step_shows_the_end_of_its_log(checkout):

@@ -22,7 +22,8 @@ from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
 from isthmus.load import Latencies
 from relay.batches.batch import Flow
-from relay.ledger.rows import LedgerRow, Stage, pack_contents, pack_offsets
+from relay.batches.time_offsets import pack_offsets
+from relay.ledger.rows import LedgerRow, Stage, pack_contents
 from relay.state import node_state
 from relay.state.flow_state import FlowState
 from relay.state.node_state import Commit, NodeState, RowRange

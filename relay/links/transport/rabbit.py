@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import secrets
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from federation.brokers.address_ring import AddressRing
@@ -155,7 +156,7 @@ class RabbitLinkEnd:
         if self._watch is not None:
             await self._watch
 
-    def _on_deliveries(self, deliveries: list[Delivery]) -> None:
+    def _on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         frames = [
             Carried((text(properties, USER_ID) or b"").decode(errors="replace"), body)
             for _, _, _, _, properties, body in deliveries

@@ -15,7 +15,7 @@ from relay.admin.admin import CLOSE_WITHIN_S, MOST_BYTES, Admin, AdminServer
 
 REPORT = {
     "pid": 1,
-    "sites": {"paris": {"state": "running", "delivered": 7}},
+    "sites": {"paris": {"state": "running", "delivered": 7, "core": "native"}},
     "links": [
         {"from": "paris", "to": "tokyo", "state": "down", "lag_messages": 3},
         {
@@ -39,6 +39,7 @@ async def test_it_answers_health_status_and_metrics() -> None:
         metrics = (await (await client.get("/metrics")).text()).splitlines()
     assert 'isthmus_site_delivered{site="paris"} 7' in metrics
     assert 'isthmus_site_up{site="paris",state="running"} 1' in metrics
+    assert 'isthmus_site_native_core{site="paris"} 1' in metrics
     assert 'isthmus_link_up{from="paris",to="tokyo",state="down"} 0' in metrics
     # One that lags carries what it should.
     assert 'isthmus_link_up{from="tokyo",to="paris",state="lagging"} 1' in metrics

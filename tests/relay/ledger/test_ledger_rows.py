@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from relay.batches.time_offsets import pack_offsets, unpack_offsets
 from relay.ledger.columns import parquet_schema, parquet_values
 from relay.ledger.rows import (
     CONFLICT,
@@ -22,9 +23,7 @@ from relay.ledger.rows import (
     decode_row,
     encode_row,
     pack_contents,
-    pack_offsets,
     recorded_ms_of,
-    unpack_offsets,
 )
 
 TIMES = [1_700_000_000_000 + 3 * n for n in range(3)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.ledger.rows import unpack_offsets
+from relay.batches.time_offsets import unpack_offsets
 from spark_audit.compare.latency import Latency, Way
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.period import Period

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from federation.mesh_file import load_mesh
-from relay.ledger.rows import unpack_offsets
+from relay.batches.time_offsets import unpack_offsets
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.job import Audit
 from spark_audit.level import Level
