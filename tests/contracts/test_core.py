@@ -25,7 +25,7 @@ from relay.bulk_amqp.frame_reader import Broken, Deliveries, FrameReader, Method
 from relay.bulk_amqp.frame_writer import FrameWriter
 from relay.delivery.properties import DeliveryStamp, remaining_ms
 from relay.delivery.stamped_messages import StampedMessages
-from relay.packing.comeback.returned_prefix import ReturnedPrefix
+from relay.packing.comeback.returned_prefix import ReturnedPrefix, ReturnVerdict
 from relay.packing.flow_packer import FlowPacker, Parcel
 from relay.packing.intake import Intake
 from relay.packing.packer_metrics import PackerMetrics
@@ -108,6 +108,13 @@ def test_deliveries_are_packed_into_the_same_batches(
     assert found[0] == found[1]
 
 
+class AllLogged(ReturnedPrefix):
+    """Comparison that finds in the log whatever is handed out again."""
+
+    def late(self, digest: bytes, properties: bytes) -> ReturnVerdict:
+        return ReturnVerdict.LOGGED
+
+
 def packed(
     reads: list[bytes], rule: IdentityRule, seed: int, bounds: dict[str, int], *, comes_round: bool
 ) -> object:
@@ -120,7 +127,7 @@ def packed(
         "orders", rule, ("relay",), random.Random(seed).randbytes, comes_round=comes_round
     )
     packer = FlowPacker(
-        exchange, settings, intake, ReturnedPrefix(()), sealed.append, lambda: START_MS, metrics
+        exchange, settings, intake, AllLogged(()), sealed.append, lambda: START_MS, metrics
     )
     reader = FrameReader(FRAME_MAX)
     states: list[object] = []

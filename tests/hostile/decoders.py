@@ -33,10 +33,11 @@ from relay.batches.format import (
 from relay.batches.fragments import FragmentAssembly, FragmentMismatch
 from relay.batches.mesh_headers import repaired_of, with_repaired
 from relay.batches.name_set import BadNameSet, NameSet, get_series
+from relay.batches.opened_batch import open_batch
 from relay.batches.signature import OriginUnknown, authenticity
 from relay.bulk_amqp import content_header
 from relay.bulk_amqp.errors import BulkAmqpError, MalformedProperties
-from relay.bulk_amqp.frame_reader import FrameReader
+from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.delivery.properties import DeliveryStamp
 from relay.delivery.put_aside import put_aside
 from relay.ledger.batch_rows import linked_row
@@ -49,7 +50,11 @@ from relay.links.transport.link_end import TransportStatus
 from relay.links.wire import NONCE_BYTES, BadFrame, decode_frame, encode_ask
 from relay.log.rabbit.stream_frames import BadChunk, confirmed_ids, read_deliver, unwrap
 from relay.log.recent_names import RecentNames
+from relay.packing.comeback.returned_prefix import ReturnedPrefix
+from relay.packing.flow_packer import FlowPacker
 from relay.packing.intake import Intake, headers_and_user, message_id_of
+from relay.packing.packer_metrics import PackerMetrics
+from relay.packing.packer_settings import PackedExchange, PackerSettings
 from tests.federation.meshes import mesh_of
 from tests.relay.link_world import TO_TOKYO
 from tests.signed_batches import public_key
@@ -107,11 +112,18 @@ def block(data: bytes) -> None:
     # Where the number and the bytes of the entries stand, in a header without predecessors.
     at = 10 + int.from_bytes(head[4:6], "big") + 16 + 28
     head[at : at + 12] = claimed.to_bytes(4, "big") + len(columns).to_bytes(8, "big")
+    sent = bytes(head) + _compress(columns)
     with suppress(BadBatch):
-        entries = decode_entries(bytes(head) + _compress(columns))
+        entries = decode_entries(sent)
         assert len(entries) == claimed
         for entry in entries:
             every_look(entry.properties)
+        opened = open_batch(sent, read_header(sent))
+        assert [opened.entry(number) for number in range(claimed)] == entries
+        assert len(opened.contents(0, claimed)) == claimed
+        stamp = DeliveryStamp("orders", ("paris",), "relay")
+        run = None if stamp.native is None else opened.stamped(0, claimed, stamp.native, 1)
+        assert run is None or len(run) == claimed
 
 
 def _checked(frame: bytes) -> bytes:
@@ -213,11 +225,28 @@ def properties(data: bytes) -> None:
 
 
 def amqp(data: bytes) -> None:
-    """What a broker says, in pieces as a socket gives it."""
-    reader = FrameReader(131_072)
-    with suppress(BulkAmqpError):
-        for at in range(0, len(data), 50):
-            reader.feed(data[at : at + 50])
+    """What a broker says, in pieces as a socket gives it, and in one."""
+    for size in (50, max(len(data), 1)):
+        reader, packer = FrameReader(131_072), _packer()
+        with suppress(BulkAmqpError):
+            for at in range(0, len(data), size):
+                for event in reader.feed(data[at : at + size]):
+                    if isinstance(event, Deliveries):
+                        packer.take(event.messages)
+        packer.seal()
+
+
+def _packer() -> FlowPacker:
+    exchange = PackedExchange("orders", "egress")
+    return FlowPacker(
+        exchange,
+        PackerSettings("paris", "r1", "relay", (exchange,)),
+        Intake("orders", exchange.identity, ("relay",), random.Random(1).randbytes),
+        ReturnedPrefix(()),
+        lambda parcel: None,
+        lambda: 1_700_000_000_000,
+        PackerMetrics(),
+    )
 
 
 def stream(data: bytes) -> None:
