@@ -40,7 +40,7 @@ from relay.batches.batch import (
 from relay.batches.format import append_to_path, read_header, seal, verify_digest
 from relay.batches.incarnation import VoidTable
 from relay.batches.name_set import NameSet
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.bulk_amqp import Delivery
 from relay.bulk_amqp.frame_reader import Deliveries, FrameReader
 from relay.bulk_amqp.frame_writer import FrameWriter

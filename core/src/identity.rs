@@ -120,17 +120,6 @@ pub fn content_hashes(contents: &[Content<'_>]) -> Vec<u8> {
     found
 }
 
-/// blake2b-128 over all parts, one after the other.
-pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Identity {
-    let mut state = Params::new().hash_length(IDENTITY_BYTES).to_state();
-    for part in parts {
-        state.update(part);
-    }
-    let mut found = [0u8; IDENTITY_BYTES];
-    found.copy_from_slice(state.finalize().as_bytes());
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The module `isthmus_core`: Python's view of the other files, and the only one with pyo3.
 //!
-//! What each class and function is for stands in `relay/core/seam.py`.
+//! What each class and function is for stands in `relay/batches/packed_entries.py` and `opened_batch.py`.
 
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PySlice, PyString, PyTuple};
 
 use crate::amqp::{cut, next_delivery, Delivery, Publishes, Step};
 use crate::columns::{IdentityRule, Incoming, Layout, Limits, NewEntry, Offer, OpenColumns, Rules};
-use crate::identity::{self, CONTENT_KEPT, IDENTITY_BYTES, RANDOM_BYTES};
+use crate::identity::{CONTENT_KEPT, IDENTITY_BYTES, RANDOM_BYTES};
 use crate::properties;
 
 enum Item {
@@ -159,7 +159,7 @@ impl IntakeRules {
     }
 }
 
-/// Why `OpenBatch.take` stopped; see `Stop` in relay/core/seam.py.
+/// Why `OpenBatch.take` stopped; see STOP_ODD in relay/batches/packed_entries.py.
 const TAKEN: u8 = 0;
 const FULL: u8 = 1;
 const ODD: u8 = 2;
@@ -573,18 +573,8 @@ impl StampedRun {
     }
 }
 
-#[pyfunction]
-#[pyo3(signature = (*parts))]
-fn digest<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyBytes>> {
-    let parts: Vec<Bound<'py, PyBytes>> =
-        parts.iter().map(|part| as_bytes(&part)).collect::<PyResult<_>>()?;
-    let found = identity::digest(parts.iter().map(|part| part.as_bytes()));
-    Ok(PyBytes::new(py, &found))
-}
-
 #[pymodule]
 fn isthmus_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<DeliveryBlock>()?;
     module.add_class::<IntakeRules>()?;
     module.add_class::<OpenBatch>()?;
@@ -592,6 +582,5 @@ fn isthmus_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stamp>()?;
     module.add_class::<StampedRun>()?;
     module.add_function(wrap_pyfunction!(scan_deliveries, module)?)?;
-    module.add_function(wrap_pyfunction!(digest, module)?)?;
     Ok(())
 }

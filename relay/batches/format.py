@@ -68,7 +68,7 @@ from relay.batches.batch import (
     Series,
     make_entry,
 )
-from relay.batches.open_batch import PackedEntries
+from relay.batches.packed_entries import PackedEntries
 
 _MAGIC = b"ISB"
 _MAGICS = {

@@ -13,7 +13,6 @@ import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from relay import crash_points
 from relay.bulk_amqp import (
@@ -38,7 +37,7 @@ from relay.delivery.local_exchange import (
     LocalClosed,
     Outgoing,
 )
-from relay.delivery.stamped_messages import StampedMessages
+from relay.delivery.stamped_messages import AddressedMessages, StampedMessages
 from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
 
 log = logging.getLogger(__name__)
@@ -180,26 +179,6 @@ class RabbitExchange:
             self._closed.set_result(str(reason))
 
 
-class _Addressed(Sequence[Message]):
-    """Messages of a publication, each of which becomes an object only when asked for."""
-
-    def __init__(self, exchange: str, messages: StampedMessages) -> None:
-        self._exchange = exchange
-        self._messages = messages
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        if isinstance(index, slice):
-            return [(self._exchange, *message) for message in self._messages[index]]
-        return (self._exchange, *self._messages[index])
-
-
 def _hand_over(publisher: Publisher, exchange: str, messages: Sequence[Outgoing]) -> Publication:
     """Publish, by frames of the native core where it has stamped the messages."""
     if isinstance(messages, StampedMessages):
@@ -207,7 +186,9 @@ def _hand_over(publisher: Publisher, exchange: str, messages: Sequence[Outgoing]
         frames = messages.frames(exchange, channel.number, channel.writer.largest)
         if frames is not None:
             data = frames[0] if len(frames) == 1 else b"".join(frames)
-            return publisher.publish_frames(data, len(messages), _Addressed(exchange, messages))
+            return publisher.publish_frames(
+                data, len(messages), AddressedMessages(exchange, messages)
+            )
     batch: list[Message] = [(exchange, *message) for message in messages]
     return publisher.publish_many(batch, mandatory=True)
 

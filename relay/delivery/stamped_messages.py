@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
+from relay.bulk_amqp import Message
 from relay.delivery.local_exchange import Outgoing
 
+T = TypeVar("T")
 
-class StampedMessages(Sequence[Outgoing]):
-    """Runs of stamped messages (`isthmus_core.StampedRun`) in a row, each of which becomes an
-    object only when asked for.
-    """
+
+class _MadeOnDemand(Sequence[T]):
+    """Sequence whose items become objects only when asked for."""
+
+    def _make(self, index: int) -> T:
+        """Make the item with this number, 0 or more. Raises IndexError."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return [self._make(number) for number in range(*index.indices(len(self)))]
+        return self._make(index if index >= 0 else index + len(self))
+
+
+class StampedMessages(_MadeOnDemand[Outgoing]):
+    """Runs of stamped messages (`isthmus_core.StampedRun`) in a row."""
 
     def __init__(self, runs: Sequence[Any]) -> None:
         self._runs = runs
@@ -19,14 +37,8 @@ class StampedMessages(Sequence[Outgoing]):
     def __len__(self) -> int:
         return sum(map(len, self._runs))
 
-    @overload
-    def __getitem__(self, index: int) -> Outgoing: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Outgoing]: ...
-    def __getitem__(self, index: int | slice) -> Outgoing | Sequence[Outgoing]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        left = index if index >= 0 else index + len(self)
+    def _make(self, index: int) -> Outgoing:
+        left = index
         for run in self._runs:
             if 0 <= left < len(run):
                 return Outgoing(*run[left])
@@ -45,3 +57,17 @@ class StampedMessages(Sequence[Outgoing]):
                 return None
             made.append(frames)
         return made
+
+
+class AddressedMessages(_MadeOnDemand[Message]):
+    """Stamped messages as a channel publishes them: with the exchange."""
+
+    def __init__(self, exchange: str, messages: StampedMessages) -> None:
+        self._exchange = exchange
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def _make(self, index: int) -> Message:
+        return (self._exchange, *self._messages[index])

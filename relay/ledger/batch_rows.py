@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.batches.batch import BatchHeader, BatchKind
 from relay.batches.mesh_headers import message_origin
-from relay.batches.open_batch import PackedBatch, identities_of, published_offsets_of
+from relay.batches.packed_entries import PackedBatch, identities_of, published_offsets_of
 from relay.ledger.rows import LedgerRow, Outcome, Stage
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from relay.batches.batch import BatchHeader, BatchKind
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.ledger.batch_rows import linked_row, packed_row
 from relay.ledger.rows import LedgerRow, Stage
 from relay.links.position import POSITION_VERSION, LinkPosition

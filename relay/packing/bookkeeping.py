@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from relay import crash_points
 from relay.batches.batch import BatchKind, Predecessor
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.log.run import LogRun
 from relay.packing.comeback.past import LATE_S, PackerPast, ResumePointSearch
 from relay.packing.egress import EgressQueue

@@ -27,7 +27,7 @@ from federation.destinations import DestinationIndex
 from relay import core
 from relay.batches.batch import EVERY_SITE, Entry
 from relay.batches.fragments import FRAGMENT_ABOVE
-from relay.batches.open_batch import (
+from relay.batches.packed_entries import (
     STOP_DONE,
     STOP_FULL,
     STOP_ODD,

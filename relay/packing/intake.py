@@ -184,10 +184,13 @@ class Intake:
         """Return the random bytes that were drawn and of which no identity was made, some at
         least.
         """
+        self._draw_if_used_up()
+        return self._random[self._random_at :]
+
+    def _draw_if_used_up(self) -> None:
         if self._random_at >= len(self._random):
             self._random = self._random_bytes(_RANDOM_BYTES * _RANDOM_MESSAGES)
             self._random_at = 0
-        return self._random[self._random_at :] if self._random_at else self._random
 
     def random_used(self, count: int) -> None:
         """Note that identities were made of the next `count` random bytes."""
@@ -216,9 +219,10 @@ class Intake:
         return None
 
     def _made_identity(self, now_ms: int) -> bytes:
-        chance = self.random_left()[:_RANDOM_BYTES]
-        self.random_used(_RANDOM_BYTES)
-        return uuid7(now_ms, chance)
+        self._draw_if_used_up()
+        at = self._random_at
+        self._random_at = at + _RANDOM_BYTES
+        return uuid7(now_ms, self._random[at : at + _RANDOM_BYTES])
 
     def _cleaned(self, properties: bytes, flags: int) -> Cleaned:
         ttl = None

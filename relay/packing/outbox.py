@@ -24,7 +24,7 @@ from relay.batches.batch import (
 )
 from relay.batches.format import seal
 from relay.batches.fragments import split
-from relay.batches.open_batch import (
+from relay.batches.packed_entries import (
     PackedEntries,
     first_published_ms,
     last_published_ms,

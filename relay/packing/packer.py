@@ -23,7 +23,7 @@ from typing import Any
 from federation.mesh import AckRule
 from relay import crash_points, ticks
 from relay.batches.batch import BatchKind, Predecessor
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.log.run import LogRun
 from relay.log.site_log import UNCONFIRMED_S
 from relay.packing.bookkeeping import Acknowledging, Bookkeeping

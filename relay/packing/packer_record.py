@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 
 RECORD_VERSION = 2
 _NUMBERED_BY_SERIES = 1

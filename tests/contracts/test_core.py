@@ -18,8 +18,8 @@ from federation.mesh import IdentityKind, IdentityRule
 from relay import core
 from relay.batches.batch import Entry
 from relay.batches.format import BadBatch, encode_columns, split_columns
-from relay.batches.open_batch import identities_of, published_of
 from relay.batches.opened_batch import OpenedBatch, OpenedEntries
+from relay.batches.packed_entries import identities_of, published_of
 from relay.bulk_amqp.errors import MalformedProperties
 from relay.bulk_amqp.frame_reader import Broken, Deliveries, FrameReader, Method
 from relay.bulk_amqp.frame_writer import FrameWriter
@@ -45,7 +45,7 @@ RULES = [
 
 
 class Side:
-    """What a core makes of its input."""
+    """Choice of one core within a block."""
 
     def __init__(self, native: Any, patch: pytest.MonkeyPatch) -> None:
         self.native = native

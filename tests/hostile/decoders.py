@@ -225,7 +225,7 @@ def properties(data: bytes) -> None:
 
 
 def amqp(data: bytes) -> None:
-    """What a broker says, in pieces as a socket gives it, and in one."""
+    """Read a broker's bytes in pieces, as a socket gives them, and in one."""
     for size in (50, max(len(data), 1)):
         reader, packer = FrameReader(131_072), _packer()
         with suppress(BulkAmqpError):

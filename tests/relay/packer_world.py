@@ -18,7 +18,7 @@ from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry
 from relay.batches.format import decode_entries, read_header
 from relay.batches.fragments import FragmentAssembly
 from relay.batches.incarnation import VoidTable
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.memory_log import MemoryStream
 from relay.log.run import LogEvents

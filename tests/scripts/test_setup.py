@@ -149,26 +149,28 @@ def test_without_a_rust_compiler_one_line_says_so_and_all_goes_on(checkout: Chec
     assert not (checkout.folder / ".venv" / ".isthmus-core").exists()
 
 
-def test_a_compiler_that_is_too_old_is_not_tried(checkout: Checkout) -> None:
+@pytest.mark.parametrize(
+    ("compiler", "stdout", "why"),
+    [
+        ("1.62.1", [], "it needs rustc 1.63 or newer"),
+        (
+            "1.95.0",
+            ["building the native core ... failed"],
+            "the end of .isthmus/core.log says why",
+        ),
+    ],
+    ids=["too old", "does not build"],
+)
+def test_a_core_that_cannot_be_built_is_left_out(
+    checkout: Checkout, compiler: str, stdout: list[str], why: str
+) -> None:
     with_core(checkout)
     checkout.stub("cargo", "exit 1")
     checkout.stub("cc")
-    checkout.stub("rustc", "echo rustc 1.62.1 of July")
+    checkout.stub("rustc", f"echo rustc {compiler} of some day")
     done = checkout.run(script="build-core.sh", core="auto")
-    assert done.returncode == 0
-    assert "it needs rustc 1.63 or newer" in done.stderr
-    assert "building" not in done.stdout
-
-
-def test_a_core_that_cannot_be_built_is_left_out(checkout: Checkout) -> None:
-    with_core(checkout)
-    checkout.stub("cargo", "exit 1")
-    checkout.stub("cc")
-    checkout.stub("rustc", "echo rustc 1.95.0 of April")
-    done = checkout.run(script="build-core.sh", core="auto")
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "building the native core ... failed"
-    assert "the end of .isthmus/core.log says why" in done.stderr
+    assert (done.returncode, done.stdout.splitlines()) == (0, stdout)
+    assert why in done.stderr
 
 
 def test_a_failed_step_shows_the_end_of_its_log(checkout):

@@ -24,7 +24,7 @@ from relay.batches.batch import BatchHeader, BatchKind, BatchName, LoggedBatch, 
 from relay.batches.format import BadBatch, decode_entries
 from relay.batches.fragments import FragmentMismatch
 from relay.batches.incarnation import OwnHistory, is_mark
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.packing.comeback.logged_tail import AckedUpTo, LoggedTail, TailSearch
 from relay.packing.comeback.returned_any_order import ReturnedInAnyOrder
 from relay.packing.comeback.returned_apart import Named, ReturnedApart

@@ -11,7 +11,7 @@ import pytest
 from relay.batches.batch import BatchKind, BatchName, Entry, LoggedBatch, Place
 from relay.batches.format import decode_entries, read_header
 from relay.batches.mesh_headers import message_origin
-from relay.batches.open_batch import PackedBatch
+from relay.batches.packed_entries import PackedBatch
 from relay.ledger.batch_rows import packed_row
 from relay.operator.repair_wanted import BadRequest, Wanted, read_wanted
 from relay.operator.repairing import (
