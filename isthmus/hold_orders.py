@@ -13,7 +13,7 @@ import typer
 
 from federation.mesh import Mesh
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, site_or_exit
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
 
 OBEYED_WITHIN_S = 10.0

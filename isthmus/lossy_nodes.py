@@ -21,7 +21,7 @@ from dedup.identity import scope_prefix
 from dedup.keys import place_prefix, places_of
 from federation.mesh import IdentityScope
 from isthmus import cli
-from isthmus.demo.losses import HEADER, PROGRAM, Loss
+from isthmus.demo import LOSS_HEADER, LOSSY_NODES, Loss
 from isthmus.up import mesh_children
 from relay.batches.batch import BatchHeader, BatchKind, Entry, LoggedBatch
 from relay.batches.format import decode_entries
@@ -109,7 +109,7 @@ def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Ent
     if header.kind is not BatchKind.MESSAGES or header.entry_count != 1:
         return None, None
     (entry,) = decode_entries(data)
-    value = content_header.header(entry.properties, HEADER.encode())
+    value = content_header.header(entry.properties, LOSS_HEADER.encode())
     for loss in Loss:
         if value == field_table.long_string(loss.at(site).encode()):
             return loss, entry
@@ -118,7 +118,7 @@ def _loss(header: BatchHeader, data: bytes, site: str) -> tuple[Loss | None, Ent
 
 def main() -> None:
     SiteNode.parts_type = LossyParts
-    mesh_children.PROGRAM = PROGRAM
+    mesh_children.PROGRAM = LOSSY_NODES
     cli.main()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -62,6 +62,43 @@ Compression = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 DEFAULT_STATE = Path(".isthmus")
+
+
+@dataclass(frozen=True, slots=True)
+class OutageOptions:
+    """Question about an outage, as typed on the command line."""
+
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail",
+            metavar="LINK|SITE",
+            help="What is away: paris-tokyo (both ways), 'paris->tokyo', paris. May be repeated.",
+        ),
+    ] = None
+    outage: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="How long it is away: 2h.")
+    ] = None
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="RATE",
+            help="Messages a second to each exchange at each site that publishes to it: 500; "
+            "paris=500; orders=30/m; orders@paris=1k/s. May be repeated.",
+        ),
+    ] = None
+    size: MessageSize = "1KiB"
+    compression: Compression = 1.0
+    line_rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--line-rate",
+            metavar="RATE",
+            help="What lines carry each way: 12.5MB/s (unless told); paris-tokyo=1MB/s. May be "
+            "repeated.",
+        ),
+    ] = None
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

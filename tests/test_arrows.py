@@ -80,9 +80,9 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "hold_orders | doctor | bench | demo",
         "status | outage | repair",
         "plan | up",
-        "brokers | departures | load | node_client | display | site_apply",
+        "brokers | departures | load | node_client | site_apply",
         "known | processes",
-        "options | tables",
+        "clocks | display | lost_messages | options",
     ),
     "spark_audit": (
         "nightly | trace",

@@ -16,8 +16,8 @@ from federation.mesh import OrderRule
 from federation.mesh_file.quantities import show_duration, show_size
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import BenchResult, latency_report, report_of
+from isthmus.display import MOST_OF_ALL, JsonObject, few, fill, table_of
 from isthmus.load import Latencies
-from isthmus.tables import MOST_OF_ALL, JsonObject, few, fill, table_of
 
 MOST_BUSY = 0.85
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from isthmus.hold_orders import here_or_exit
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

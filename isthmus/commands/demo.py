@@ -22,12 +22,18 @@ from rich.table import Column, Table
 from federation.brokers.credentials import load_or_make
 from federation.mesh_file import load_mesh
 from isthmus.brokers.private_brokers import plan_brokers
-from isthmus.demo.audit import ActFailed, DemoAudit, LedgerCounts, read_counts
-from isthmus.demo.losses import PROGRAM
-from isthmus.demo.traffic import DemoConsumer, DemoPublisher
+from isthmus.demo import (
+    LOSSY_NODES,
+    ActFailed,
+    DemoAudit,
+    DemoConsumer,
+    DemoPublisher,
+    LedgerCounts,
+    read_counts,
+)
 from isthmus.known.address_book import address_book
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
-from isthmus.status.report import StatusReport, status_of
+from isthmus.status import StatusReport, status_of
 from isthmus.up.supervisor import end_supervisor
 from spark_audit.engine.session import SparkMissing, require_spark
 from wan_proxy import ProxiedLine, WanProxy
@@ -129,7 +135,7 @@ async def _demo(
         line = await proxy.open_line("-".join(LINE), "127.0.0.1", specs[LINE[1]][0].amqp_port)
         file.write_text(MESH.format(*LINE, port=line.port))
         mesh = load_mesh(file)
-        command = [sys.executable, "-m", PROGRAM, "up", str(file), "--state", str(state)]
+        command = [sys.executable, "-m", LOSSY_NODES, "up", str(file), "--state", str(state)]
         if rabbitmq is not None:
             command += ["--rabbitmq", str(rabbitmq.absolute())]
         log_file = folder / "supervisor.log"

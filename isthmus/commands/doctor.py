@@ -15,7 +15,7 @@ from rich.text import Text
 from federation.counted import counted
 from isthmus.display import status_line
 from isthmus.known.address_book import address_book_or_exit
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

@@ -12,7 +12,7 @@ import typer
 
 from federation.mesh import Mesh
 from isthmus.hold_orders import HoldTarget, hold, targets_or_exit, until_obeyed
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -21,7 +21,7 @@ from isthmus.options import (
     StateFolder,
     site_or_exit,
 )
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from relay.operator.holds import Holds
 
 Sites = Annotated[

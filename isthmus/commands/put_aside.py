@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.counted import counted
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
 from isthmus.options import (
     DEFAULT_STATE,

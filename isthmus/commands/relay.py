@@ -19,7 +19,7 @@ from federation.brokers.broker_uri import is_loopback, parse_admin
 from federation.mesh import LOCAL_ADMIN, Mesh
 from federation.mesh_file import PasswordMissing
 from isthmus.known.address_book import MeshOnDisk, address_book_or_exit
-from isthmus.known.last_mesh import mesh_or_last
+from isthmus.known.known_meshes import mesh_or_last
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

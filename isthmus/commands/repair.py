@@ -15,6 +15,7 @@ import typer
 
 from federation.counted import counted
 from isthmus.display import status_line
+from isthmus.lost_messages import AFTER, LOST, AuditFolder, BadAudit, Lost, read_audit, second_audit
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,
@@ -25,8 +26,7 @@ from isthmus.options import (
     grouped,
     mesh_or_exit,
 )
-from isthmus.repair.lost import AFTER, LOST, AuditFolder, BadAudit, Lost, read_audit, second_audit
-from isthmus.repair.work import RepairWork, by_destination
+from isthmus.repair import RepairWork, by_destination
 
 SHOWN = 20
 WAIT_S = 60.0

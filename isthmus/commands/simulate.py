@@ -8,8 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from isthmus.commands.simulate_worlds import RunOptions, WorldOptions, simulate_worlds
-from isthmus.options import EXIT_USAGE, AsJson, grouped
-from isthmus.outage.options import OutageOptions
+from isthmus.options import EXIT_USAGE, AsJson, OutageOptions, grouped
 
 OF_FILES = frozenset(("fail", "outage", "rate", "size", "compression", "line_rate"))
 """Parameters for a mesh file; all others but `--json` are for drawn meshes."""

@@ -12,9 +12,8 @@ from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
 from isthmus.display import page, status_line
-from isthmus.options import EXIT_FAULT, EXIT_USAGE, mesh_or_exit
+from isthmus.options import EXIT_FAULT, EXIT_USAGE, OutageOptions, mesh_or_exit
 from isthmus.outage.figures import OutageCost, flows_of, kept_of, outage_cost, report_of
-from isthmus.outage.options import OutageOptions
 from isthmus.outage.question import BadQuestion, Question, parse_failure, parse_lines, parse_load
 from isthmus.outage.tables import tables
 from simulation.outage import observe_outage

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from federation.counted import counted
 from federation.mesh import Mesh
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.display import few
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder
-from isthmus.status.report import StatusReport, status_of
-from isthmus.tables import few
+from isthmus.status import StatusReport, status_of
 
 WATCH_EVERY_S = 1.0
 _COLOURS = {

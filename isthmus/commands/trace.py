@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dedup.identity import IDENTITY_BYTES, text_identity, uuid_of
 from federation.mesh import IdentityKind, Mesh
-from isthmus.known.last_mesh import mesh_or_known
+from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import (
     DEFAULT_STATE,
     EXIT_FAULT,

@@ -30,7 +30,7 @@ from isthmus.options import (
     RabbitMQFolder,
     StateFolder,
 )
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from isthmus.up.announcements import running_mesh
 from isthmus.up.mesh_children import MeshChildren
 from isthmus.up.own_brokers import OwnBrokers

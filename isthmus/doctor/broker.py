@@ -17,9 +17,9 @@ from federation.brokers.provision import declarations
 from federation.counted import counted
 from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
+from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.broker_nodes import examine_members, examine_nodes
 from isthmus.doctor.finding import Findings
-from isthmus.status.clocks import CLOCKS_MAY_DIFFER
 
 OLDEST = (3, 10)
 HONOURS_PRIORITIES = (4, 0)

@@ -13,13 +13,13 @@ from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
 from federation.counted import counted
 from federation.mesh_file import PasswordMissing
+from isthmus.clocks import clocks_apart
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker, examine_declared
 from isthmus.doctor.certificates import examine_certificates
 from isthmus.doctor.connections import examine_connections
 from isthmus.doctor.finding import Finding, Findings
 from isthmus.doctor.node import examine_links, examine_node
-from isthmus.status.clocks import clocks_apart
-from isthmus.status.report import HELD, status_of
+from isthmus.status import HELD, status_of
 
 SITES_AT_ONCE = 8
 

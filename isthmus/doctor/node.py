@@ -7,7 +7,7 @@ from typing import Any
 
 from federation.mesh import Mesh
 from isthmus.doctor.finding import Findings
-from isthmus.status.report import LEAVING
+from isthmus.status import LEAVING
 from relay.packing.egress_acks import WAITING
 
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from federation.mesh import LogLimit, Mesh, WhenLogIsFull
 from federation.planning.disk_need import DiskNeed, bytes_each, disk_need
 from federation.planning.log_spread import shares
+from isthmus.display import JsonObject
 from isthmus.outage.question import Question
 from isthmus.plan.expected_load import assumed_of
-from isthmus.tables import JsonObject
 from simulation.outage import OutageRecord, Parts, PublishedFlow, away
 
 

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from federation.counted import counted
 from federation.mesh_file.quantities import show_duration, show_size
+from isthmus.display import MOST_OF_ALL, JsonObject, about, few, fill, table_of
 from isthmus.plan.expected_load import rates_text
-from isthmus.tables import MOST_OF_ALL, JsonObject, about, few, fill, table_of
 
 CHANGED = 0.1
 """Relative change of a link's load below which the link counts as unchanged: copies that race on

@@ -20,11 +20,11 @@ from federation.brokers.passwords import PasswordMissing
 from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
+from isthmus.display import JsonObject, few, more
 from isthmus.known.cautions import cautions, refusals
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import BROKERS_AT_ONCE
-from isthmus.tables import JsonObject, few, more
 
 
 def changes_of(reading: Reading, mesh: Mesh, state: Path) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from federation.planning.pair_figures import PairFigures, PairRow, Wanted, pair_
 from federation.planning.routes import Pair, Routes, by_routes, routes_of
 from federation.planning.single_points import PointRow, SinglePointFinder, point_rows
 from federation.planning.site_classes import SiteGroups, site_groups
-from isthmus.display import tracked
+from isthmus.display import JsonObject, tracked
 from isthmus.plan.expected_load import ExpectedLoad, assumed_of
-from isthmus.tables import JsonObject
 
 PAIR_UNCERTAIN = 28
 """Number of fallible links up to which a single pair is computed exactly, within about a second."""

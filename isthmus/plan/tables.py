@@ -10,9 +10,7 @@ from rich.markup import escape
 from federation.counted import counted
 from federation.mesh_file.quantities import show_duration, show_size
 from federation.planning.availability import show_apart, show_part
-from isthmus.plan.changes import broker_lines, change_lines
-from isthmus.plan.expected_load import rates_text
-from isthmus.tables import (
+from isthmus.display import (
     MOST_OF_ALL,
     MOST_ROWS,
     JsonObject,
@@ -24,6 +22,8 @@ from isthmus.tables import (
     span_text,
     table_of,
 )
+from isthmus.plan.changes import broker_lines, change_lines
+from isthmus.plan.expected_load import rates_text
 
 
 def tables(report: JsonObject, *, everything: bool = False) -> Group:

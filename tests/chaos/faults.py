@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 
 from federation.names import Names
-from isthmus.status.report import CARRIES
+from isthmus.status import CARRIES
 from relay.bulk_amqp import Channel, connect
 from tests.chaos.schedule import Fault, logs_site
 from tests.chaos.world import VICTIM, VICTIM_ARGUMENTS, World

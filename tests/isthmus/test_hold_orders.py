@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
-from isthmus.status.report import StatusReport
+from isthmus.status import StatusReport
 from relay.operator.holds import Holds, read_holds
 
 FILE = "mesh: m\ntopology: complete\nexchanges: [{name: orders}]\nsites: {a: {}, b: {}}\n"

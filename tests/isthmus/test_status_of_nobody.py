@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import ChildRecord, SupervisorRecord, write_record
 from tests.federation.meshes import TRIANGLE, mesh_of

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from isthmus.commands.status import tables
-from isthmus.status.report import StatusReport
+from isthmus.status import StatusReport
 
 
 def site(**more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from isthmus.brokers.config import BrokerUser
 from isthmus.known.address_book import address_book
 from isthmus.known.since_applied import changes_since_applied
 from isthmus.site_apply import apply_sites
-from isthmus.status.report import CARRIES, status_of
+from isthmus.status import CARRIES, status_of
 from relay.bulk_amqp import Cluster
 from simulation.invariants import check_site
 from tests.journeys.traffic import TrafficSink, TrafficSource

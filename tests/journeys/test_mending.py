@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from relay.ledger.rows import OUTCOME_MASK, Outcome
 from tests.journeys.application import Letter, at, letter
 from tests.journeys.live_mesh import LiveMesh

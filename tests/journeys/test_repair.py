@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isthmus.demo import losses as demo_losses
-from isthmus.demo.losses import Loss
+from isthmus.demo import LOSS_HEADER, LOSSY_NODES, Loss
 from relay.ledger.rows import OUTCOME_MASK, REPAIRED, Outcome
 from tests.journeys.conftest import MeshFactory
 from tests.journeys.live_mesh import LiveMesh
@@ -72,7 +71,7 @@ class Losing:
         async with connection:
             channel = await connection.channel()
             orders = await channel.get_exchange("orders", ensure=False)
-            headers: Any = {demo_losses.HEADER: loss} if loss else {}
+            headers: Any = {LOSS_HEADER: loss} if loss else {}
             await orders.publish(
                 aio_pika.Message(
                     body.encode().ljust(ALONE, PAD), message_id=str(uuid.uuid4()), headers=headers
@@ -92,7 +91,7 @@ class Losing:
 
     async def told(self) -> None:
         """All nodes have written down what they did."""
-        from isthmus.repair.work import RepairWork
+        from isthmus.repair import RepairWork
 
         assert await RepairWork(self.mesh.mesh, self.mesh.state, []).write_ledgers() == {}
 
@@ -131,7 +130,7 @@ class Losing:
 async def losing(live_mesh: MeshFactory, *sites: str) -> AsyncIterator[Losing]:
     """All of them linked with each other, running, and listened to."""
     mesh = await live_mesh(*sites, topology="complete")
-    mesh.program = demo_losses.PROGRAM
+    mesh.program = LOSSY_NODES
     world = Losing(mesh)
     try:
         await world.listen()

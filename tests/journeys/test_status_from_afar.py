@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.brokers.ports import free_ports
-from isthmus.status.report import status_of
+from isthmus.status import status_of
 from tests.certificates import Authority, replaced
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until

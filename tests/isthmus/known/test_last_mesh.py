@@ -9,7 +9,7 @@ import typer
 
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
-from isthmus.known.last_mesh import mesh_or_last
+from isthmus.known.known_meshes import mesh_or_last
 from relay.ledger.revisions import KeptRevisions
 
 FILE = """\

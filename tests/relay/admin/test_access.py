@@ -17,7 +17,7 @@ from aiohttp import web
 
 from federation.mesh import AdminAccess, TlsFiles
 from isthmus.brokers.ports import free_ports
-from isthmus.status.report import NoReport, node_report
+from isthmus.status import NoReport, node_report
 from relay.admin.access import AdminAfar, AdminUnavailable
 from relay.admin.admin import Admin, AdminServer
 from tests.certificates import DAY, Authority, replaced

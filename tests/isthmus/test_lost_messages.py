@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.cli import app
-from isthmus.repair.lost import BadAudit, Lost, read_audit
+from isthmus.lost_messages import BadAudit, Lost, read_audit
 from relay.batches.batch import BatchName
 
 REPORT: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.status.report import revision_notes
+from isthmus.status import revision_notes
 
 
 def test_nothing_is_said_of_nodes_that_all_run_the_file() -> None:

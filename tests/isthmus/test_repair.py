@@ -13,8 +13,8 @@ import pytest
 
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
-from isthmus.repair.lost import Lost
-from isthmus.repair.work import RepairWork
+from isthmus.lost_messages import Lost
+from isthmus.repair import RepairWork
 from relay.admin.admin import Admin
 from relay.admin.operator_routes import RepairedSite, RepairRoutes, write_token
 from relay.batches.batch import BatchName

@@ -9,8 +9,8 @@ import pytest
 
 from federation.mesh import Mesh
 from federation.mesh_file import load_mesh
-from isthmus.repair.lost import Lost
-from isthmus.repair.work import Sources
+from isthmus.lost_messages import Lost
+from isthmus.repair import Sources
 from relay.batches.batch import BatchName
 
 FILE = """\

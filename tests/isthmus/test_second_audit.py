@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.commands.audit import _given_options
-from isthmus.repair.lost import AuditFolder, Lost, second_audit
+from isthmus.lost_messages import AuditFolder, Lost, second_audit
 from relay.batches.batch import BatchName
 
 REPORT = {

@@ -22,9 +22,9 @@ from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.brokers.tls_refusals import tls_refusal
 from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site, TlsFiles
 from federation.mesh_file import PasswordMissing
+from isthmus.clocks import clocks_apart
 from isthmus.known.address_book import address_book
 from isthmus.known.cautions import left_behind_notes
-from isthmus.status.clocks import clocks_apart
 from isthmus.up.supervision import Phase
 from isthmus.up.supervisor_record import SupervisorRecord, read_record
 

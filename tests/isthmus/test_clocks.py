@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.mesh import Mesh
-from isthmus.status.clocks import clocks_apart
+from isthmus.clocks import clocks_apart
 from tests.federation.meshes import mesh_of
 
 

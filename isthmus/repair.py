@@ -13,8 +13,8 @@ from typing import Any
 
 from federation.mesh import Mesh
 from federation.reachability import neighbours, reached_from
+from isthmus.lost_messages import Lost
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
-from isthmus.repair.lost import Lost
 
 NAMES_AT_ONCE = 200
 POLL_S = 0.25

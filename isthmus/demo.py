@@ -1,4 +1,4 @@
-"""Last act of the demo: audit, three losses on purpose, and repair."""
+"""Steps of `isthmus demo`: applications that publish and count, losses, audit and repair."""
 
 from __future__ import annotations
 
@@ -11,18 +11,126 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import aio_pika
+from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
 from rich.console import Console
 
 from federation.mesh import Mesh
-from isthmus.demo.losses import HEADER, Loss
-from isthmus.demo.traffic import DemoConsumer
-from isthmus.repair.lost import AFTER, read_audit, second_audit
-from isthmus.repair.work import RepairWork
+from isthmus.lost_messages import AFTER, read_audit, second_audit
+from isthmus.repair import RepairWork
 from relay.ledger.rows import OUTCOME_MASK, Outcome
+
+_AT_ONCE = 100
+"""Publishes under way at a time, like an application with a pool of workers."""
+_AGAIN_EVERY = 100
+"""Every such message is sent twice under one ID, as unsure clients do."""
+
+
+@dataclass(slots=True)
+class DemoPublisher:
+    """Publisher at one site, with counts of confirms."""
+
+    site: str
+    uri: str
+    count: int
+    per_second: float
+    confirmed: int = 0
+    again: int = 0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await aio_pika.connect(self.uri)
+        async with connection:
+            channel = await connection.channel(publisher_confirms=True)
+            orders = await channel.get_exchange("orders", ensure=False)
+            began = loop.time()
+            for first in range(0, self.count, _AT_ONCE):
+                await asyncio.sleep(began + first / self.per_second - loop.time())
+                batch = range(first, min(first + _AT_ONCE, self.count))
+                # One after the other into the channel, so that their order is that of numbers;
+                # the confirms are waited for together.
+                await asyncio.gather(*(self._publish(orders, number) for number in batch))
+
+    async def _publish(self, orders: aio_pika.abc.AbstractExchange, number: int) -> None:
+        message = aio_pika.Message(
+            f'{{"site": "{self.site}", "order": {number}, "text": "{"x" * 200}"}}'.encode(),
+            message_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.site}/{number}")),
+            content_type="application/json",
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            headers={"number": number, "origin": self.site},
+        )
+        await orders.publish(message, f"order.{self.site}", mandatory=False)
+        self.confirmed += 1
+        if number % _AGAIN_EVERY == 0:
+            await orders.publish(message, f"order.{self.site}", mandatory=False)
+            self.again += 1
+
+
+@dataclass(slots=True)
+class DemoConsumer:
+    """Consumer at one site, with counts of arrivals, copies and disorder."""
+
+    site: str
+    uri: str
+    seen: dict[str, Counter[int]] = field(default_factory=dict)
+    flagged: Counter[str] = field(default_factory=Counter)
+    repeated: Counter[str] = field(default_factory=Counter)
+    """Unflagged copies beyond the first, by origin."""
+    disordered: Counter[str] = field(default_factory=Counter)
+    _last: dict[str, int] = field(default_factory=dict)
+    _connection: AbstractRobustConnection | None = None
+
+    async def start(self) -> None:
+        self._connection = await aio_pika.connect_robust(self.uri)
+        channel = await self._connection.channel()
+        await channel.set_qos(prefetch_count=1000)
+        queue = await channel.declare_queue(f"demo.{self.site}", durable=True)
+        await queue.bind("orders", "order.#")
+        await queue.consume(self._take, no_ack=True)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    def arrived(self, origin: str) -> int:
+        """Return the number of distinct messages of an origin."""
+        return len(self.seen.get(origin, ()))
+
+    async def _take(self, message: AbstractIncomingMessage) -> None:
+        origin, number = str(message.headers["origin"]), int(str(message.headers["number"]))
+        counts = self.seen.setdefault(origin, Counter())
+        flagged = bool(message.headers.get("x-mesh-redelivered", False))
+        if flagged:
+            self.flagged[origin] += 1
+        elif counts[number]:
+            self.repeated[origin] += 1
+        elif number < self._last.get(origin, -1):
+            self.disordered[origin] += 1
+        counts[number] += 1
+        if not flagged:
+            self._last[origin] = max(number, self._last.get(origin, -1))
+
+
+LOSS_HEADER = "x-demo-lose"
+"""Header by which a message asks to be lost by the nodes of LOSSY_NODES."""
+LOSSY_NODES = "isthmus.lossy_nodes"
+
+
+class Loss(StrEnum):
+    """Place where a message is lost."""
+
+    LINK = "link"
+    BEFORE = "before"
+    AFTER = "after"
+
+    def at(self, site: str) -> str:
+        """Return the header's value."""
+        return f"{self.value}@{site}"
+
 
 LOST_AND_FOUND = "lost and found"
 """Origin of the lost messages, counted apart from others."""
@@ -127,7 +235,7 @@ class DemoAudit:
                 identity = uuid.uuid4()
                 headers: dict[str, Any] = {"number": number, "origin": LOST_AND_FOUND}
                 if loss is not None:
-                    headers[HEADER] = loss.at(victim.site)
+                    headers[LOSS_HEADER] = loss.at(victim.site)
                     identities.add(identity.hex)
                 message = aio_pika.Message(b"{}", message_id=str(identity), headers=headers)
                 await orders.publish(message, "order.lost")

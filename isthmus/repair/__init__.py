@@ -1,3 +1,0 @@
-"""Repair of lost messages (`isthmus repair`): find them, find sites that still have them,
-resend.
-"""

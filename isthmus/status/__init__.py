@@ -1,1 +1,0 @@
-"""Status of a mesh: what its nodes report, put together."""
