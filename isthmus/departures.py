@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.destinations import DestinationIndex, TopicIndex, addressing_of
 from federation.mesh import Exchange, Mesh
-from federation.mesh_file.nearest import nearest
+from federation.wording import nearest
 
 
 def why_it_stays(mesh: Mesh, site: str, name: str, key: str) -> str:

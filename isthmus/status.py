@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.passwords import resolve_password
+from federation.brokers.credentials import resolve_password
 from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.brokers.tls_refusals import tls_refusal
 from federation.mesh import LOCAL_ADMIN, AdminAccess, Mesh, Site, TlsFiles

@@ -27,9 +27,8 @@ from federation.brokers.broker_uri import (
     parse_management,
     parse_stream,
 )
-from federation.brokers.credentials import NODE_KINDS, Credentials
+from federation.brokers.credentials import NODE_KINDS, Credentials, resolve_password
 from federation.brokers.endpoint import Endpoint
-from federation.brokers.passwords import resolve_password
 from federation.brokers.tls import TlsFilesBroken, client_context
 from federation.mesh import SYSTEM_TRUST, BrokerAddress, BrokerAuth, Link, Mesh, TlsFiles
 from federation.names import Names

@@ -38,8 +38,8 @@ from federation.brokers.provision import (
     declarations,
 )
 from federation.brokers.users import UserDeclaration, guests, put_aside_queues
-from federation.counted import counted
 from federation.names import Names
+from federation.wording import counted
 
 
 async def apply_site(book: AddressBook, site: str, state: Path) -> SiteReport:

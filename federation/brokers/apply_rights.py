@@ -13,8 +13,8 @@ from typing import Any
 
 from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Item, ItemOutcome
+from federation.brokers.credentials import PasswordMissing, resolve_password
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.passwords import PasswordMissing, resolve_password
 from federation.brokers.provision import PolicyDeclaration
 from federation.brokers.users import UserDeclaration, guests, password_hash
 from federation.names import Names

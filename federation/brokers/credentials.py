@@ -1,8 +1,9 @@
-"""Passwords made by Isthmus, for private brokers and for `users: separate`.
+"""Passwords made by Isthmus, for private brokers and for `users: separate`, and references to
+passwords of sites' own brokers.
 
-STATE/secrets.json has them, readable by its owner only. They are made once, since brokers and nodes
-of several runs must agree on them. Passwords of sites' own brokers come from the mesh file (`env:`,
-`file:`) and are never stored.
+STATE/secrets.json has the made passwords, readable by its owner only. They are made once, since
+brokers and nodes of several runs must agree on them. For a site's own broker the mesh file names
+where the password is (`env:`, `file:`); such passwords are never stored.
 """
 
 from __future__ import annotations
@@ -148,3 +149,37 @@ def _locked(file: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class PasswordMissing(Exception):
+    """A reference without a password behind it. Set the password there, and start again."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        self.reason = reason
+        super().__init__(f"no password in {where}: {reason}")
+
+
+def resolve_password(password: str, environ: Mapping[str, str]) -> str:
+    """Return the password of `env:NAME`, `file:PATH` (its first line) or a text in clear. Raises
+    PasswordMissing.
+    """
+    if not password:
+        raise PasswordMissing(
+            "what is kept of the mesh file", "it stood there in clear, and such are not kept"
+        )
+    if password.startswith("env:"):
+        name = password.removeprefix("env:")
+        if not environ.get(name):
+            raise PasswordMissing(f"the environment variable {name}", "it is not set")
+        return environ[name]
+    if password.startswith("file:"):
+        path = Path(password.removeprefix("file:"))
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PasswordMissing(f"the file {path}", str(error)) from error
+        if not lines or not lines[0]:
+            raise PasswordMissing(f"the file {path}", "its first line is empty")
+        return lines[0]
+    return password

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from federation.brokers.passwords import PasswordMissing, resolve_password
-from federation.mesh_file.problems.problem import MeshFileError, Problem, Severity
+from federation.brokers.credentials import PasswordMissing, resolve_password
+from federation.mesh_file.problem import MeshFileError, Problem, Severity
 from federation.mesh_file.reading import Reading, load_mesh, parse_mesh, read_mesh
 
 __all__ = [

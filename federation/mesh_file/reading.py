@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from federation.mesh import Mesh
+from federation.mesh_file.key_errors import likely_key, problem_of
 from federation.mesh_file.keys.document import MeshKeys
-from federation.mesh_file.problems.key_errors import likely_key, problem_of
-from federation.mesh_file.problems.problem import (
+from federation.mesh_file.problem import (
     MeshFileError,
     Problem,
     ProblemList,

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from federation.counted import counted
+from federation.wording import counted
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import BenchResult
 from relay.bulk_amqp import BulkAmqpError

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from federation.destinations import DestinationIndex, addressing_of
 from federation.mesh import Exchange, Mesh
-from federation.mesh_file.nearest import nearest
 from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
+from federation.wording import nearest
 from isthmus.bench.options import BenchOptions
 from isthmus.bench.queues import QueueType
 from isthmus.departures import why_it_stays

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from federation.counted import counted
 from federation.mesh import OrderRule
 from federation.mesh_file.quantities import show_duration, show_size
+from federation.wording import counted
 from isthmus.bench.ends import Ends
 from isthmus.bench.figures import BenchResult, latency_report, report_of
 from isthmus.display import MOST_OF_ALL, JsonObject, few, fill, table_of

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from federation.counted import counted
+from federation.wording import counted
 from isthmus.display import status_line
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.known.known_meshes import mesh_or_known

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file.quantities import show_duration
 from federation.mesh_file.reference import mesh_reference, mesh_schema, site_list_schema
+from federation.wording import counted
 from isthmus.options import MeshFile, mesh_or_exit
 
 

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from federation.counted import counted
+from federation.wording import counted
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.node_client import NodeAway, NodeClient, NodeSaysNo
 from isthmus.options import (

@@ -13,9 +13,9 @@ import typer
 
 from dedup.store import StoreError
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.counted import counted
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
+from federation.wording import counted
 from isthmus.known.address_book import address_book_or_exit
 from isthmus.options import (
     DEFAULT_STATE,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from federation.counted import counted
+from federation.wording import counted
 from isthmus.display import status_line
 from isthmus.lost_messages import AFTER, LOST, AuditFolder, BadAudit, Lost, read_audit, second_audit
 from isthmus.options import (

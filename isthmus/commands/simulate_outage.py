@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import typer
 
-from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
+from federation.wording import counted
 from isthmus.display import page, status_line
 from isthmus.options import EXIT_FAULT, EXIT_USAGE, OutageOptions, mesh_or_exit
 from isthmus.outage.figures import OutageCost, flows_of, kept_of, outage_cost, report_of

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from federation.counted import counted
 from federation.mesh import Mesh
+from federation.wording import counted
 from isthmus.display import few
 from isthmus.known.known_meshes import mesh_or_known
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, AsJson, MeshFile, StateFolder

@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 
 from federation.brokers.credentials import CredentialsError
-from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, load_mesh
+from federation.wording import counted
 from isthmus.brokers.errors import LocalBrokerError
 from isthmus.commands.apply import apply as apply_file
 from isthmus.commands.apply import possible_mesh_or_exit

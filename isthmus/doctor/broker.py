@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from federation.brokers.addresses import AddressBook, packer_user
+from federation.brokers.credentials import PasswordMissing
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.passwords import PasswordMissing
 from federation.brokers.provision import declarations
-from federation.counted import counted
 from federation.mesh import Mesh, PriorityRule
 from federation.names import Names
+from federation.wording import counted
 from isthmus.clocks import CLOCKS_MAY_DIFFER
 from isthmus.doctor.broker_nodes import examine_members, examine_nodes
 from isthmus.doctor.finding import Findings

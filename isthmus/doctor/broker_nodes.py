@@ -11,9 +11,9 @@ from typing import Any
 from federation.brokers.cluster_arguments import replicas_of
 from federation.brokers.management import ManagementApi
 from federation.brokers.provision import ONE_AT_A_TIME
-from federation.counted import counted
 from federation.mesh import Mesh
 from federation.names import Names
+from federation.wording import counted
 from isthmus.doctor.finding import Findings
 
 NOTICED_WITHIN_S = 20

@@ -19,10 +19,10 @@ from federation.brokers.one_cluster import (
 from federation.brokers.one_cluster import (
     WITHIN_S as ANSWER_WITHIN_S,
 )
-from federation.counted import counted
 from federation.mesh import Link
 from federation.mesh_file import PasswordMissing
 from federation.names import Names
+from federation.wording import counted
 from isthmus.doctor.finding import Findings
 from relay.bulk_amqp import (
     AuthenticationFailed,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.management import ManagementApi
-from federation.counted import counted
 from federation.mesh_file import PasswordMissing
+from federation.wording import counted
 from isthmus.clocks import clocks_apart
 from isthmus.doctor.broker import STATISTICS_LAG_S, examine_broker, examine_declared
 from isthmus.doctor.certificates import examine_certificates

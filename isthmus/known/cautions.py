@@ -9,7 +9,7 @@ from pathlib import Path
 
 from federation.lanes import lane_word
 from federation.mesh import Mesh, retention_s
-from federation.mesh_file.problems.problem import Violation
+from federation.mesh_file.problem import Violation
 from isthmus.display import about
 from isthmus.known.known_meshes import KnownMeshes
 from isthmus.known.since_applied import SinceApplied

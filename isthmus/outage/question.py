@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.mesh import Mesh
-from federation.mesh_file.nearest import nearest
 from federation.mesh_file.quantities import BadSize, parse_rate
 from federation.planning.disk_need import PublishRates
+from federation.wording import nearest
 from isthmus.plan.expected_load import BadLoad, parse_rates
 from simulation.outage import Failure
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from federation.counted import counted
 from federation.mesh_file.quantities import show_duration, show_size
+from federation.wording import counted
 from isthmus.display import MOST_OF_ALL, JsonObject, about, few, fill, table_of
 from isthmus.plan.expected_load import rates_text
 

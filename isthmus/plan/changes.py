@@ -14,12 +14,16 @@ from rich.markup import escape
 from federation.brokers.addresses import AddressBook, AddressError, read_private_brokers
 from federation.brokers.applied import applied_revision
 from federation.brokers.apply import NoManagement, preview_site
-from federation.brokers.credentials import SECRETS_FILE, load_or_make, make_credentials
+from federation.brokers.credentials import (
+    SECRETS_FILE,
+    PasswordMissing,
+    load_or_make,
+    make_credentials,
+)
 from federation.brokers.management import ManagementError
-from federation.brokers.passwords import PasswordMissing
-from federation.counted import counted
 from federation.mesh import Mesh
 from federation.mesh_file import Reading
+from federation.wording import counted
 from isthmus.display import JsonObject, few, more
 from isthmus.known.cautions import cautions, refusals
 from isthmus.known.known_meshes import KnownMeshes

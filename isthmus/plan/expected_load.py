@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from federation.mesh import Mesh
-from federation.mesh_file.nearest import nearest
 from federation.planning.disk_need import PublishRates
+from federation.wording import nearest
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kM]?)/(s|m|min|h|d)")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from federation.counted import counted
 from federation.mesh_file.quantities import show_duration, show_size
 from federation.planning.availability import show_apart, show_part
+from federation.wording import counted
 from isthmus.display import (
     MOST_OF_ALL,
     MOST_ROWS,

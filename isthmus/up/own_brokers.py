@@ -14,7 +14,7 @@ from aio_pika.exceptions import AMQPException
 
 from federation.brokers.addresses import AddressBook, AddressError
 from federation.brokers.amqp_declare import declaring
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import PasswordMissing
 from federation.names import Names
 from isthmus.options import DEFAULT_STATE
 from isthmus.site_apply import apply_sites, lines

@@ -22,7 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 from yarl import URL
 
 from federation.brokers.broker_uri import is_loopback
-from federation.brokers.passwords import PasswordMissing, resolve_password
+from federation.brokers.credentials import PasswordMissing, resolve_password
 from federation.brokers.tls import RenewedContext, TlsFilesBroken, load_pair
 
 log = logging.getLogger(__name__)

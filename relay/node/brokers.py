@@ -16,8 +16,8 @@ from typing import Protocol
 
 from federation.brokers.address_ring import AddressRings
 from federation.brokers.addresses import AddressBook, AddressError, AmqpAddress, Listener
+from federation.brokers.credentials import PasswordMissing
 from federation.brokers.endpoint import Endpoint
-from federation.brokers.passwords import PasswordMissing
 from federation.names import Names
 from relay.bulk_amqp import (
     AuthenticationFailed,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from federation.brokers.addresses import AddressError, AmqpAddress, vouched_user
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import PasswordMissing
 from federation.mesh import Link
 from relay import ticks
 from relay.batches.batch import BatchHeader, BatchKind, Place

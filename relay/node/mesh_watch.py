@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.credentials import CredentialsError
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import CredentialsError, PasswordMissing
 from federation.durable_file import FileStamp
 from federation.mesh import Mesh
-from federation.mesh_file.problems.problem import MeshFileError, Severity
+from federation.mesh_file.problem import MeshFileError, Severity
 from relay.waiters import set_within
 
 log = logging.getLogger(__name__)

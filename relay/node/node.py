@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import PasswordMissing
 from federation.names import Names
 from federation.signing_keys import PrivateKeyUnusable
 from relay.batches.batch import BatchHeader

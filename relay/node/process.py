@@ -23,7 +23,7 @@ from aiohttp import web
 from dedup.store import StoreError, StoreLocked
 from federation import durable_file
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import PasswordMissing
 from federation.signing_keys import PrivateKeyUnusable
 from relay.admin.access import AdminAfar
 from relay.admin.admin import LOOPBACK, Admin

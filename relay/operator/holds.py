@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federation import durable_file
-from federation.counted import counted
 from federation.durable_file import FileStamp
+from federation.wording import counted
 from relay import ticks
 
 HOLDS_FILE = "holds.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 from tests.federation.meshes import TRIANGLE, errors_of, problems_of
 
 BROKER = "broker: 'amqps://r@h.example/v', password: 'env:P'"

@@ -6,7 +6,7 @@ import textwrap
 
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, Problem, parse_mesh
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 
 FILE = "mesh.yaml"
 LINE_OF_THREE = """\

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.topic_keys import literal_wildcard, may_both_match
+from federation.destinations import literal_wildcard, may_both_match
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from federation.destinations import literal_wildcard, may_both_match
 from federation.lanes import NORMAL
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.exchange_keys import ExchangeKeys
 from federation.mesh_file.keys.site_keys import SiteKeys, SiteWords
-from federation.mesh_file.nearest import nearest
-from federation.mesh_file.problems.problem import (
+from federation.mesh_file.problem import (
     Severity,
     Violation,
     literal_wildcards,
@@ -19,7 +19,7 @@ from federation.mesh_file.problems.problem import (
 from federation.mesh_file.quantities import show_duration
 from federation.mesh_file.yaml.tree import Location
 from federation.names import Names, NameTooLong
-from federation.topic_keys import literal_wildcard, may_both_match
+from federation.wording import nearest
 
 RESERVED_EXCHANGES = ("amq.", "isthmus.")
 

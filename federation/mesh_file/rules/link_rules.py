@@ -9,7 +9,7 @@ from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.exchange_keys import ExchangeKeys
 from federation.mesh_file.keys.site_keys import SiteWords
 from federation.mesh_file.keys.topology_keys import LinkKeys
-from federation.mesh_file.problems.problem import Severity, Violation, unknown_site
+from federation.mesh_file.problem import Severity, Violation, unknown_site
 from federation.mesh_file.topologies import (
     declared_links,
     entry_links,

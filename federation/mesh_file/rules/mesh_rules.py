@@ -14,7 +14,7 @@ from federation.mesh import RETENTION_MARGIN_S, retention_s
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import LogKeys, log_of_site
 from federation.mesh_file.keys.values import PLAIN_NAME
-from federation.mesh_file.problems.problem import Severity, Violation
+from federation.mesh_file.problem import Severity, Violation
 from federation.mesh_file.quantities import show_duration, show_size
 from federation.mesh_file.rules.exchange_rules import (
     exchange_violations,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from federation.mesh import SIGNED_BATCH_FORMAT
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import SiteKeys, SiteWords
-from federation.mesh_file.problems.problem import Severity, Violation, unknown_word
+from federation.mesh_file.problem import Severity, Violation, unknown_word
 from federation.mesh_file.yaml.tree import Location
 
 MOST_KEYS = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import SiteWords
 from federation.mesh_file.keys.topology_keys import HubKeys, RingKeys, TreeKeys
-from federation.mesh_file.problems.problem import Violation, unknown_site, unknown_word
+from federation.mesh_file.problem import Violation, unknown_site, unknown_word
 from federation.mesh_file.topologies import hubs_of, parents_of, spokes_of
 from federation.mesh_file.yaml.tree import Location
 

@@ -17,7 +17,6 @@ from pathlib import Path, PurePath
 from federation.mesh_file.keys.document import SiteListKeys
 from federation.mesh_file.keys.site_keys import BranchesKeys
 from federation.mesh_file.keys.values import keys_of
-from federation.mesh_file.nearest import nearest
 from federation.mesh_file.yaml.templates import (
     SITE,
     Branch,
@@ -35,6 +34,7 @@ from federation.mesh_file.yaml.tree import (
     TreeProblem,
     parse_tree,
 )
+from federation.wording import nearest
 
 
 class Unreadable(Exception):

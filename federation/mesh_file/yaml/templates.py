@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from federation.mesh_file.nearest import nearest
 from federation.mesh_file.yaml.tree import BadYaml, Position, Row, Tree, TreeProblem, decoded
+from federation.wording import nearest
 
 SITE = "site"
 """Placeholder, and column, of a site's name."""

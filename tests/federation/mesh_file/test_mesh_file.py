@@ -26,7 +26,7 @@ from federation.mesh_file import (
     read_mesh,
     resolve_password,
 )
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 from tests.federation.marked import with_tokyo
 from tests.federation.meshes import TRIANGLE, mesh_of, problems_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.brokers.addresses import AddressBook
-from federation.brokers.credentials import Credentials
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import Credentials, PasswordMissing
 from federation.mesh import BrokerAuth
 from federation.mesh_json import mesh_as_json, mesh_from_json
 from tests.federation.meshes import errors_of, mesh_of

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federation.mesh_file import Reading, parse_mesh
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 from tests.federation.meshes import TRIANGLE
 
 HUB = """\

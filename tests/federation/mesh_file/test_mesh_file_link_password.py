@@ -8,7 +8,7 @@ import pytest
 
 from federation.mesh_diff import mesh_diff
 from federation.mesh_file import load_mesh, read_mesh
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 from federation.mesh_json import mesh_as_json, mesh_from_json
 from tests.federation.marked import BROKER, the_error, with_tokyo
 from tests.federation.meshes import TRIANGLE, mesh_of, problems_of

@@ -8,7 +8,7 @@ import pytest
 
 from federation.mesh import AckRule, Begins, LogLimit, TlsFiles, WhenLogIsFull
 from federation.mesh_file import load_mesh, read_mesh
-from federation.mesh_file.problems.problem import Severity
+from federation.mesh_file.problem import Severity
 from tests.federation.marked import (
     BROKER,
     the_error,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from federation.brokers.addresses import AddressBook, AddressError
-from federation.brokers.credentials import make_credentials
-from federation.brokers.passwords import PasswordMissing
+from federation.brokers.credentials import PasswordMissing, make_credentials
 from federation.mesh_file import parse_mesh
 from federation.names import Names
 from relay.bulk_amqp import Connection, ConnectionFailed

@@ -1,9 +1,14 @@
-"""Suggestion of a known word for a mistyped one."""
+"""Words of texts for people: numbers of things, and the nearest known word. Pure."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+def counted(number: int, noun: str, *, plural: str = "") -> str:
+    """Return `1 link`, `2 links`, `1,200 links`; `plural` where an s does not make the plural."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

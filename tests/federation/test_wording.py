@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.counted import counted
+from federation.wording import counted
 
 
 @pytest.mark.parametrize(

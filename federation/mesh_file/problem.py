@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from federation.mesh_file.nearest import nearest
+from federation.destinations import literal_wildcard
 from federation.mesh_file.yaml.tree import Location, Position
-from federation.topic_keys import literal_wildcard
+from federation.wording import nearest
 
 
 class Severity(StrEnum):

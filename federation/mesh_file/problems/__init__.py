@@ -1,1 +1,0 @@
-"""Problems of a mesh file: places, texts and remedies."""
