@@ -26,9 +26,9 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from spark_audit.engine.session import DRIVER_MEMORY
 from spark_audit.generate.bulk import generate_bulk
 from spark_audit.period import Period
+from spark_audit.session import DRIVER_MEMORY
 
 DAY = date(2026, 3, 1)
 Once = Callable[[], tuple[float, int]]
@@ -79,7 +79,7 @@ _BY_MESSAGE = """
 
 _PLAINLY = """
 from pyspark.sql import functions as F
-from spark_audit.engine.session import spark_session
+from spark_audit.session import spark_session
 with spark_session(memory="{memory}") as spark:
     def identities(stage, where, sent):
         files = spark.read.parquet("{folder}/sites/*/ledger/date=*/" + stage + "-*.parquet")

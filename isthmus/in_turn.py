@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TextIO
 
 from isthmus.cli import app
-from spark_audit.engine.session import spark_kept
+from spark_audit.session import spark_kept
 
 
 class Ended(NamedTuple):

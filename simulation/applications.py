@@ -13,7 +13,7 @@ from relay.delivery.local_exchange import Outgoing
 from simulation import load
 from simulation.invariants import Arrived, check_site
 from simulation.losses import MessageOf
-from simulation.memory_broker import SiteBroker, application_queue
+from simulation.memory_brokers import SiteBroker, application_queue
 from simulation.trace import Trace
 
 AGAIN_AFTER_S = 0.5

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relay.packing.memory_egress import Returns
-from simulation.memory_broker import SiteBroker
-from simulation.memory_brokers import Crossing
+from simulation.memory_brokers import Crossing, SiteBroker
 from simulation.simulated_site import SimulatedSite
 from simulation.topologies import simulated_mesh, topologies_for
 from simulation.world import LOOK_EVERY_S, World

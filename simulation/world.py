@@ -30,8 +30,7 @@ from simulation.losses import (
     messages_to_send,
     names_of,
 )
-from simulation.memory_broker import SiteBroker
-from simulation.memory_brokers import Crossing, Network
+from simulation.memory_brokers import Crossing, Network, SiteBroker
 from simulation.positions import PositionChecks
 from simulation.simulated_site import SimulatedClock, SimulatedSite
 from simulation.trace import Trace

@@ -22,7 +22,7 @@ from spark_audit.compare.reading import LedgerReading
 from spark_audit.compare.reported_positions import reported_positions, seen_incarnations
 from spark_audit.compare.waiting import pending_places
 from spark_audit.compare.whole_batches import Expectations, compared_whole, expectations
-from spark_audit.engine.frames import Keep
+from spark_audit.frames import Keep
 from spark_audit.judge import verdicts
 from spark_audit.judge.expectation import Revisions, stages_of
 from spark_audit.judge.positions import SeenIncarnation

@@ -12,7 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from federation.mesh import Mesh
-from spark_audit.engine.frames import Keep
+from spark_audit.frames import Keep
 from spark_audit.job import Audit, AuditCoverage
 from spark_audit.judge.positions import SeenIncarnation, in_order
 from spark_audit.ledgers.files import LedgerListing, LedgerPath, list_ledgers

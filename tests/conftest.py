@@ -24,7 +24,7 @@ from isthmus.brokers.local_brokers import (
     find_installation,
 )
 from isthmus.brokers.private_brokers import LocalCluster
-from spark_audit.engine.session import spark_session
+from spark_audit.session import spark_session
 from tests.live_brokers import (
     START_WITHIN_S,
     BrokerPool,

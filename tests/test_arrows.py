@@ -90,10 +90,10 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "job",
         "nightly_run | receipts",
         "report",
-        "compare",
+        "compare | ledger_search",
         "judge",
         "ledgers",
-        "engine | generate",
+        "frames | generate | session",
         "level | period",
     ),
 }

@@ -19,9 +19,9 @@ from wan_proxy.condition import (
     DirectionCondition,
     LineCondition,
 )
-from wan_proxy.line import ProxiedLine
+from wan_proxy.direction import DirectionStatistics
+from wan_proxy.line import LineStatistics, ProxiedLine
 from wan_proxy.proxy import WanProxy
-from wan_proxy.statistics import DirectionStatistics, LineStatistics
 
 __all__ = [
     "DSL_BRANCH",

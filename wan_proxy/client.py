@@ -7,8 +7,7 @@ from typing import Any, Self
 
 from wan_proxy.condition import LineCondition
 from wan_proxy.connection import Side
-from wan_proxy.line import NewConnects, Way
-from wan_proxy.statistics import LineStatistics
+from wan_proxy.line import LineStatistics, NewConnects, Way
 
 
 class ControlError(Exception):

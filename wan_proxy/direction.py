@@ -1,13 +1,14 @@
 """One direction of a line, shared by its connections: the router's queue before the rate cap."""
 
 import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
 from wan_proxy.condition import DirectionCondition
 from wan_proxy.router_queue import RouterQueue
-from wan_proxy.statistics import DirectionCounts, DirectionStatistics
-from wan_proxy.timer import call_not_before
 
 
 class Mark(Enum):
@@ -30,6 +31,31 @@ class Queuing(Protocol):
     def condition_changed(self) -> None: ...
     def regulate(self) -> None: ...
     def deliver(self) -> None: ...
+
+
+@dataclass(slots=True)
+class DirectionCounts:
+    """Running counts of one direction of a line.
+
+    `bytes_read` came from the sources; `bytes_delivered` went to the sinks' sockets;
+    `bytes_dropped` were black-holed or died with their connection; the rest is in flight.
+    """
+
+    bytes_read: int = 0
+    bytes_delivered: int = 0
+    bytes_dropped: int = 0
+    late_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionStatistics:
+    """Copy of one direction's counts; `bytes_held` is in the proxy at present."""
+
+    bytes_read: int
+    bytes_delivered: int
+    bytes_dropped: int
+    late_segments: int
+    bytes_held: int
 
 
 class Direction:
@@ -160,3 +186,15 @@ class Direction:
             self._waiting_for_room.clear()
             for stream in waiting:
                 stream.regulate()
+
+
+def call_not_before(
+    loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[], None]
+) -> asyncio.TimerHandle:
+    """Call back at `when` or up to 1 ms later, never earlier as `loop.call_at` may.
+
+    uvloop rounds to the nearest millisecond, so a callback that finds nothing due yet and asks
+    again would spin.
+    """
+    wait_ms = max(0, math.ceil((when - loop.time()) * 1000))
+    return loop.call_later(wait_ms / 1000, callback)

@@ -5,16 +5,46 @@ import contextlib
 import random
 import socket
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from wan_proxy.condition import LAN, ConditionError, LineCondition
 from wan_proxy.connection import ProxiedConnection, Side
-from wan_proxy.direction import Direction
-from wan_proxy.statistics import LineStatistics
+from wan_proxy.direction import Direction, DirectionStatistics
 
 Way = Literal["outward", "inward", "both"]
 NewConnects = Literal["held", "unanswered"]
 BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LineStatistics:
+    """Copy of a line's counts.
+
+    `accepted` counts connections since the line was opened, `open` the present ones, `unreachable`
+    the ones refused by the target.
+    """
+
+    accepted: int
+    open: int
+    unreachable: int
+    outward: DirectionStatistics
+    inward: DirectionStatistics
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object form for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "LineStatistics":
+        """Read the object of `to_json`."""
+        return cls(
+            accepted=value["accepted"],
+            open=value["open"],
+            unreachable=value["unreachable"],
+            outward=DirectionStatistics(**value["outward"]),
+            inward=DirectionStatistics(**value["inward"]),
+        )
 
 
 class ProxiedLine:

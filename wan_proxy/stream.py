@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from wan_proxy.condition import SEGMENT_BYTES
-from wan_proxy.direction import Direction, Item, Mark
+from wan_proxy.direction import Direction, Item, Mark, call_not_before
 from wan_proxy.end import End
-from wan_proxy.timer import call_not_before
 
 KERNEL_BUFFER_BYTES = 256 * 1024
 

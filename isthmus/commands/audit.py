@@ -148,7 +148,13 @@ def audit_file(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_USAGE) from None
     mesh = mesh_or_exit(file, ())
-    from spark_audit.engine.session import (
+    from spark_audit.job import SMALL_BYTES, Audit
+    from spark_audit.ledgers.source import TooManyBadFiles
+    from spark_audit.nightly import NightlyAudit
+    from spark_audit.receipts.receipts import BadReceipts
+    from spark_audit.report.advice import Commands
+    from spark_audit.report.html import write_report
+    from spark_audit.session import (
         ProgressLine,
         SparkEnded,
         SparkFailed,
@@ -156,12 +162,6 @@ def audit_file(
         is_on_one_machine,
         spark_session,
     )
-    from spark_audit.job import SMALL_BYTES, Audit
-    from spark_audit.ledgers.source import TooManyBadFiles
-    from spark_audit.nightly import NightlyAudit
-    from spark_audit.receipts.receipts import BadReceipts
-    from spark_audit.report.advice import Commands
-    from spark_audit.report.html import write_report
 
     ledger, results = ledger_or_own(options.ledger, state), options.results
     reports = state / "audit"

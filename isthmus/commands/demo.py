@@ -35,7 +35,7 @@ from isthmus.known.address_book import address_book
 from isthmus.options import DEFAULT_STATE, EXIT_FAULT, RabbitMQFolder
 from isthmus.status import StatusReport, status_of
 from isthmus.up.supervisor import end_supervisor
-from spark_audit.engine.session import SparkMissing, require_spark
+from spark_audit.session import SparkMissing, require_spark
 from wan_proxy import ProxiedLine, WanProxy
 
 SITES = ("paris", "tokyo", "sydney")

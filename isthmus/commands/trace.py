@@ -28,9 +28,9 @@ from isthmus.options import (
     StateFolder,
     ledger_or_own,
 )
-from spark_audit.trace.search import LedgerNotFound, LedgerSearch
-from spark_audit.trace.steps import TracedMessage, TraceResult, TraceStep
-from spark_audit.trace.trace import trace as traced
+from spark_audit.ledger_search import LedgerNotFound, LedgerSearch
+from spark_audit.trace import TracedMessage, TraceResult, TraceStep
+from spark_audit.trace import trace as traced
 
 _SAY_AFTER_S = 2
 _COLOURS = {"missing": "red", "settled": "green", "published": "bold"}

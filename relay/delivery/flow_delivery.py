@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from dedup.judgement import Judgement, Verdict
+from dedup.barrier import Judgement, Verdict
 from dedup.store import Changes
 from relay import crash_points
 from relay.batches.batch import Flow, Place

@@ -38,7 +38,7 @@ from relay.delivery.local_exchange import (
     Outgoing,
 )
 from relay.delivery.stamped_messages import AddressedMessages, StampedMessages
-from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
+from relay.lease import ClusterLease, LeaseHeld, LeaseName
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,7 @@ from relay.bulk_amqp import (
 )
 from relay.delivery.local_exchange import LocalClosed, LocalExchange
 from relay.delivery.rabbit_exchange import open_exchange
-from relay.lease.cluster_lease import LeaseName
-from relay.lease.proofs import HOLDER_BYTES
+from relay.lease import HOLDER_BYTES, LeaseName
 from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachable
 from relay.links.transport.rabbit import LinkEndAddress, RabbitLinkConnector
 from relay.log.rabbit.rabbit_log import open_rabbit_log

@@ -22,7 +22,6 @@ from relay.links.ends import LinkEnds
 from relay.links.forwarding import Forwarding, forwarding_for
 from relay.links.metrics import AppendTimes
 from relay.links.neighbour_logs import NeighbourLogs
-from relay.links.rates.uplink import Uplink, minute_of_day, rates_at
 from relay.links.receiver.machine import LinkReceiver
 from relay.links.receiver.task import LinkReceiverTask
 from relay.links.sender.machine import LinkSender, SenderParts
@@ -30,6 +29,7 @@ from relay.links.sender.task import LinkSenderTask
 from relay.links.settings import LinkSettings
 from relay.links.transport.connection import Clock, LinkParts
 from relay.links.transport.rabbit import LinkEndAddress
+from relay.links.uplink import Uplink, minute_of_day, rates_at
 from relay.log.open_gap import OpenGap, gap_row, just_before
 from relay.log.reader import LogGap
 from relay.log.writer import LogWriter

@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dedup.barrier import Judgement, Verdict
 from dedup.identity import scope_prefix
-from dedup.judgement import Judgement, Verdict
 from dedup.keys import place_prefix, places_of
 from federation.mesh import Exchange, IdentityScope
 from relay.batches.batch import BatchKind, Entry

@@ -24,7 +24,7 @@ from relay.bulk_amqp import (
 )
 from relay.bulk_amqp.channel import Channel
 from relay.bulk_amqp.connection import Connection
-from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName
+from relay.lease import ClusterLease, LeaseHeld, LeaseName
 from relay.packing.comeback.returned_prefix import PREFETCH
 from relay.packing.egress import (
     EgressClosed,

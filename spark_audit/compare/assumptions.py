@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from federation.mesh import Mesh
-from spark_audit.engine.frames import Keep, small_table
+from spark_audit.frames import Keep, small_table
 from spark_audit.judge.expectation import ExchangesWhere, Revisions
 from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import Books

@@ -11,7 +11,7 @@ from spark_audit.compare.assumptions import Assumptions
 from spark_audit.compare.digest import uris_of
 from spark_audit.compare.opened_batches import NAME, opened_messages
 from spark_audit.compare.reported_positions import ranks_frame
-from spark_audit.engine.frames import no_rows
+from spark_audit.frames import no_rows
 from spark_audit.judge.positions import Positions
 from spark_audit.judge.verdicts import JUDGED
 from spark_audit.ledgers.books import AcceptedGap

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from relay.ledger.columns import parquet_schema
-from spark_audit.engine.frames import no_rows
+from spark_audit.frames import no_rows
 from spark_audit.ledgers.files import LedgerPath
 
 if TYPE_CHECKING:

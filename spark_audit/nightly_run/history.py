@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_audit.engine.frames import small_table
+from spark_audit.frames import small_table
 from spark_audit.judge.positions import SeenIncarnation
 from spark_audit.ledgers.books import FileRows
 from spark_audit.ledgers.files import LedgerPath

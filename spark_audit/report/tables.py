@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from spark_audit.engine.frames import small_table
+from spark_audit.frames import small_table
 from spark_audit.report.report import PairMinute
 
 if TYPE_CHECKING:

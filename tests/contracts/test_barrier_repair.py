@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dedup.barrier import Barrier
+from dedup.barrier import Barrier, Judgement, Verdict
 from dedup.generations import GENERATIONS
-from dedup.judgement import Judgement, Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.memory_store import MemoryStore
 from dedup.rocksdb_store import RocksdbStore

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from dedup.barrier import Barrier
+from dedup.barrier import Barrier, BarrierMisuse, Judgement, Verdict
 from dedup.generations import GENERATIONS, MAX_AGEING_MS, is_beyond_window
-from dedup.judgement import BarrierMisuse, Judgement, Verdict
 from dedup.keys import place_prefix, places_of, second_key
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes

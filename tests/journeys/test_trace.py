@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from isthmus.commands.trace import identities_of
-from spark_audit.trace.search import LedgerSearch
-from spark_audit.trace.steps import TracedMessage
-from spark_audit.trace.trace import trace
+from spark_audit import trace
+from spark_audit.ledger_search import LedgerSearch
+from spark_audit.trace import TracedMessage
 from tests.journeys.application import at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until

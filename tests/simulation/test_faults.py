@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dedup.barrier import Barrier
-from dedup.judgement import Judgement
+from dedup.barrier import Barrier, Judgement
 from relay.batches.batch import BatchHeader
 from relay.batches.incarnation import VoidTable
 from relay.delivery import properties

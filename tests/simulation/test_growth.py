@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.growth import grow
+from benchmarks.growth import grow
 
 SITES = 7
 

@@ -16,7 +16,7 @@ from relay.delivery.local_exchange import Outgoing
 from relay.node.report import link_reports
 from simulation.faults import TOGETHER, Trouble, without_losses
 from simulation.load import Load
-from simulation.memory_broker import application_queue
+from simulation.memory_brokers import application_queue
 from simulation.scenario import Scenario, run
 from simulation.search import random_scenario
 from simulation.topologies import simulated_mesh

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dedup.barrier import Barrier
-from dedup.judgement import Judgement
+from dedup.barrier import Barrier, Judgement
 from isthmus.cli import app
 from relay.delivery.deliverer import Deliverer
 from relay.delivery.local_exchange import Outgoing
@@ -22,7 +21,7 @@ from relay.packing.packer import Packer
 from simulation import search
 from simulation.faults import Trouble
 from simulation.load import Load
-from simulation.memory_broker import SiteBroker
+from simulation.memory_brokers import SiteBroker
 from simulation.scenario import Scenario, run
 from tests.waiting import until
 

@@ -11,10 +11,10 @@ from datetime import date
 from pathlib import Path
 
 from federation.mesh_file import load_mesh
-from spark_audit.engine.session import spark_session
 from spark_audit.job import Audit
 from spark_audit.level import Level
 from spark_audit.period import Period
+from spark_audit.session import spark_session
 
 
 def main(master: str, made: str, level: str, work: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from wan_proxy.timer import call_not_before
+from wan_proxy.direction import call_not_before
 
 
 class StandingLoop:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from benchmarks.compare.study import Findings, Setting, Study, StudyBar
 from benchmarks.compare.usage import disk_bytes, memory_mb
-from dedup.barrier import Barrier
-from dedup.judgement import Verdict
+from dedup.barrier import Barrier, Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.rocksdb_store import RocksdbStore
 from isthmus.load import Latencies

@@ -21,7 +21,6 @@ from relay.batches.batch import BatchHeader, LoggedBatch, Place
 from relay.links.forwarding import Forwarding
 from relay.links.metrics import AppendTimes, Lag
 from relay.links.position import LinkMemory
-from relay.links.rates.uplink import Gate
 from relay.links.sender.actions import (
     Disconnect,
     GaveUpOn,
@@ -33,6 +32,7 @@ from relay.links.sender.actions import (
 from relay.links.sender.machine import LinkSender
 from relay.links.transport.connection import MOST_WAIT_S, RESTING_WAIT_S, LinkConnection, LinkParts
 from relay.links.transport.link_end import Carried, LinkEnd
+from relay.links.uplink import Gate
 from relay.links.wire import Send
 from relay.log.open_gap import gap_reason, just_before
 from relay.log.reader import LogGap, LogReader, PlaceLost

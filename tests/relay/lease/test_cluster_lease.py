@@ -14,7 +14,7 @@ from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import Connection, connect
 from relay.delivery import local_exchange
 from relay.delivery.rabbit_exchange import open_exchange
-from relay.lease.cluster_lease import ClusterLease, LeaseHeld, LeaseName, LeaseTimes
+from relay.lease import ClusterLease, LeaseHeld, LeaseName, LeaseTimes
 from relay.packing import egress
 from relay.packing.rabbit_egress import connect_egress
 from tests.conftest import ClusterFactory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.lease.proofs import Proofs
+from relay.lease import Proofs
 
 LEASE_S = 20.0
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from federation.lanes import Lane
-from relay.links.rates.budget import Budget, LinkLane, Rates
+from relay.links.budget import Budget, LinkLane, Rates
 
 LANES = (Lane("urgent", 1, 16), Lane("normal", 0, 4), Lane("bulk", 2, 1))
 URGENT, NORMAL, BULK = (LinkLane("a-b", lane.name) for lane in LANES)

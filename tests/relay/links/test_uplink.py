@@ -10,8 +10,8 @@ import pytest
 
 from federation.mesh import Link
 from relay.bulk_amqp.paced_writer import PacedWriter
-from relay.links.rates.budget import Rates
-from relay.links.rates.uplink import Uplink, minute_of_day, rates_at
+from relay.links.budget import Rates
+from relay.links.uplink import Uplink, minute_of_day, rates_at
 from tests.federation.meshes import TRIANGLE, mesh_of
 
 LANED = mesh_of("lanes: [urgent, normal, bulk]\nmax_rate: 80kbit/s\n" + TRIANGLE)

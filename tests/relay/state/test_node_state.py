@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from dedup.barrier import Barrier
-from dedup.judgement import Verdict
+from dedup.barrier import Barrier, Verdict
 from dedup.keys import place_prefix, places_of
 from dedup.memory_store import MemoryStore
 from dedup.store import Changes

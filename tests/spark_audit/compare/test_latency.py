@@ -13,9 +13,9 @@ import pytest
 from relay.batches.time_offsets import unpack_offsets
 from spark_audit.compare.latency import Latency, Way
 from spark_audit.generate.generator import generate_ledgers
+from spark_audit.ledger_search import LedgerSearch
 from spark_audit.period import Period
 from spark_audit.report.html import write_report
-from spark_audit.trace.search import LedgerSearch
 from tests.spark_audit.conftest import AuditOf
 
 pytestmark = pytest.mark.spark

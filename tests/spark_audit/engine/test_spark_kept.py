@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_audit.engine import session
-from spark_audit.engine.session import SparkEnded, spark_kept, spark_session
+from spark_audit import session
+from spark_audit.session import SparkEnded, spark_kept, spark_session
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from federation.mesh_file import load_mesh
 from relay.batches.time_offsets import unpack_offsets
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.job import Audit
+from spark_audit.ledger_search import LedgerSearch
 from spark_audit.level import Level
 from spark_audit.period import Period
 from spark_audit.receipts.receipts import BadReceipts, read_receipts
 from spark_audit.report.html import write_report
 from spark_audit.report.report import AuditReport, AuditVerdict
-from spark_audit.trace.search import LedgerSearch
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from federation.lanes import NORMAL
 from federation.mesh import Link, Mesh
-from relay.links.rates.budget import Budget, LinkLane, Rates
+from relay.links.budget import Budget, LinkLane, Rates
 
 
 class Timer(Protocol):

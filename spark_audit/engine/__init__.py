@@ -1,1 +1,0 @@
-"""Spark: the session, its progress, and tables cut off from their plans."""

@@ -1,1 +1,0 @@
-"""History of one message from the ledgers of all sites, without Spark."""
