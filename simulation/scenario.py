@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federation.mesh import Mesh
-from relay.node.callback_watch import CallbackWatch
+from relay.node.watch import CallbackWatch
 from relay.packing.memory_egress import Returns
 from simulation.faults import Trouble
 from simulation.invariants import InvariantBroken, check_ledger

@@ -18,7 +18,7 @@ from federation.mesh_file.keys.site_keys import BranchesKeys, SiteKeys
 from federation.mesh_file.keys.topology_keys import LinkKeys
 from federation.mesh_file.keys.values import MESH_ERROR, Section, keys_of
 from federation.mesh_file.problem import EVERY_SITE
-from federation.mesh_file.yaml.tree import Location, Tree, TreeProblem
+from federation.mesh_file.tree import Location, Tree, TreeProblem
 from federation.wording import nearest
 
 OTHER_WORDS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from federation.destinations import literal_wildcard
-from federation.mesh_file.yaml.tree import Location, Position
+from federation.mesh_file.tree import Location, Position
 from federation.wording import nearest
 
 

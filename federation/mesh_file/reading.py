@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from federation.mesh import Mesh
+from federation.mesh_file.gathering import Source, Unreadable, gathered
 from federation.mesh_file.key_errors import likely_key, problem_of
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.problem import (
@@ -28,8 +29,7 @@ from federation.mesh_file.problem import (
 from federation.mesh_file.resolution import mesh_of_keys
 from federation.mesh_file.rules.exchange_rules import nothing_carried
 from federation.mesh_file.rules.mesh_rules import violations
-from federation.mesh_file.yaml.gathering import Source, Unreadable, gathered
-from federation.mesh_file.yaml.tree import (
+from federation.mesh_file.tree import (
     BadYaml,
     Location,
     Position,

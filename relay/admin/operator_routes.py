@@ -44,7 +44,7 @@ from relay.admin.access import check_token
 from relay.batches.batch import BatchName
 from relay.batches.name_set import NameSet
 from relay.delivery.put_aside import Aside, PutAside
-from relay.ledger_files.proof import LedgerProof, LedgerUnreadable
+from relay.ledger_proof import LedgerProof, LedgerUnreadable
 from relay.operator.mending import MOST_AT_ONCE, Mending, MendingError
 from relay.operator.repair_wanted import BadRequest, read_wanted
 from relay.operator.repairing import (

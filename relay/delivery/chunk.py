@@ -33,7 +33,7 @@ from relay.ledger.rows import (
     Stage,
     pack_contents,
 )
-from relay.ledger_files.proof import Sought
+from relay.ledger_proof import Sought
 
 UNDELIVERED = frozenset({Outcome.EXPIRED, Outcome.DEAD, Outcome.QUARANTINED})
 """Outcomes after which the same message, arriving by another way, would be delivered."""

@@ -15,7 +15,7 @@ from relay.batches.name_set import NameSet
 from relay.delivery.local_exchange import LocalExchange
 from relay.delivery.settlement import Settlement
 from relay.ledger.members import Absent
-from relay.ledger_files.proof import Sought
+from relay.ledger_proof import Sought
 from relay.log.open_gap import Accepted, OpenGap
 from relay.log.reader import LogGap, LogReader, PlaceLost
 from relay.log.writer import LogWriter

@@ -11,7 +11,7 @@ from dedup.generations import is_beyond_window
 from dedup.keys import place_prefix, places_of
 from relay.delivery.chunk import DeliveryChunk
 from relay.delivery.context import DeliveryContext
-from relay.ledger_files.proof import LedgerUnreadable, Sought
+from relay.ledger_proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from relay.delivery.settlement import Point, Settlement
 from relay.ledger.file_writer import ExportFailed
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Event, LedgerRow, Stage
-from relay.ledger_files.export import LedgerExport
+from relay.ledger_export import LedgerExport
 from relay.log.writer import LogWriter
 from relay.node.links import NodeLinks
 from relay.node.start import DelivererMark

@@ -29,13 +29,13 @@ from relay.admin.access import AdminAfar
 from relay.admin.admin import LOOPBACK, Admin
 from relay.admin.operator_routes import MendingRoutes, RepairRoutes, write_token
 from relay.ledger.file_writer import FileWriters
-from relay.node.callback_watch import CallbackWatch
 from relay.node.mesh_watch import MeshFiles, MeshWatch
 from relay.node.node import SiteNode
 from relay.node.report import link_reports, site_report
 from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
+from relay.node.watch import CallbackWatch
 from relay.operator.mending import Mending
 from relay.state.node_state import StateError
 

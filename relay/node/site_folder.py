@@ -1,7 +1,7 @@
 """Names of the files and folders that a site's node keeps, in the site's folder.
 
 state/              everything that the stages remember (`relay/state/node_state.py`)
-ledger/             exported rows (`relay/ledger_files/export.py`)
+ledger/             exported rows (`relay/ledger_export.py`)
 ledger/revisions/   the mesh of each revision (`relay/ledger/revisions.py`)
 members.json        sites of each revision (`relay/ledger/members.py`)
 gaps.json, accepted-gaps/ (`gaps.py`)

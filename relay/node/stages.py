@@ -18,8 +18,8 @@ from relay.delivery.deliverer import Deliverer
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.members import RevisionMembers
 from relay.ledger.rows import Stage
-from relay.ledger_files.export import LedgerExport
-from relay.ledger_files.proof import LedgerProof
+from relay.ledger_export import LedgerExport
+from relay.ledger_proof import LedgerProof
 from relay.links.neighbour_logs import NeighbourLogs
 from relay.log.knowledge import LogLag
 from relay.log.open_gap import START, OpenGap, gap_reason, gap_row, just_before

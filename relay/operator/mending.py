@@ -49,7 +49,7 @@ from relay.ledger.rows import (
     Stage,
     pack_contents,
 )
-from relay.ledger_files.proof import LedgerUnreadable, Sought
+from relay.ledger_proof import LedgerUnreadable, Sought
 from relay.state.codec import encode_name
 from relay.state.node_state import Commit
 

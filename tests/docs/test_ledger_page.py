@@ -11,7 +11,7 @@ from relay.ledger import columns, rows
 from relay.ledger.columns import parquet_schema
 from relay.ledger.fingerprint import CONTENT_SEED, SEEDS, Fingerprint, fingerprints
 from relay.ledger.rows import Event, LedgerRow, Outcome, Stage
-from relay.ledger_files.export import RollRule
+from relay.ledger_export import RollRule
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "ledger.md").read_text()

@@ -18,7 +18,7 @@ import zstandard
 
 from federation.mesh import IdentityKind, IdentityRule
 from federation.mesh_file import Severity, parse_mesh
-from federation.mesh_file.yaml.templates import parse_table
+from federation.mesh_file.templates import parse_table
 from relay.batches import varint
 from relay.batches.batch import BatchHeader, BatchKind, BatchName, Entry, Fragment, Series
 from relay.batches.format import (

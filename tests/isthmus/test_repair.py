@@ -18,7 +18,7 @@ from isthmus.repair import RepairWork
 from relay.admin.admin import Admin
 from relay.admin.operator_routes import RepairedSite, RepairRoutes, write_token
 from relay.batches.batch import BatchName
-from relay.ledger_files.proof import LedgerUnreadable
+from relay.ledger_proof import LedgerUnreadable
 from relay.operator.repair_wanted import Wanted, by_place
 from relay.operator.repairing import (
     NotSent,

@@ -17,7 +17,7 @@ from federation.mesh_file.problem import (
     unknown_word,
 )
 from federation.mesh_file.quantities import show_duration
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 from federation.names import Names, NameTooLong
 from federation.wording import nearest
 

@@ -17,7 +17,7 @@ from federation.mesh_file.topologies import (
     goes_both_ways,
     shape_of,
 )
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 from federation.reachability import Reach
 
 

@@ -31,7 +31,7 @@ from federation.mesh_file.rules.link_rules import (
 from federation.mesh_file.rules.signing_rules import signing_violations
 from federation.mesh_file.rules.site_rules import admin_violations, site_violations
 from federation.mesh_file.rules.topology_rules import topology_missing, topology_violations
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 
 MAX_WINDOW_S = 366 * 86_400.0
 MIN_WINDOW_S = 1.0

@@ -9,7 +9,7 @@ from federation.mesh import SIGNED_BATCH_FORMAT
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import SiteKeys, SiteWords
 from federation.mesh_file.problem import Severity, Violation, unknown_word
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 
 MOST_KEYS = 2
 """Public keys of a site: before and after a change."""

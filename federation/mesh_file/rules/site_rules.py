@@ -18,7 +18,7 @@ from federation.brokers.broker_uri import (
 from federation.mesh_file.keys.document import MeshKeys
 from federation.mesh_file.keys.site_keys import AdminKeys, SiteKeys
 from federation.mesh_file.problem import Severity, Violation
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 

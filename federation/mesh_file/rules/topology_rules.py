@@ -9,7 +9,7 @@ from federation.mesh_file.keys.site_keys import SiteWords
 from federation.mesh_file.keys.topology_keys import HubKeys, RingKeys, TreeKeys
 from federation.mesh_file.problem import Violation, unknown_site, unknown_word
 from federation.mesh_file.topologies import hubs_of, parents_of, spokes_of
-from federation.mesh_file.yaml.tree import Location
+from federation.mesh_file.tree import Location
 
 _ONE_OF = "topology: ring, complete, custom, {tree: ROOT} or {hub: SITE}"
 _AT: Location = ("topology",)

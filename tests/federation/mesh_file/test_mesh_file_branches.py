@@ -11,8 +11,8 @@ import pytest
 from federation.mesh import Begins
 from federation.mesh_file import Reading, parse_mesh
 from federation.mesh_file.problem import Severity
-from federation.mesh_file.yaml.templates import parse_table
-from federation.mesh_file.yaml.tree import MAX_BYTES, TreeProblem
+from federation.mesh_file.templates import parse_table
+from federation.mesh_file.tree import MAX_BYTES, TreeProblem
 from tests.federation.marked import at
 
 HEAD = """\

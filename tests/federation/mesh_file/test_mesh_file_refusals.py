@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.mesh_file.problem import Severity
-from federation.mesh_file.yaml.tree import MAX_BYTES
+from federation.mesh_file.tree import MAX_BYTES
 from tests.federation.marked import (
     BROKER,
     at,

@@ -13,7 +13,7 @@ from relay.bulk_amqp import content_header
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.memory_exchange import MemoryBroker
 from relay.ledger.rows import OUTCOME_MASK, REPAIRED, LedgerRow, Outcome
-from relay.ledger_files.proof import LedgerUnreadable, Sought
+from relay.ledger_proof import LedgerUnreadable, Sought
 from tests.relay.deliverer_world import NOW_MS, WINDOW_MS, Life, World, entry, mesh
 
 HOUR_MS = 3_600_000

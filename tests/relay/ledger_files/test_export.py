@@ -14,7 +14,7 @@ from dedup.memory_store import MemoryStore
 from relay.ledger.file import LedgerFile, LedgerInputCut, file_frame, frame, write_file, write_files
 from relay.ledger.file_writer import ExportFailed, FileWriters
 from relay.ledger.rows import Event, LedgerRow, Stage, encode_row
-from relay.ledger_files.export import LedgerExport, RollRule, is_due
+from relay.ledger_export import LedgerExport, RollRule, is_due
 from relay.state import node_state
 from relay.state.node_state import Commit, NodeState
 from tests.waiting import until

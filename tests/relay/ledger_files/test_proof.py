@@ -13,8 +13,8 @@ from dedup.memory_store import MemoryStore
 from relay.batches.batch import BatchKind
 from relay.ledger.file_writer import FileWriters
 from relay.ledger.rows import REDELIVERED, REPAIRED, BadLedgerRow, LedgerRow, Outcome, Stage
-from relay.ledger_files.export import LedgerExport
-from relay.ledger_files.proof import (
+from relay.ledger_export import LedgerExport
+from relay.ledger_proof import (
     EXPECTED_FOR_S,
     MOST_EXPECTED,
     LedgerProof,
@@ -191,7 +191,7 @@ async def test_a_row_that_cannot_be_read_is_said(site: Site) -> None:
     commit.row(row(Outcome.DELIVERED))
     site.state.write(commit)
     with (
-        patch("relay.ledger_files.proof.decode_row", side_effect=BadLedgerRow("cut")),
+        patch("relay.ledger_proof.decode_row", side_effect=BadLedgerRow("cut")),
         pytest.raises(LedgerUnreadable, match="cut"),
     ):
         await site.delivered(sought(1))

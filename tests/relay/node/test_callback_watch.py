@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from relay.node.callback_watch import CallbackWatch, LoopCallbackFailed
+from relay.node.watch import CallbackWatch, LoopCallbackFailed
 from relay.waiters import Waiters
 from tests.waiting import until
 

@@ -23,7 +23,6 @@ from relay.links.transport.link_end import LinkConnector, LinkEnd, LinkUnreachab
 from relay.links.transport.rabbit import LinkEndAddress
 from relay.log.memory_log import MemoryLog, MemoryStream
 from relay.node import parts
-from relay.node.callback_watch import LoopCallbackFailed
 from relay.node.node import SiteNode
 from relay.node.process import RelayProcess
 from relay.node.recovery import recover
@@ -32,6 +31,7 @@ from relay.node.site_folder import STATE
 from relay.node.stage_order import EndedBadly
 from relay.node.stages import Stages
 from relay.node.start import NodeStopped
+from relay.node.watch import LoopCallbackFailed
 from relay.packing.memory_egress import MemoryEgress, MemoryEgressBroker
 from relay.packing.packer import Packer
 from relay.state.node_state import POINT_TABLES, TABLES, NodeState

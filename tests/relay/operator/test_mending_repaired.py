@@ -8,7 +8,7 @@ from relay.batches.batch import BatchName, Series
 from relay.batches.mesh_headers import as_repaired
 from relay.bulk_amqp import Connection
 from relay.delivery.put_aside import AsideOrigin, PutAside
-from relay.ledger_files.proof import LedgerUnreadable, Sought
+from relay.ledger_proof import LedgerUnreadable, Sought
 from relay.operator.mending import Mended, Mending
 from tests.relay.deliverer_world import World, entry
 

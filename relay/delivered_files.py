@@ -1,7 +1,7 @@
 """Looks through files of a site's ledger for deliveries, in a process of its own: pyarrow and numpy
 never give their memory back.
 
-    python -m relay.ledger_files.delivered_files < JSON
+    python -m relay.delivered_files < JSON
 
 Input: `{"files": [...], "identities": [...]}`; output: for each delivery exchange, origin, identity
 and content, a list of lists.
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from relay.ledger.rows import IDENTITY_BYTES
-from relay.ledger_files.proof import Sought, deliveries_in
+from relay.ledger_proof import Sought, deliveries_in
 
 _ROWS_AT_ONCE = 1024
 _COLUMNS = ["exchange", "origin", "kind", "position", "identities", "contents", "outcomes"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from federation.mesh_file.yaml.tree import BadYaml, Position, Row, Tree, TreeProblem, decoded
+from federation.mesh_file.tree import BadYaml, Position, Row, Tree, TreeProblem, decoded
 from federation.wording import nearest
 
 SITE = "site"

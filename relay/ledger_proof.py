@@ -152,7 +152,7 @@ class LedgerProof:
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: no modules from the working directory.
-                *(sys.executable, "-P", "-m", "relay.ledger_files.delivered_files"),
+                *(sys.executable, "-P", "-m", "relay.delivered_files"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from federation.mesh_file.keys.document import SiteListKeys
 from federation.mesh_file.keys.site_keys import BranchesKeys
 from federation.mesh_file.keys.values import keys_of
-from federation.mesh_file.yaml.templates import (
+from federation.mesh_file.templates import (
     SITE,
     Branch,
     Cell,
@@ -26,7 +26,7 @@ from federation.mesh_file.yaml.templates import (
     parse_table,
     unknown,
 )
-from federation.mesh_file.yaml.tree import (
+from federation.mesh_file.tree import (
     MAX_BYTES,
     BadYaml,
     Position,
