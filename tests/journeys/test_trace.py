@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 
 from isthmus.commands.trace import identities_of
-from spark_audit import trace
 from spark_audit.ledger_search import LedgerSearch
-from spark_audit.trace import TracedMessage
+from spark_audit.trace import TracedMessage, trace
 from tests.journeys.application import at, letter
 from tests.journeys.conftest import MeshFactory
 from tests.waiting import until

@@ -13,12 +13,11 @@ from typer.testing import CliRunner
 from dedup.identity import text_identity
 from isthmus.cli import app
 from isthmus.commands.trace import identities_of
-from spark_audit import trace
 from spark_audit.generate.generator import generate_ledgers
 from spark_audit.generate.planting import PlantedFinding
 from spark_audit.ledger_search import LedgerSearch, places
 from spark_audit.period import Period
-from spark_audit.trace import TraceResult
+from spark_audit.trace import TraceResult, trace
 
 _BEGIN_MS = Period.of_day(date(2026, 3, 1)).from_ms
 HOUR = Period(_BEGIN_MS, _BEGIN_MS + 3_600_000)
