@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
 
 from dedup.store import Changes, StoreClosed, StoreFailed
 
@@ -34,7 +33,6 @@ class MemoryStore:
         self._sync_time = sync_time
         self._closed = False
         self._failure: StoreFailed | None = None
-        self.checkpoints: dict[Path, MemoryStore] = {}
         self.on_write: Callable[[], None] = lambda: None
 
     def _check(self) -> None:
@@ -104,12 +102,6 @@ class MemoryStore:
         for changes in self._unsynced:
             changes.tables.pop(table, None)
             changes.ranges = [cut for cut in changes.ranges if cut[0] != table]
-
-    def checkpoint(self, folder: Path) -> None:
-        self._check()
-        if folder in self.checkpoints:
-            raise StoreFailed(f"copy the memory store to {folder}", "it exists")
-        self.checkpoints[folder] = self._copy(self._tables)
 
     def close(self) -> None:
         if not self._closed and self._failure is None:

@@ -19,7 +19,6 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
-    Checkpoint,
     ColumnFamily,
     DbClosedError,
     DBCompressionType,
@@ -272,14 +271,6 @@ class RocksdbStore:
             self._attach(table)
         except Exception as error:
             raise self._failed(f"empty table {table}", error) from error
-
-    def checkpoint(self, folder: Path) -> None:
-        self._check()
-        try:
-            Checkpoint(self._db).create_checkpoint(str(folder))
-        except Exception as error:
-            # The store itself is sound: the target exists, or its disk is full.
-            raise StoreFailed(f"copy {self._folder} to {folder}", str(error)) from error
 
     def close(self) -> None:
         if self._closed:

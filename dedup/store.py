@@ -145,10 +145,6 @@ class Store(Protocol):
         """Empty a table in O(1), whatever its size, outside any atomic write."""
         ...
 
-    def checkpoint(self, folder: Path) -> None:
-        """Copy the whole store in its present state into a folder that does not exist yet."""
-        ...
-
     def close(self) -> None:
         """Sync and close; idempotent."""
         ...

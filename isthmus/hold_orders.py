@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from federation.mesh import Mesh
-from isthmus.options import EXIT_FAULT, EXIT_USAGE, site_or_exit
+from isthmus.options import EXIT_FAULT, EXIT_USAGE, exit_with, site_or_exit
 from isthmus.status import status_of
 from relay.operator.holds import Holds, HoldsBroken, read_holds, write_holds
 
@@ -62,13 +60,11 @@ def targets_or_exit(
     for link in links or ():
         if link not in senders:
             known = ", ".join(senders) or "none"
-            typer.echo(f"{file}: there is no link {link!r}; the mesh has {known}", err=True)
-            raise typer.Exit(EXIT_USAGE)
+            exit_with(f"{file}: there is no link {link!r}; the mesh has {known}", EXIT_USAGE)
     targets = [HoldTarget(site) for site in sites or ()]
     targets += [HoldTarget(senders[link], link) for link in links or ()]
     if not targets:
-        typer.echo("say what: --site SITE or --link FROM-TO", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with("say what: --site SITE or --link FROM-TO", EXIT_USAGE)
     for target in targets:
         here_or_exit(state, target.site)
     return targets
@@ -78,12 +74,11 @@ def here_or_exit(state: Path, site: str) -> Path:
     """Return the folder of a site whose node ran with the state folder; end the command if none."""
     folder = state / "sites" / site
     if not folder.is_dir():
-        typer.echo(
+        exit_with(
             f"{folder}: no node of {site} has run with this state folder: run the command where "
             "its node runs, or say which --state",
-            err=True,
+            EXIT_FAULT,
         )
-        raise typer.Exit(EXIT_FAULT)
     return folder
 
 
@@ -95,8 +90,7 @@ def hold(state: Path, site: str, change: Callable[[Holds], Holds]) -> None:
         if (after := change(before)) != before:
             write_holds(folder, after)
     except (HoldsBroken, OSError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 async def until_obeyed(

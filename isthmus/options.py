@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -142,6 +142,12 @@ def _parameters(group: Any) -> list[Parameter]:
     ]
 
 
+def exit_with(why: str, status: int) -> NoReturn:
+    """Print to standard error why the command cannot go on, and end the command."""
+    typer.echo(why, err=True)
+    raise typer.Exit(status) from None
+
+
 def ledger_or_own(ledger: str | None, state: Path) -> str:
     """Return the URI of the ledgers, by default in the state folder."""
     return ledger or str((state / "sites").absolute())
@@ -184,8 +190,7 @@ def site_or_exit(file: Path, mesh: Mesh, *sites: str) -> None:
     for site in sites:
         if site not in mesh.sites:
             known = ", ".join(mesh.sites)
-            typer.echo(f"{file}: there is no site {site!r}; the mesh has {known}", err=True)
-            raise typer.Exit(EXIT_USAGE)
+            exit_with(f"{file}: there is no site {site!r}; the mesh has {known}", EXIT_USAGE)
 
 
 def chosen_or_exit(file: Path, mesh: Mesh, only: list[str] | None) -> list[str]:

@@ -34,7 +34,6 @@ class LedgerSearch:
     say: Callable[[str], None] = lambda text: None
     bad: dict[str, str] = field(default_factory=dict)
     searched: set[str] = field(default_factory=set)
-    rows_searched: int = 0
 
     @classmethod
     def open(cls, root: str, say: Callable[[str], None] = lambda text: None) -> LedgerSearch:
@@ -123,7 +122,6 @@ class LedgerSearch:
         ) as file:
             for group in range(file.num_row_groups):
                 column = file.read_row_group(group, columns=["identities"])["identities"]
-                self.rows_searched += len(column)
                 masks = [
                     pc.greater_equal(pc.find_substring(column, pattern=identity), 0)
                     for identity in identities

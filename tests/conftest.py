@@ -23,7 +23,6 @@ from isthmus.brokers.local_brokers import (
     RabbitMQInstallation,
     find_installation,
 )
-from isthmus.brokers.private_brokers import LocalCluster
 from spark_audit.session import spark_session
 from tests.live_brokers import (
     START_WITHIN_S,
@@ -33,6 +32,7 @@ from tests.live_brokers import (
     discard,
     local_broker,
 )
+from tests.local_cluster import LocalCluster
 from tests.waiting import until
 
 # How long an example takes says how busy the machine is.

@@ -28,7 +28,8 @@ from isthmus.brokers.local_brokers import (
     RabbitMQInstallation,
     free_ports,
 )
-from isthmus.brokers.private_brokers import LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import peered
+from tests.local_cluster import LocalCluster, local_cluster
 
 START_WITHIN_S = 180.0
 """Patience for a machine on which many wait for a processor."""
@@ -64,10 +65,6 @@ class Vhost:
     @property
     def amqp_uri(self) -> str:
         return self.broker.spec.amqp_uri(BrokerUser(self.user, self.password), self.name)
-
-    @property
-    def stream_uri(self) -> str:
-        return self.broker.spec.stream_uri(BrokerUser(self.user, self.password), self.name)
 
     def uri_as(self, user: BrokerUser) -> str:
         """The AMQP address for another user of this virtual host (see add_user)."""

@@ -177,11 +177,6 @@ def mesh_reference() -> str:
     return "\n\n".join([*parts, AFTER.strip()]) + "\n"
 
 
-def sections_of_page() -> set[str]:
-    """Return the sections that have a heading on the page."""
-    return {name for name, _, _ in SECTIONS}
-
-
 def _section(heading: str, text: str, section: Schema) -> Iterator[str]:
     yield heading
     yield ""

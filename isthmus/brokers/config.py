@@ -109,28 +109,12 @@ class BrokerSpec:
 
     @property
     def log_file(self) -> Path:
-        """Log file of the node."""
         return self.folder / "log" / "rabbit.log"
 
-    def user(self, name: str) -> BrokerUser:
-        """Find a user. Raises KeyError."""
-        for user in self.users:
-            if user.name == name:
-                return user
-        raise KeyError(name)
-
-    def amqp_uri(self, user: BrokerUser | str, vhost: str = "/") -> str:
+    def amqp_uri(self, user: BrokerUser, vhost: str = "/") -> str:
         """Return the AMQP address of a user, with password."""
-        return f"amqp://{self._authority(user, self.amqp_port)}/{quote(vhost, safe='')}"
-
-    def stream_uri(self, user: BrokerUser | str, vhost: str = "/") -> str:
-        """Return the stream listener's address of a user, with password."""
-        authority = self._authority(user, self.stream_port)
-        return f"rabbitmq-stream://{authority}/{quote(vhost, safe='')}"
-
-    def _authority(self, user: BrokerUser | str, port: int) -> str:
-        who = self.user(user) if isinstance(user, str) else user
-        return f"{quote(who.name, safe='')}:{quote(who.password, safe='')}@{self.host}:{port}"
+        who = f"{quote(user.name, safe='')}:{quote(user.password, safe='')}"
+        return f"amqp://{who}@{self.host}:{self.amqp_port}/{quote(vhost, safe='')}"
 
 
 def rabbitmq_conf(spec: BrokerSpec, seen_as: Path, release: tuple[int, ...]) -> str:

@@ -25,6 +25,7 @@ from isthmus.options import (
     MeshFile,
     SiteName,
     StateFolder,
+    exit_with,
     site_or_exit,
 )
 from isthmus.up.supervisor_record import read_record
@@ -87,8 +88,7 @@ def accept_gap(
             for gap in gaps:
                 accept(folder, gap, f"{getpass.getuser()}@{platform.node()}", at)
         except OSError as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(EXIT_FAULT) from None
+            exit_with(str(error), EXIT_FAULT)
         goes_on = asyncio.run(_obeyed(state, site, gaps))
     if as_json:
         rows = [{**gap.as_json(), "goes_on": gap.id in goes_on} for gap in gaps]
@@ -113,8 +113,7 @@ def _chosen(
     found = {one for gap in chosen for one in _links(gap) or {_flow(gap, names)}}
     if missing := [one for one in (*links, *flows) if one not in found]:
         known = ", ".join(_who(gap, names) for gap in stand) or "nothing"
-        typer.echo(f"{site}: {', '.join(missing)} stands at no gap; {known} does", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with(f"{site}: {', '.join(missing)} stands at no gap; {known} does", EXIT_USAGE)
     return chosen
 
 

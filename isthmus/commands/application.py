@@ -26,6 +26,7 @@ from isthmus.options import (
     MeshFile,
     SiteName,
     StateFolder,
+    exit_with,
     mesh_or_exit,
     site_or_exit,
 )
@@ -42,8 +43,7 @@ def uri(file: MeshFile, site: SiteName, state: StateFolder = DEFAULT_STATE) -> N
     try:
         typer.echo(book.application(site).uri)
     except (AddressError, PasswordMissing) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 CONNECT_WITHIN_S = 10.0
@@ -76,18 +76,16 @@ def publish(
     try:
         asyncio.run(_publish(book.application(site), exchange, key, content, count))
     except DeliveryError:
-        typer.echo(
+        exit_with(
             f"the broker of {site} refused it (nack): some queue bound to {exchange} could not "
             "take it, because it is full, say. Other queues, and the mesh, may have it all the "
             "same: published once more, it may be there twice",
-            err=True,
+            EXIT_FAULT,
         )
-        raise typer.Exit(EXIT_FAULT) from None
     except (AMQPError, ConnectionError, OSError, AddressError) as error:
         why = str(error) or type(error).__name__
         hint = f"; see `isthmus status {file}`" if isinstance(error, OSError) else ""
-        typer.echo(f"not confirmed by the broker of {site}: {why}{hint}", err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(f"not confirmed by the broker of {site}: {why}{hint}", EXIT_FAULT)
     typer.echo(f"{count} confirmed by the broker of {site}")
 
 
@@ -144,13 +142,12 @@ def consume(
         return
     except (ConnectionError, OSError) as error:
         why = str(error) or "no answer in time"
-        typer.echo(
-            f"the broker of {site} cannot be reached: {why}; see `isthmus status {file}`", err=True
+        exit_with(
+            f"the broker of {site} cannot be reached: {why}; see `isthmus status {file}`",
+            EXIT_FAULT,
         )
-        raise typer.Exit(EXIT_FAULT) from None
     except (AMQPError, AddressError) as error:
-        typer.echo(f"cannot consume: {str(error) or type(error).__name__}", err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(f"cannot consume: {str(error) or type(error).__name__}", EXIT_FAULT)
 
 
 async def _consume(

@@ -27,6 +27,7 @@ from isthmus.options import (
     OnlySites,
     StateFolder,
     chosen_or_exit,
+    exit_with,
     reading_or_exit,
 )
 from isthmus.site_apply import apply_sites, lines
@@ -64,8 +65,7 @@ def apply(
     try:
         asyncio.run(notify_supervisor(file, mesh, state, partial(typer.echo, err=True)))
     except NotTakenUp as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
     book = address_book_or_exit(mesh, state)
     reports = asyncio.run(apply_sites(book, chosen, state))
     if as_json:
@@ -88,8 +88,7 @@ def possible_mesh_or_exit(file: Path, state: Path, sites: Sequence[str] | None =
     reading, mesh = reading_or_exit(file, sites)
     refused = [str(reading.problem(one)) for one in refusals(mesh, KnownMeshes(state))]
     if refused:
-        typer.echo("\n".join(refused), err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with("\n".join(refused), EXIT_USAGE)
     return mesh
 
 

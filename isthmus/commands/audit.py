@@ -24,6 +24,7 @@ from isthmus.options import (
     LedgerFolder,
     MeshFile,
     StateFolder,
+    exit_with,
     grouped,
     ledger_or_own,
     mesh_or_exit,
@@ -145,8 +146,7 @@ def audit_file(
             time_options.day, time_options.begin, time_options.end, datetime.now(UTC)
         )
     except BadPeriod as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(str(error), EXIT_USAGE)
     mesh = mesh_or_exit(file, ())
     from spark_audit.job import SMALL_BYTES, Audit
     from spark_audit.ledgers.source import TooManyBadFiles
@@ -167,8 +167,7 @@ def audit_file(
     reports = state / "audit"
     one_day = _one_day(period)
     if results is not None and one_day is None:
-        typer.echo("--results is of whole days: say --date", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with("--results is of whole days: say --date", EXIT_USAGE)
     if results is None and options.out is None and one_day is not None:
         results = str((reports / "tables").absolute())
     reported = [] if options.out else _reported(reports)
@@ -217,8 +216,7 @@ def audit_file(
                 finally:
                     job.clear()
     except (SparkMissing, SparkEnded, SparkFailed, TooManyBadFiles, BadReceipts) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(str(error), EXIT_USAGE)
     if as_json:
         typer.echo(json.dumps(replace(report, asked=given).as_json(), indent=1))
     else:
@@ -255,11 +253,9 @@ def generate(
     from spark_audit.generate.generator import BadFault, generate_ledgers
 
     if bulk and fault:
-        typer.echo("--bulk plants no faults", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with("--bulk plants no faults", EXIT_USAGE)
     if out.exists():
-        typer.echo(f"{out} exists already", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with(f"{out} exists already", EXIT_USAGE)
     try:
         period = Period.of_day(date.fromisoformat(day))
         if bulk:
@@ -267,8 +263,7 @@ def generate(
         else:
             generate_ledgers(out, sites, messages, seed, period, fault or [])
     except (BadFault, ValueError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(str(error), EXIT_USAGE)
     planted = "" if bulk else "; what was planted: planted.json"
     typer.echo(f"{out}: {messages} messages of {sites} sites{planted}; now")
     command = f"isthmus audit {out / 'mesh.yaml'} --ledger {out / 'sites'} --date {day}"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
@@ -25,6 +25,7 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
+    exit_with,
     grouped,
     mesh_or_exit,
 )
@@ -82,7 +83,7 @@ def bench(
     try:
         request = request_of(mesh, options)
     except BadBench as error:
-        _end(str(error), EXIT_USAGE)
+        exit_with(str(error), EXIT_USAGE)
     book = address_book_or_exit(mesh, state)
     result = _result(request, book, disturb=disturb_others)
     if as_json:
@@ -118,17 +119,12 @@ def _result(request: BenchRequest, book: AddressBook, *, disturb: bool) -> Bench
     try:
         return uvloop.run(measured())
     except (AddressError, PasswordMissing) as error:
-        _end(str(error), EXIT_NOT_MEASURED)
+        exit_with(str(error), EXIT_NOT_MEASURED)
     except BrokerAway as error:
-        _end(f"{error}; `isthmus doctor` says more", EXIT_NOT_MEASURED)
+        exit_with(f"{error}; `isthmus doctor` says more", EXIT_NOT_MEASURED)
     except OthersListen as error:
-        _end(
+        exit_with(
             f"{error}\nThey would get the messages of a measurement, or wait behind them: take an "
             f"exchange of its own for it, or say {DISTURB}",
             EXIT_USAGE,
         )
-
-
-def _end(why: str, status: int) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(status)

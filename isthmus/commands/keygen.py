@@ -11,7 +11,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from federation.signing_keys import private_key_pem, public_key_text
-from isthmus.options import EXIT_FAULT, AsJson
+from isthmus.options import EXIT_FAULT, AsJson, exit_with
 
 
 def keygen(
@@ -35,15 +35,13 @@ def keygen(
             out.flush()
             os.fsync(out.fileno())
     except FileExistsError:
-        typer.echo(
+        exit_with(
             f"{file} is there already, and is left alone: batches in the logs may be signed with "
             "it. Name another file",
-            err=True,
+            EXIT_FAULT,
         )
-        raise typer.Exit(EXIT_FAULT) from None
     except OSError as error:
-        typer.echo(f"{file}: {error.strerror or error}", err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(f"{file}: {error.strerror or error}", EXIT_FAULT)
     keys = {"public_key": public, "private_key": f"file:{file}"}
     if as_json:
         typer.echo(json.dumps(keys))

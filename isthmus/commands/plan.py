@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from isthmus.options import (
     MeshFile,
     MessageSize,
     StateFolder,
+    exit_with,
     grouped,
     reading_or_exit,
     site_or_exit,
@@ -91,13 +92,13 @@ def plan(
     isthmus plan mesh.yaml --svg > mesh.svg
     """
     if as_json + dot + svg > 1:
-        _refuse("--json, --dot and --svg are three kinds of output: choose one")
+        exit_with("--json, --dot and --svg are three kinds of output: choose one", EXIT_USAGE)
     reading, mesh = reading_or_exit(file)
     chosen = list(dict.fromkeys(options.site or ()))
     site_or_exit(file, mesh, *chosen)
     if dot or svg:
         if options.rate or chosen:
-            _refuse("a drawing shows the whole mesh: leave --site and --rate out")
+            exit_with("a drawing shows the whole mesh: leave --site and --rate out", EXIT_USAGE)
         typer.echo(_drawing(mesh, each=options.everything, svg=svg))
         return
     # Imported late: the graph library takes a quarter of a second, which others need not wait.
@@ -131,8 +132,7 @@ def _broker_changes(mesh: Mesh, sites: list[str], state: Path) -> dict[str, Any]
     try:
         return asyncio.run(ask_brokers(mesh, sites, state))
     except (AddressError, CredentialsError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> ExpectedLoad:
@@ -141,9 +141,4 @@ def _load(mesh: Mesh, rates: list[str], size: str, compression: float) -> Expect
     try:
         return ExpectedLoad(parse_rates(rates, mesh), parse_size(size), compression)
     except (BadLoad, BadSize) as error:
-        _refuse(str(error))
-
-
-def _refuse(why: str) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(EXIT_USAGE)
+        exit_with(str(error), EXIT_USAGE)

@@ -30,6 +30,7 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
+    exit_with,
     site_or_exit,
 )
 from relay.delivery.put_aside import Aside
@@ -141,8 +142,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
                 else:
                     _print_message(message)
                 return
-        typer.echo(f"{site}: there is no {id_} among its first {aside.value}", err=True)
-        raise typer.Exit(EXIT_FAULT)
+        exit_with(f"{site}: there is no {id_} among its first {aside.value}", EXIT_FAULT)
 
     for done in ("retry", "drop"):
         app.command(done, help=_HELP[done].format(name=name))(_mending(f"{aside.value}/{done}"))
@@ -161,8 +161,7 @@ def put_aside_commands(aside: Aside, what: str) -> typer.Typer:
                 for message in look["messages"]:
                     out.write(json.dumps(message) + "\n")
         except OSError as error:
-            typer.echo(f"{to}: {error.strerror}", err=True)
-            raise typer.Exit(EXIT_USAGE) from None
+            exit_with(f"{to}: {error.strerror}", EXIT_USAGE)
         left = look["total"] - len(look["messages"])
         typer.echo(f"{to}: {counted(len(look['messages']), 'message')}; they stay in their queue")
         if left > 0:
@@ -186,14 +185,12 @@ def _client(file: Path, site: str, state: Path) -> NodeClient:
     try:
         return NodeClient.of(state, site)
     except NodeAway as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 def _selection(ids: list[str] | None, all_: bool) -> dict[str, Any]:
     if bool(ids) == all_:
-        typer.echo("say which: one or more IDs, or --all", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with("say which: one or more IDs, or --all", EXIT_USAGE)
     return {"all": True} if all_ else {"ids": ids}
 
 
@@ -225,8 +222,7 @@ def _or_exit(request: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(request)
     except (NodeAway, NodeSaysNo) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 def _print_list(aside: Aside, looks: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from isthmus.options import (
     MeshFile,
     PreviousFormats,
     StateFolder,
+    exit_with,
     mesh_or_exit,
     site_or_exit,
 )
@@ -57,12 +58,11 @@ def recover(
     mesh = mesh_or_exit(file, [site])
     site_or_exit(file, mesh, site)
     if _is_only_a_gap(site_folder(state, site)):
-        typer.echo(
+        exit_with(
             f"not recovered: {site} stands at a gap in its log, and its state is not lost: "
             f"`isthmus accept-gap {file} {site}` has it go on with what there is",
-            err=True,
+            EXIT_FAULT,
         )
-        raise typer.Exit(EXIT_FAULT)
     book = address_book_or_exit(mesh, state)
 
     async def run() -> Recovered:
@@ -87,8 +87,7 @@ def recover(
         PasswordMissing,
         TimeoutError,
     ) as error:
-        typer.echo(f"not recovered: {str(error) or 'no answer from the broker'}", err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(f"not recovered: {str(error) or 'no answer from the broker'}", EXIT_FAULT)
     typer.echo(
         f"{site}: {counted(found.batches, 'batch', plural='batches')} in the log; "
         f"{counted(found.settled_messages, 'message')} already delivered, "

@@ -28,6 +28,7 @@ from isthmus.options import (
     MeshFile,
     PreviousFormats,
     StateFolder,
+    exit_with,
     site_or_exit,
 )
 from relay.node.site_folder import site_folder
@@ -100,8 +101,7 @@ def relay(
     try:
         process = uvloop.run(run())
     except (AddressError, PasswordMissing, AdminUnavailable, StoreLocked) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
     for name, reason in {**process.stopped, **process.ended_badly}.items():
         typer.echo(f"{name}: {reason}", err=True)
     if process.stopped:
@@ -121,8 +121,7 @@ def _admin_of(
     addresses = {(mesh.sites[site].admin, mesh.sites[site].admin_access) for site in sites}
     addresses.discard((None, LOCAL_ADMIN))
     if len(addresses) > 1:
-        typer.echo(f"sites of one process have one `admin:`, not {len(addresses)}", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with(f"sites of one process have one `admin:`, not {len(addresses)}", EXIT_USAGE)
     for address, access in addresses:
         where = parse_admin(str(address))
         if not where.tls and not is_loopback(where.host) and host is None:

@@ -23,6 +23,7 @@ from isthmus.options import (
     AsJson,
     MeshFile,
     StateFolder,
+    exit_with,
     grouped,
     mesh_or_exit,
 )
@@ -83,13 +84,12 @@ def repair(
     try:
         folder = read_audit(audit)
     except BadAudit as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(str(error), EXIT_USAGE)
     if folder.report["mesh"] != mesh.name:
-        typer.echo(
-            f"{audit} is an audit of mesh {folder.report['mesh']}, {file} is {mesh.name}", err=True
+        exit_with(
+            f"{audit} is an audit of mesh {folder.report['mesh']}, {file} is {mesh.name}",
+            EXIT_USAGE,
         )
-        raise typer.Exit(EXIT_USAGE)
     work = RepairWork(mesh, state, folder.lost, warn=partial(typer.echo, err=True))
     with status_line("repair") as say:
         asyncio.run(_work(work, per_second, options.wait_s, say, dry_run=options.dry_run))
@@ -130,8 +130,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        typer.echo(f"--rate {text!r}: say it as 500/s", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        exit_with(f"--rate {text!r}: say it as 500/s", EXIT_USAGE)
     return rate
 
 

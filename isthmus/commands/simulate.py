@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from isthmus.commands.simulate_worlds import RunOptions, WorldOptions, simulate_worlds
-from isthmus.options import EXIT_USAGE, AsJson, OutageOptions, grouped
+from isthmus.options import EXIT_USAGE, AsJson, OutageOptions, exit_with, grouped
 
 OF_FILES = frozenset(("fail", "outage", "rate", "size", "compression", "line_rate"))
 """Parameters for a mesh file; all others but `--json` are for drawn meshes."""
@@ -78,11 +78,9 @@ def _is_about_a_file(context: typer.Context, file: Path | None) -> bool:
     if of_others:
         option = OPTIONS.get(of_others[0], of_others[0].replace("_", "-"))
         if file is None:
-            _refuse(f"--{option} is about an outage of a mesh of your own: say its FILE first")
-        _refuse(f"--{option} is for meshes that are drawn: leave it or FILE out")
+            exit_with(
+                f"--{option} is about an outage of a mesh of your own: say its FILE first",
+                EXIT_USAGE,
+            )
+        exit_with(f"--{option} is for meshes that are drawn: leave it or FILE out", EXIT_USAGE)
     return file is not None
-
-
-def _refuse(why: str) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(EXIT_USAGE)

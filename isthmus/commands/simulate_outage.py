@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
@@ -12,7 +11,7 @@ from federation.mesh import Mesh
 from federation.mesh_file.quantities import BadDuration, BadSize, parse_duration, parse_size
 from federation.wording import counted
 from isthmus.display import page, status_line
-from isthmus.options import EXIT_FAULT, EXIT_USAGE, OutageOptions, mesh_or_exit
+from isthmus.options import EXIT_FAULT, EXIT_USAGE, OutageOptions, exit_with, mesh_or_exit
 from isthmus.outage.figures import OutageCost, flows_of, kept_of, outage_cost, report_of
 from isthmus.outage.question import BadQuestion, Question, parse_failure, parse_lines, parse_load
 from isthmus.outage.tables import tables
@@ -31,15 +30,16 @@ def simulate_outage(file: Path, options: OutageOptions, *, as_json: bool) -> Non
     """
     mesh = mesh_or_exit(file)
     if len(mesh.sites) > MOST_SITES:
-        _refuse(
+        exit_with(
             f"{file}: {counted(len(mesh.sites), 'site')} are too many to run in one process: give "
             f"a file of the part that matters, of {MOST_SITES} or fewer; `isthmus plan` tells the "
-            "disk of all"
+            "disk of all",
+            EXIT_USAGE,
         )
     try:
         question = _question(mesh, options)
     except (BadQuestion, BadDuration, BadSize) as error:
-        _refuse(str(error))
+        exit_with(str(error), EXIT_USAGE)
     if len(mesh.sites) > MANY_SITES:
         typer.echo(f"{counted(len(mesh.sites), 'site')} may take minutes", err=True)
     report = report_of(_cost(mesh, question))
@@ -80,10 +80,5 @@ def _cost(mesh: Mesh, question: Question) -> OutageCost:
                 mesh, flows_of(mesh, question), question.failure, kept_of(mesh, question), tell
             )
     except NotInTime as error:
-        _refuse(f"the simulated mesh did not come to rest: {error}")
+        exit_with(f"the simulated mesh did not come to rest: {error}", EXIT_USAGE)
     return outage_cost(mesh, question, watched)
-
-
-def _refuse(why: str) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(EXIT_USAGE)

@@ -6,11 +6,11 @@ import json
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.options import EXIT_FAULT, EXIT_USAGE
+from isthmus.options import EXIT_FAULT, EXIT_USAGE, exit_with
 
 if TYPE_CHECKING:
     from relay.packing.memory_egress import Returns
@@ -102,7 +102,9 @@ def simulate_worlds(options: WorldOptions, run: RunOptions, *, as_json: bool) ->
     first = options.seed
     seeds = range(first, first + 1) if options.seeds is None else _range(options.seeds)
     if run.trace and run.jobs > 1:
-        _refuse("--trace: what happens in other processes is not told: leave --jobs out")
+        exit_with(
+            "--trace: what happens in other processes is not told: leave --jobs out", EXIT_USAGE
+        )
     outcomes = _run([worlds.scenario(seed) for seed in seeds], run, as_json)
     if as_json:
         typer.echo(json.dumps({"runs": [_report(one) for one in outcomes]}, indent=1))
@@ -203,7 +205,7 @@ def _run(scenarios: list[Scenario], run: RunOptions, as_json: bool) -> list[Scen
                     _progress(len(outcomes), len(scenarios), bad, shown_at - began), err=True
                 )
     except NoSuchMesh as error:
-        _refuse(str(error))
+        exit_with(str(error), EXIT_USAGE)
     if not as_json and len(outcomes) > 1:
         rate = len(outcomes) / (time.monotonic() - began)
         typer.echo(
@@ -230,7 +232,7 @@ def _shrunk(outcome: ScenarioOutcome, seconds: float) -> ScenarioOutcome:
 def _range(text: str) -> range:
     found = _SEEDS.fullmatch(text)
     if found is None or int(found[1]) > int(found[2]):
-        _refuse(f"--seeds {text}: say the first and the last, as in 1..100")
+        exit_with(f"--seeds {text}: say the first and the last, as in 1..100", EXIT_USAGE)
     return range(int(found[1]), int(found[2]) + 1)
 
 
@@ -242,7 +244,7 @@ def _numbers(text: str) -> frozenset[int]:
         try:
             found.update(range(int(first), int(last or first) + 1))
         except ValueError:
-            _refuse(f"--without {text}: numbers and ranges, as in 3,5..9")
+            exit_with(f"--without {text}: numbers and ranges, as in 3,5..9", EXIT_USAGE)
     return frozenset(found)
 
 
@@ -266,9 +268,13 @@ def _kinds(text: str) -> tuple[str, ...]:
         return TOGETHER if text == "all" else ()
     kinds = tuple(text.split(","))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
-        _refuse(f"--faults: there is no {unknown[0]!r}, only all, none, {', '.join(FAULTS)}")
+        exit_with(
+            f"--faults: there is no {unknown[0]!r}, only all, none, {', '.join(FAULTS)}", EXIT_USAGE
+        )
     if "change" in kinds and (losses := LOSSES.intersection(kinds)):
-        _refuse(f"--faults: change does not go with {min(losses)}: ask for one of them")
+        exit_with(
+            f"--faults: change does not go with {min(losses)}: ask for one of them", EXIT_USAGE
+        )
     return kinds
 
 
@@ -280,7 +286,7 @@ def _rate(text: str) -> str:
     try:
         parse_line_rate(text)
     except BadSize as error:
-        _refuse(f"--max-rate: {error}")
+        exit_with(f"--max-rate: {error}", EXIT_USAGE)
     return text
 
 
@@ -291,7 +297,7 @@ def _returns(text: str) -> Returns:
     try:
         return Returns(text)
     except ValueError:
-        _refuse(f"--returns: {text!r} is none of {', '.join(Returns)}")
+        exit_with(f"--returns: {text!r} is none of {', '.join(Returns)}", EXIT_USAGE)
 
 
 def _faults_option(kinds: tuple[str, ...]) -> str:
@@ -350,8 +356,3 @@ def _report(outcome: ScenarioOutcome) -> dict[str, Any]:
         "virtual_s": round(outcome.virtual_s, 3),
         "real_s": round(outcome.real_s, 3),
     }
-
-
-def _refuse(why: str) -> NoReturn:
-    typer.echo(why, err=True)
-    raise typer.Exit(EXIT_USAGE)

@@ -26,6 +26,7 @@ from isthmus.options import (
     LedgerFolder,
     MeshFile,
     StateFolder,
+    exit_with,
     ledger_or_own,
 )
 from spark_audit.ledger_search import LedgerNotFound, LedgerSearch
@@ -65,16 +66,14 @@ def trace(
     try:
         about = date.fromisoformat(day) if day else None
     except ValueError as error:
-        typer.echo(f"--date {day!r}: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(f"--date {day!r}: {error}", EXIT_USAGE)
     mesh = mesh_or_known(file, state)
     identities = identities_of(message)
     say = _progress()
     try:
         search = LedgerSearch.open(ledger_or_own(ledger, state), say)
     except LedgerNotFound as error:
-        typer.echo(f"no ledgers: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from None
+        exit_with(f"no ledgers: {error}", EXIT_USAGE)
     found = traced(search, list(identities), about)
     say("")
     forms = {identity.hex(): form for identity, form in identities.items()}

@@ -29,6 +29,7 @@ from isthmus.options import (
     MeshFile,
     RabbitMQFolder,
     StateFolder,
+    exit_with,
 )
 from isthmus.status import status_of
 from isthmus.up.announcements import running_mesh
@@ -69,8 +70,7 @@ def up(
     try:
         asyncio.run(_supervise(file, mesh, state, rabbitmq, prepares=prepares))
     except (AlreadySupervisedError, LocalBrokerError, CredentialsError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 async def _supervise(
@@ -159,8 +159,7 @@ async def _until_running(
     shown = ""
     while True:
         if (output := last_words()) is not None:
-            typer.echo(output, err=True)
-            raise typer.Exit(EXIT_FAULT)
+            exit_with(output, EXIT_FAULT)
         record = read_record(state)
         report = await status_of(mesh, state)
         if record is not None and record.pid == pid and report.is_settled:
@@ -175,8 +174,7 @@ async def _until_running(
             typer.echo(line, err=True)
             shown = line
         if time.monotonic() > limit:
-            typer.echo(f"not everything runs after {UP_WITHIN_S:.0f} s: {line}", err=True)
-            raise typer.Exit(EXIT_FAULT)
+            exit_with(f"not everything runs after {UP_WITHIN_S:.0f} s: {line}", EXIT_FAULT)
         await asyncio.sleep(0.25)
 
 

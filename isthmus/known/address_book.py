@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from federation.brokers.addresses import (
     BROKERS_FILE,
     AddressBook,
@@ -18,7 +16,7 @@ from federation.brokers.credentials import SECRETS_FILE, CredentialsError, load_
 from federation.mesh import Mesh
 from federation.mesh_file import MeshFileError, PasswordMissing, read_mesh
 from isthmus.known.known_meshes import KnownMeshes
-from isthmus.options import EXIT_FAULT
+from isthmus.options import EXIT_FAULT, exit_with
 
 
 def address_book(mesh: Mesh, state: Path) -> AddressBook:
@@ -37,8 +35,7 @@ def address_book_or_exit(mesh: Mesh, state: Path) -> AddressBook:
     try:
         return address_book(mesh, state)
     except (AddressError, CredentialsError, PasswordMissing) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAULT) from None
+        exit_with(str(error), EXIT_FAULT)
 
 
 @dataclass(slots=True)

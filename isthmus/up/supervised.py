@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -172,17 +171,6 @@ class NodeProcess:
             return None  # left by an earlier process
         port = announced.get("admin_port")
         return port if isinstance(port, int) else None
-
-
-def site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
-    """Return the node of a site as `isthmus relay` runs it."""
-    words = ("relay", str(mesh_file), "--site", site, "--state", str(state))
-    return NodeProcess(
-        site,
-        (sys.executable, "-m", "isthmus", *words),
-        state / "logs" / f"{site}.log",
-        state / "sites" / site / "node.json",
-    )
 
 
 MOST_START_DOUBLINGS = 3

@@ -57,11 +57,3 @@ def packed_row(packed: PackedBatch, now_ms: int) -> LedgerRow:
         outcomes=bytes([Outcome.SENT]) * len(entries),
         published=published_offsets_of(entries, header.first_published_ms),
     )
-
-
-def _repaired_origin(packed: PackedBatch) -> str:
-    """Cluster ID of the origin of a repair's messages, empty for any other batch."""
-    header, entries = packed
-    if header.kind is not BatchKind.REPAIR or not isinstance(entries, Sequence):
-        return ""
-    return message_origin(header, entries)

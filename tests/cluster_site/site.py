@@ -15,12 +15,13 @@ from federation.names import Names
 from isthmus.brokers.config import BrokerSpec
 from isthmus.brokers.installation import RabbitMQInstallation
 from isthmus.brokers.local_brokers import LocalBroker
-from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S, LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import CLUSTER_NET_TICK_S, peered
 from tests.cluster_site.probes import Probe, Watch
 from tests.host_namespaces import HostNamespaces
 from tests.journeys.live_mesh import LiveMesh
 from tests.journeys.load import ANONYMOUS, NAMED, Load
 from tests.live_brokers import ADMIN, START_WITHIN_S, api, discard, local_broker, own_vhost
+from tests.local_cluster import LocalCluster, local_cluster
 from tests.locks.disturbances import control
 from tests.waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 
 from dedup.memory_store import MemoryStore
 from dedup.rocksdb_store import RocksdbStore
-from dedup.store import Changes, Store, StoreClosed, StoreFailed
+from dedup.store import Changes, Store, StoreClosed
 
 TABLES = ("seen", "rows")
 Reopen = Callable[[Store], Store]
@@ -145,22 +145,3 @@ def test_a_cleared_table_is_empty_usable_and_alone(opened: tuple[Store, Reopen])
     store = reopen(store)
     assert list(store.scan("seen")) == [(b"b", b"2")]
     assert store.get("rows", b"a") == b"1"
-
-
-def test_a_checkpoint_is_a_copy_that_stays_as_it_was(
-    store: Store, kind: str, tmp_path: Path
-) -> None:
-    store.write(changes(("seen", b"a", b"1")))
-    target = tmp_path / "copy"
-    store.checkpoint(target)
-    store.write(changes(("seen", b"a", b"2")))
-    copied: Store
-    if isinstance(store, MemoryStore):
-        copied = store.checkpoints[target]
-    else:
-        copied = RocksdbStore(target, TABLES)
-    assert copied.get("seen", b"a") == b"1"
-    copied.close()
-    with pytest.raises(StoreFailed, match="copy"):
-        store.checkpoint(target)
-    assert store.get("seen", b"a") == b"2"

@@ -6,18 +6,30 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
-from isthmus.up.supervised import site_node
+from isthmus.up.supervised import NodeProcess
 from isthmus.up.supervisor import NODE_POLICY, ChildPlan, Supervisor
 from isthmus.up.supervisor_record import ChildRecord
 from tests.journeys.live_mesh import LiveMesh
+
+
+def _site_node(mesh_file: Path, site: str, state: Path) -> NodeProcess:
+    """Return the node of a site as `isthmus relay` runs it."""
+    words = ("relay", str(mesh_file), "--site", site, "--state", str(state))
+    return NodeProcess(
+        site,
+        (sys.executable, "-m", "isthmus", *words),
+        state / "logs" / f"{site}.log",
+        state / "sites" / site / "node.json",
+    )
 
 
 @contextlib.asynccontextmanager
 async def supervised(mesh: LiveMesh) -> AsyncIterator[Supervisor]:
     """A node a site, looked after while the block lasts; it listens to signals as `up` does."""
     plans = [
-        ChildPlan(site_node(mesh.file, site, mesh.state), NODE_POLICY) for site in mesh.mesh.sites
+        ChildPlan(_site_node(mesh.file, site, mesh.state), NODE_POLICY) for site in mesh.mesh.sites
     ]
     supervisor = Supervisor(mesh.state, plans)
     running = asyncio.create_task(supervisor.run_until_signalled(), name="supervisor")

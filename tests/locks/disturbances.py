@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from isthmus.brokers.config import environment
 from isthmus.brokers.local_brokers import LocalBroker
-from isthmus.brokers.private_brokers import LocalCluster
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import START_WITHIN_S
+from tests.local_cluster import LocalCluster
 from tests.locks.contenders import LEASE, Contender
 from tests.locks.traffic import Traffic
 from tests.waiting import until

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from isthmus.brokers.config import NET_TICK_S, BrokerSpec
 from isthmus.brokers.installation import RabbitMQInstallation
-from isthmus.brokers.private_brokers import LocalCluster, local_cluster, peered
+from isthmus.brokers.private_brokers import peered
 from relay.bulk_amqp import connect
 from tests.host_namespaces import HostNamespaces
 from tests.live_brokers import ADMIN, START_WITHIN_S
+from tests.local_cluster import LocalCluster, local_cluster
 from tests.locks.contenders import LEASE, LEASE_ARGUMENTS, LOG, WORK, Contender
 from tests.locks.disturbances import DISTURBANCES, HOLDER, Site, control
 from tests.locks.traffic import Traffic

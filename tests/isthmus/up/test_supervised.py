@@ -11,19 +11,10 @@ import pytest
 
 from isthmus import processes
 from isthmus.brokers.local_brokers import LocalBroker
-from isthmus.up.supervised import BrokerProcess, last_line, rotate, site_node
+from isthmus.up.supervised import BrokerProcess, last_line, rotate
 from isthmus.up.supervision import Policy
 from isthmus.up.supervisor import ChildPlan
 from tests.isthmus.supervisor_bench import Bench, pid_of
-
-
-def test_a_sites_node_is_the_relay_command_with_its_files_in_the_state_folder() -> None:
-    node = site_node(Path("mesh.yaml"), "paris", Path("state"))
-    assert node.command[1:] == (
-        *("-m", "isthmus", "relay", "mesh.yaml", "--site", "paris", "--state", "state"),
-    )
-    assert node.admin_file == Path("state/sites/paris/node.json")
-    assert node.log_file == Path("state/logs/paris.log")
 
 
 def test_a_log_is_moved_aside_when_it_has_grown(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import connect
 from relay.bulk_amqp.content_header import NONE_PRESENT
 from relay.delivery.local_exchange import Answer, Outgoing
 from relay.delivery.rabbit_exchange import open_exchange
 from tests.conftest import ClusterFactory
 from tests.live_brokers import ADMIN
+from tests.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 60.0

@@ -10,7 +10,6 @@ import pytest
 from federation.brokers.cluster_arguments import LOST_CONSUMER, LOST_CONSUMER_MS
 from federation.brokers.provision import ONE_AT_A_TIME
 from isthmus.brokers.local_brokers import LocalBroker, RabbitMQInstallation
-from isthmus.brokers.private_brokers import LocalCluster
 from relay.bulk_amqp import Connection, connect
 from relay.delivery import local_exchange
 from relay.delivery.rabbit_exchange import open_exchange
@@ -19,6 +18,7 @@ from relay.packing import egress
 from relay.packing.rabbit_egress import connect_egress
 from tests.conftest import ClusterFactory
 from tests.live_brokers import ADMIN, START_WITHIN_S, broker_cluster, discard
+from tests.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 HERE, ELSEWHERE = b"h" * 16, b"e" * 16
