@@ -113,9 +113,7 @@ class DestinationIndex:
 class PatternIndex(Protocol):
     """Index of sites by the patterns that match a key."""
 
-    def add(self, pattern: bytes, site: str) -> None:
-        """Add a pattern of a site."""
-        ...
+    def add(self, pattern: bytes, site: str) -> None: ...
 
     def sites_for(self, key: bytes) -> frozenset[str]:
         """Return the sites of all patterns that match the key."""

@@ -44,7 +44,6 @@ async def apply_sites(book: AddressBook, sites: Sequence[str], state: Path) -> l
 
 
 def by_broker(book: AddressBook, sites: Sequence[str]) -> list[list[str]]:
-    """Group the sites by broker."""
     groups: list[tuple[set[object], list[str]]] = []
     for site in sites:
         keys: set[object]

@@ -145,7 +145,6 @@ class SiteBroker:
         return sum(map(self.egress.depth, self.exchanges.egress_of.values()))
 
     def log_digest(self) -> str:
-        """Return a digest of the whole log."""
         digest = blake2b(digest_size=16)
         for record in self.stream.records:
             digest.update(b"%d " % record.offset + record.data)
@@ -244,7 +243,6 @@ class Network:
             self.add(crossing)
 
     def has(self, link: Link) -> bool:
-        """True if the link has a crossing."""
         return (self._names.link_data(link), link.meeting) in self._by_address
 
     def add(self, crossing: Crossing) -> None:

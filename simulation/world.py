@@ -108,7 +108,6 @@ class World:
             one.on_written = partial(self._look_at_deliverer, one)
 
     def start(self) -> None:
-        """Start all nodes."""
         for site in self.sites.values():
             site.start()
 
@@ -225,7 +224,6 @@ class World:
         }
 
     async def publish(self, load: Load) -> None:
-        """Publish the load of all applications."""
         async with asyncio.TaskGroup() as group:
             for broker in self.brokers.values():
                 chance = random.Random(self.chance.getrandbits(64))

@@ -14,7 +14,8 @@ from typing import Any
 
 import uvloop
 
-from isthmus.load import Bodies, HalfRandom, Latencies, LoadSink, LoadSource, Noise, ShopDocuments
+from benchmarks.compare.shop_documents import ShopDocuments
+from isthmus.load import Bodies, HalfRandom, Latencies, LoadSink, LoadSource, Noise
 
 _LINE_BYTES = 1 << 24
 

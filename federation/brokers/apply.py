@@ -322,15 +322,9 @@ async def _changed_policy(api: ManagementApi, policy: PolicyDeclaration) -> list
     found = await api.get("policies", api.vhost, policy.name)
     if found is None:
         return [f"+ policy {policy.name}"]
-    wanted = {
-        "pattern": policy.pattern,
-        "definition": dict(policy.definition),
-        "apply-to": policy.apply_to,
-        "priority": policy.priority,
-    }
     return [
         f"~ policy {policy.name}: {key} {found.get(key)} -> {value}"
-        for key, value in wanted.items()
+        for key, value in policy.body.items()
         if found.get(key) != value
     ]
 
@@ -345,10 +339,9 @@ async def _changed_users(api: ManagementApi, users: tuple[UserDeclaration, ...])
             found = await api.get("permissions", api.vhost, user.name)
         except ManagementError as error:
             return [f"? users: {error}"]
-        wanted = {"configure": user.configure, "write": user.write, "read": user.read}
         if found is None:
             lines.append(f"+ rights {user.name}")
-        elif any(found.get(key) != value for key, value in wanted.items()):
+        elif any(found.get(key) != value for key, value in user.rights.items()):
             lines.append(f"~ rights {user.name}")
     return lines
 

@@ -15,7 +15,7 @@ from federation.brokers.addresses import AddressBook
 from federation.brokers.apply_report import Item, ItemOutcome
 from federation.brokers.credentials import PasswordMissing, resolve_password
 from federation.brokers.management import ManagementApi, ManagementError
-from federation.brokers.provision import PolicyDeclaration
+from federation.brokers.provision import POLICY_PRIORITY, PolicyDeclaration
 from federation.brokers.users import UserDeclaration, guests, password_hash
 from federation.names import Names
 
@@ -88,12 +88,12 @@ async def policy_in_force(api: ManagementApi, queue: str, ours: PolicyDeclaratio
             ours.name,
             ItemOutcome.DIFFERS,
             f"the policy {other['name']!r} holds for {queue} instead",
-            f"give {other['name']!r} a priority below {ours.priority}, or a pattern that leaves "
+            f"give {other['name']!r} a priority below {POLICY_PRIORITY}, or a pattern that leaves "
             "out names that begin with isthmus.",
         )
         for other in policies
         if other["name"] != ours.name
-        and other["priority"] >= ours.priority
+        and other["priority"] >= POLICY_PRIORITY
         and other["apply-to"] in ("queues", "streams", "all")
         and _matches(other["pattern"], queue)
     ]
@@ -116,8 +116,8 @@ def by_hand(policy: PolicyDeclaration, vhost: str) -> str:
     """Return the command with which the broker's administrator sets the policy."""
     definition = json.dumps(dict(policy.definition))
     return (
-        f"rabbitmqctl set_policy -p {vhost} --priority {policy.priority} "
-        f"--apply-to {policy.apply_to} {policy.name} '{policy.pattern}' '{definition}'"
+        f"rabbitmqctl set_policy -p {vhost} --priority {POLICY_PRIORITY} "
+        f"--apply-to queues {policy.name} '{policy.pattern}' '{definition}'"
     )
 
 
@@ -149,8 +149,7 @@ def _tags(found: dict[str, Any]) -> set[str]:
 
 async def apply_rights(api: ManagementApi, user: UserDeclaration) -> Item:
     """Set a user's rights in the site's virtual host. Raises ManagementError."""
-    wanted = {"configure": user.configure, "write": user.write, "read": user.read}
-    found = await api.get("permissions", api.vhost, user.name)
+    wanted, found = user.rights, await api.get("permissions", api.vhost, user.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):
         return Item("rights", user.name, ItemOutcome.THERE)
     await api.put("permissions", api.vhost, user.name, body=wanted)
@@ -158,13 +157,7 @@ async def apply_rights(api: ManagementApi, user: UserDeclaration) -> Item:
 
 
 async def _policy(api: ManagementApi, policy: PolicyDeclaration) -> Item:
-    wanted = {
-        "pattern": policy.pattern,
-        "definition": dict(policy.definition),
-        "apply-to": policy.apply_to,
-        "priority": policy.priority,
-    }
-    found = await api.get("policies", api.vhost, policy.name)
+    wanted, found = policy.body, await api.get("policies", api.vhost, policy.name)
     if found is not None and all(found.get(key) == value for key, value in wanted.items()):
         return Item("policy", policy.name, ItemOutcome.THERE)
     await api.put("policies", api.vhost, policy.name, body=wanted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from federation.brokers.credentials import Credentials
 from federation.brokers.users import (
@@ -85,8 +86,13 @@ class PolicyDeclaration:
     name: str
     pattern: str
     definition: Mapping[str, str | int]
-    apply_to: str = "queues"
-    priority: int = POLICY_PRIORITY
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Policy as the management API takes and shows it."""
+        definition = dict(self.definition)
+        rank = {"apply-to": "queues", "priority": POLICY_PRIORITY}
+        return {"pattern": self.pattern, "definition": definition, **rank}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ class UserDeclaration:
     read: str
     tags: tuple[str, ...] = ()
 
+    @property
+    def rights(self) -> dict[str, str]:
+        """Rights as the management API takes and shows them."""
+        return {"configure": self.configure, "write": self.write, "read": self.read}
+
 
 def site_users(
     mesh: Mesh, site: str, credentials: Credentials, formerly_delivered: Collection[str] = ()

@@ -25,7 +25,6 @@ class _Plain(GenerateJsonSchema):
 
 
 def mesh_schema() -> dict[str, Any]:
-    """Return the schema of a mesh file."""
     return _schema(MeshKeys, "An Isthmus mesh file")
 
 

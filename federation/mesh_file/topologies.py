@@ -87,7 +87,6 @@ def parents_of(keys: MeshKeys) -> dict[str, str]:
 
 
 def hubs_of(keys: MeshKeys) -> tuple[str, ...]:
-    """Return the hubs of a hub mesh."""
     hub = keys.topology.hub if keys.topology is not None else None
     return SiteWords(keys.sites).sites_of(hub.center) if hub is not None else ()
 

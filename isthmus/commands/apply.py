@@ -93,7 +93,6 @@ def possible_mesh_or_exit(file: Path, state: Path, sites: Sequence[str] | None =
 
 
 def as_object(mesh: Mesh, reports: Sequence[SiteReport]) -> dict[str, object]:
-    """Return the reports as an object for programs."""
     return {
         "mesh": mesh.name,
         "revision": mesh.revision,

@@ -130,7 +130,6 @@ class _Worlds:
     returns: Returns | None
 
     def scenario(self, seed: int) -> Scenario:
-        """Return the scenario of a seed."""
         from simulation.faults import Trouble
         from simulation.load import Load
         from simulation.scenario import Scenario

@@ -308,7 +308,7 @@ async def examine_declared(
         has = rights.get(user.name)
         if has is None:
             missing.append(f"user {user.name}, or its rights")
-        elif any(has[key] != getattr(user, key) for key in ("configure", "write", "read")):
+        elif _differ(user.rights, has):
             missing.append(f"the present rights of user {user.name}")
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

@@ -72,7 +72,6 @@ def _shrunk_clusters(mesh: Mesh, known: KnownMeshes) -> Iterable[Violation]:
 
 
 def _left_undrained(file: Path, site: str) -> str:
-    """Warning about a site removed from the file."""
     return (
         f"{site} is taken out of the mesh without having been drained: what its egress queues and "
         f"its log have for others stays there; put it back into {file}, `isthmus drain {file} "
@@ -88,7 +87,6 @@ def _perhaps_undrained(site: str) -> str:
 
 
 def _still_drains(file: Path, site: str) -> str:
-    """Warning about a site of the file under an order to drain."""
     return (
         f"{site} was told to drain, and so receives nothing: that lasts until `isthmus resume "
         f"{file} --site {site}`"

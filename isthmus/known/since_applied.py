@@ -41,7 +41,6 @@ class SinceApplied:
         return max((one.outage_window_s for one in self.former.values() if one), default=0.0)
 
     def lines(self) -> list[str]:
-        """Return lines for people."""
         revision = self.mesh.revision
         if self.new_sites and not self.former:
             return [f"revision {revision}: applied for the first time from this state folder"]
@@ -59,7 +58,6 @@ class SinceApplied:
         return shown
 
     def as_object(self) -> dict[str, object]:
-        """Return an object for programs."""
         return {"changes_since": self.changes}
 
 

@@ -4,7 +4,7 @@ Sources and sinks run on one machine, in one process or several, so that one mon
 measures latencies.
 """
 
-from isthmus.load.messages import HEAD_BYTES, RUN_BYTES, Bodies, HalfRandom, Noise, ShopDocuments
+from isthmus.load.messages import HEAD_BYTES, RUN_BYTES, Bodies, HalfRandom, Noise
 from isthmus.load.sink import Arrivals, Latencies, LoadSink
 from isthmus.load.source import LoadSource
 
@@ -18,5 +18,4 @@ __all__ = [
     "LoadSink",
     "LoadSource",
     "Noise",
-    "ShopDocuments",
 ]

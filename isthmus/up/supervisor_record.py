@@ -79,7 +79,6 @@ class SupervisorRecord:
         return self.mark.is_alive
 
     def child(self, kind: str, name: str) -> ChildRecord | None:
-        """Find a child, or None."""
         for child in self.children:
             if (child.kind, child.name) == (kind, name):
                 return child

@@ -56,7 +56,6 @@ class LedgerInputCut(Exception):
 
 
 def frame(data: bytes) -> bytes:
-    """One frame of the input."""
     return _LENGTH.pack(len(data)) + data
 
 

@@ -53,7 +53,6 @@ WHOLE = LaneShare()
 
 
 def share_of(mesh: Mesh, link: Link) -> LaneShare:
-    """Return the share of a link lane in the mesh."""
     if link.lane:
         return LaneShare(lane_number(link.lane))
     others = frozenset(lane.number for lane in mesh.lanes if lane.number != NORMAL_NUMBER)

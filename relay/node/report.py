@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def site_report(node: SiteNode) -> dict[str, Any]:
-    """Figures of one site."""
     state, reason = _state(node)
     report: dict[str, Any] = {
         "node_pid": os.getpid(),

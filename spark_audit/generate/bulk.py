@@ -68,7 +68,6 @@ class _File:
         self.rows += count
 
     def write_full(self) -> None:
-        """Write the files that are full."""
         while self.rows - self.written >= ROWS_OF_A_FILE:
             self.write(ROWS_OF_A_FILE)
 

@@ -142,7 +142,6 @@ class Revisions:
         return None
 
     def last_with(self, site: str) -> Mesh | None:
-        """Return the last mesh that had the site."""
         return next((mesh for mesh in self.latest_first() if site in mesh.sites), None)
 
     def exchanges(self) -> dict[str, Exchange]:

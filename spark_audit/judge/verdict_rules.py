@@ -274,7 +274,6 @@ def why_unproven() -> Column:
 
 
 def why_unexpected() -> Column:
-    """Reason of `unexpected`."""
     return (
         F.when(F.col("at") == F.col("origin"), "delivered back at its origin")
         .when(_any("from_nowhere"), "delivered, and its origin never packed it")

@@ -77,7 +77,6 @@ class Statements:
 
     @property
     def exchanges(self) -> list[str]:
-        """Names of all exchanges."""
         return list(self._exchanges)
 
     def _goes_by(self) -> Column:

@@ -38,7 +38,6 @@ _HOURS_APART = 48
 
 
 def page(report: AuditReport, commands: Commands) -> str:
-    """Return the whole page."""
     measured = report.latencies
     pairs = [one for one in measured if one.way is Way.DELIVERY]
     links = [one for one in measured if one.way is Way.LINK]

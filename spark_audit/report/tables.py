@@ -32,7 +32,6 @@ def counts_by_minute(messages: DataFrame, whole: DataFrame) -> list[PairMinute]:
 
 
 def counts_table(spark: SparkSession, counts: Iterable[PairMinute]) -> DataFrame:
-    """Return the counts as a DataFrame."""
     return small_table(
         spark,
         counts,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import zstandard
 
-from isthmus.load import HEAD_BYTES, Bodies, HalfRandom, Noise, ShopDocuments
+from isthmus.load import HEAD_BYTES, Bodies, HalfRandom, Noise
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES, 64, 1024, 200_000])
@@ -27,19 +25,3 @@ def test_there_is_no_message_without_its_head() -> None:
 def test_half_random_compresses_to_half() -> None:
     batch = b"".join(HalfRandom(1024).take(256))
     assert 1.9 < len(batch) / len(zstandard.compress(batch, 3)) < 2.1
-
-
-def test_shop_documents_are_distinct_json_that_compresses_as_such_does() -> None:
-    documents = ShopDocuments(seed=3, kinds=1000).take(1000)
-    assert len(set(documents)) == 1000
-    receipt = json.loads(documents[0])
-    assert receipt["total_cents"] == sum(
-        line["quantity"] * line["price_cents"] for line in receipt["lines"]
-    )
-    batch = b"".join(documents[:256])
-    assert 4 <= len(batch) / len(zstandard.compress(batch, 3)) <= 6
-
-
-def test_shop_documents_are_the_same_for_the_same_seed() -> None:
-    assert ShopDocuments(seed=7, kinds=5).take(12) == ShopDocuments(seed=7, kinds=5).take(12)
-    assert ShopDocuments(seed=7, kinds=5).take(5) != ShopDocuments(seed=8, kinds=5).take(5)
